@@ -287,7 +287,7 @@ def _trust(trust: int) -> str:
 @memory.command()
 def why(context: typer.Context, uuid: Uuid) -> int:
     """Show what one task was given from memory, with scores, and what was left out and why."""
-    from agent.commands.memory_traces import retrievals
+    from agent.commands.memory_traces import pinned_rules, retrievals
     from agent.wiring.wiring import Wiring
 
     state: CliState = context.obj
@@ -298,7 +298,11 @@ def why(context: typer.Context, uuid: Uuid) -> int:
     finally:
         wiring.close()
     found = retrievals(state.settings_to_inspect, task)
-    state.print_json({"uuid": task, "retrievals": found})
+    pinned = pinned_rules(state.settings_to_inspect, task)
+    state.print_json({"uuid": task, "retrievals": found, "pinned": pinned})
+    for one in pinned:
+        commit = f" of commit {str(one['base_commit'])[:12]}" if one["base_commit"] else ""
+        state.print_line(f"pinned rules: {one['file']}{commit}, {one['lines']} lines in the briefing")
     if not found:
         state.print_line(f"task {task} recalled nothing: memory was off, or the task was not briefed yet")
     for one in found:

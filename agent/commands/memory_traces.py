@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import orjson
+
 from agent.context.recalled import RecalledStore
 from agent.errors import UsageError
+from agent.security.fence import regions
 from agent.store.jsonl import records
 from agent.wiring.folders import folder_of
+from agent.worker.briefing import RULES, RULES_SOURCE
+from agent.worker.task_facts import ORIGIN
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -23,6 +28,28 @@ def retrievals(settings: Settings, uuid: str) -> list[Json]:
     if folder is None:
         raise UsageError(f"task {uuid} has no folder on this host any more; nothing shows what it recalled")
     return [record for _, record in records(folder / RecalledStore.NAME)]
+
+
+def pinned_rules(settings: Settings, uuid: str) -> list[Json]:
+    """The files of pinned rules (`memory.pinned`) in the briefing of a task, each a mapping of `file`, `lines`,
+    `base_commit`; read from the briefing, since the configuration may have changed."""
+    folder = folder_of(settings, uuid)
+    if folder is None:
+        return []
+    try:
+        marker = str(orjson.loads((folder / "metadata.json").read_bytes())["fence"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+    briefings = (one for _, one in records(folder / "messages.jsonl") if one.get("kind") == "task")
+    newest = next(reversed([str(one.get("content") or "") for one in briefings]), "")
+    origins = (one for _, one in records(folder / "effects.jsonl") if one.get("name") == ORIGIN)
+    origin: Json = next((one["receipt"] for one in origins if isinstance(one.get("receipt"), dict)), {})
+    sources = [(one.source.removeprefix(RULES_SOURCE), one) for one in regions(newest, marker)]
+    return [
+        {"file": name, "lines": len(region.text.strip().splitlines()), "base_commit": origin.get("base_commit")}
+        for name, region in sources
+        if name != region.source and name not in RULES
+    ]
 
 
 def folders_with(settings: Settings, sessions: Collection[str], ids: Collection[str]) -> list[Path]:

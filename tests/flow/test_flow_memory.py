@@ -290,6 +290,12 @@ def test_pinned_rules_of_the_base_commit_are_in_every_briefing(home):
     home.once()
     briefing = home.lines(1, "messages.jsonl")[1]["content"]
     assert 'source="repository rules: PINNED.md">>>\nNever round the sum of the till.' in briefing
+    uuid = home.row(1)["uuid"]
+    commit = home.show("main").split()[1]
+    why = json.loads(home.run("memory", "why", uuid, "--json", code=0)[1])
+    assert why["pinned"] == [{"file": "PINNED.md", "lines": 1, "base_commit": commit}]
+    said = f"pinned rules: PINNED.md of commit {commit[:12]}, 1 lines in the briefing"
+    assert said in home.run("memory", "why", uuid, code=0)[1]
 
 
 def test_memory_that_is_off_recalls_nothing(tmp_path):
