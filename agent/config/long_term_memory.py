@@ -80,6 +80,11 @@ class LongTermMemory(Section):
         description="File in a repository whose rules are recalled in each of its tasks, as it is in the base commit; "
         "empty: none.",
     )
+    embeddings: Annotated[Text, OneOf(("none",), dotted=True)] = Field(
+        default="none",
+        description="Plug-in that turns texts into vectors, whose similarity is added to that of the words; none: only "
+        "words count.",
+    )
     cap: Whole = Field(
         default=5000,
         ge=1,

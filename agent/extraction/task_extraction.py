@@ -74,7 +74,8 @@ class TaskExtraction:
         tokens = [event.token for event in self.events]
         self.ids = {token: number for token, number in zip(tokens, numbers, strict=True) if number in known}
         self.extracted.events = len(self.ids)
-        self._each((self._used, self._summary, self._episode, self._commits, self._model, self._review))
+        parts = (self._used, self._summary, self._episode, self._commits, self._model, self._review, self._vectors)
+        self._each(parts)
         return self.extracted
 
     def _each(self, parts: Sequence[Callable[[], None]]) -> None:
@@ -165,6 +166,9 @@ class TaskExtraction:
         made, dropped = model.run(shown, self.ids)
         self.extracted.records += made
         self.extracted.dropped += dropped
+
+    def _vectors(self) -> None:
+        self.store.fill_vectors()
 
     def _review(self) -> None:
         self.extracted.amended += Feedback(self.wiring, self.store).of_review(self.row, self.task)

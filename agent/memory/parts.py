@@ -15,6 +15,7 @@ from agent.memory.record_search import RecordSearch
 from agent.memory.records import Records
 from agent.memory.shared_log import SharedLog
 from agent.memory.terms import Terms
+from agent.memory.vectors import Vectors
 from agent.memory.views import Views
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from agent.config.long_term_memory import LongTermMemory
     from agent.memory.base import Log, SharedPlace
+    from agent.registry import Guard
 
 
 class Parts:
@@ -35,6 +37,7 @@ class Parts:
         mask: Callable[[str], str],
         busy_timeout: float,
         shared: SharedPlace | None,
+        guard: Guard | None = None,
     ) -> None:
         if shared is not None:
             refuse_network(path)
@@ -43,7 +46,10 @@ class Parts:
         self.views = Views(self.database, self.terms)
         records = ContextSearch(self.database, self.views.records)
         self.records = Records(self.database, self.terms, records, mask, config.cap)
-        self.retrieval = RecordSearch(self.database, self.terms, self.records, records, config.half_life_days)
+        self.vectors = Vectors(self.database, config.embeddings, guard)
+        self.retrieval = RecordSearch(
+            self.database, self.terms, self.records, records, config.half_life_days, self.vectors
+        )
         self.history = History(self.database, self.terms, mask)
         self.log: Log = LocalLog(self.database)
         self.jobs = ExtractionJobs(self.database)

@@ -66,5 +66,16 @@ def relevance(scores: Mapping[int, Scores], extra: Mapping[int, float] | None = 
     return {key: _share(one, most) for key, one in sums.items()}
 
 
+def with_cosines(scores: Mapping[int, float], cosines: Mapping[int, float]) -> Mapping[int, float]:
+    """key → sum of the score and the cosine, each divided by its best, 1 for the best sum; the scores if there is no
+    cosine."""
+    best = max((cosines.get(key, 0.0) for key in scores), default=0.0)
+    if best <= 0:
+        return scores
+    sums = {key: score + cosines.get(key, 0.0) / best for key, score in scores.items()}
+    most = max(sums.values())
+    return {key: _share(one, most) for key, one in sums.items()}
+
+
 def _share(score: float, best: float) -> float:
     return max(0.0, score) / best if best > 0 else 0.0

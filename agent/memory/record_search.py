@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from agent import clock
 from agent.memory import ranking
 from agent.memory.base import MemoryHit
+from agent.memory.context_index import Scores
 from agent.memory.context_search import MOST, as_json
 from agent.memory.namespaces import span
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from agent.memory.database import MemoryDatabase
     from agent.memory.records import Records
     from agent.memory.terms import Terms
+    from agent.memory.vectors import Vectors
 
 OLDEST = 0.5
 """The lowest factor by which age, or bad outcomes, lower the rank of a record."""
@@ -36,12 +38,14 @@ class RecordSearch:
         records: Records,
         search: ContextSearch,
         half_life_days: Mapping[str, float],
+        vectors: Vectors,
     ) -> None:
         self.database = database
         self.terms = terms
         self.records = records
         self.search = search
         self.half_life_days = half_life_days
+        self.vectors = vectors
 
     def __call__(self, query: str, namespace: str, config: RetrievalConfig) -> list[MemoryHit]:
         """At most `config.top_k` hits below `namespace`, ordered by relevance times the factors of age and outcomes."""
@@ -52,7 +56,7 @@ class RecordSearch:
         all namespaces are scored together."""
         among = [(*span(namespace), config.min_trust) for namespace, config in wanted]
         asked = self.search.query(self.terms.of_query(query[:LONGEST_QUERY]))
-        if not asked.known:
+        if not asked.known and not self.vectors.are_on:
             return [[] for _ in wanted]
         most: dict[tuple[str, str, int], int] = {}
         for one, (_, config) in zip(among, wanted, strict=True):
@@ -60,12 +64,20 @@ class RecordSearch:
         keys = {one: self._candidates(asked, one, top_k) for one, top_k in most.items()}
         every = list(dict.fromkeys(key for found in keys.values() for key in found))
         rows = {row["key"]: row for row in self.database.run("record_rows", keys=as_json(every))}
-        scores = self.search.scores(asked, {key: row["block"] for key, row in rows.items()})
+        blocks = {key: row["block"] for key, row in rows.items()}
+        scores = self.search.scores(asked, blocks) if asked.known else dict.fromkeys(blocks, Scores())
         coverage = self.search.coverage(asked)
-        covered = {key: coverage(set(row["terms"].split(" "))) for key, row in rows.items() if scores[key].turn > 0}
+        near = self.vectors.cosines(query[:LONGEST_QUERY], rows)
+        covered = {
+            key: max(coverage(set(row["terms"].split(" "))), near.get(key, 0.0))
+            for key, row in rows.items()
+            if scores[key].turn > 0 or near.get(key)
+        }
         made = []
         for one, (_, config) in zip(among, wanted, strict=True):
-            mine = ranking.relevance({key: scores[key] for key in keys[one] if key in covered})
+            mine = ranking.with_cosines(
+                ranking.relevance({key: scores[key] for key in keys[one] if key in covered}), near
+            )
             made.append(self._best({key: share * covered[key] for key, share in mine.items()}, rows, config))
         return made
 
@@ -76,7 +88,7 @@ class RecordSearch:
         few = self.database.run("record_few", most=MOST + 1, **among)
         if len(few) <= MOST:
             return [row["key"] for row in few]
-        return self.search.candidates(asked, top_k, **among)
+        return self.search.candidates(asked, top_k, **among) if asked.known else []
 
     def _best(
         self, scores: Mapping[int, float], rows: Mapping[int, Mapping[str, Any]], config: RetrievalConfig

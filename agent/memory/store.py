@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from agent.config.long_term_memory import LongTermMemory, Retrieval
     from agent.memory.base import SharedPlace
     from agent.memory.jobs import ExtractionJobs
+    from agent.registry import Guard
 
 
 def _unmasked(text: str) -> str:
@@ -54,7 +55,7 @@ class MemoryStore:
     `mask` removes secrets from every text before it is written (the masker of the process).  `count` gives the tokens
     of a text, for `budget_tokens`.  `who` is recorded in the log with each change.  `busy_timeout` is how many seconds
     a writer waits for another one, three times.  `shared` is the log that several hosts share, where they do; memory.db
-    then follows it (`follow`), and a write needs its server.
+    then follows it (`follow`), and a write needs its server.  `guard` imports the plug-in of `memory.embeddings`.
 
     There is one connection, so calls from several threads run one after the other.  A process that forks must open the
     store after the fork.  Every method raises MemoryUnavailable when memory.db cannot be used, and UsageError for a
@@ -71,6 +72,7 @@ class MemoryStore:
         who: str = "",
         busy_timeout: float = BUSY_SECONDS,
         shared: SharedPlace | None = None,
+        guard: Guard | None = None,
     ) -> None:
         self.base_dir = base_dir
         self.config = config
@@ -79,6 +81,7 @@ class MemoryStore:
         self.who = who
         self.busy_timeout = busy_timeout
         self.shared = shared
+        self.guard = guard
         self._lock = threading.RLock()
         self._parts: Parts | None = None
         self._stopped = False
@@ -94,7 +97,7 @@ class MemoryStore:
             if self._stopped:
                 raise MemoryUnavailable(f"{self.path} was closed while it was asked")
             if self._parts is None:
-                self._parts = Parts(self.path, self.config, self.mask, self.busy_timeout, self.shared)
+                self._parts = Parts(self.path, self.config, self.mask, self.busy_timeout, self.shared, self.guard)
             return self._parts
 
     def close(self) -> None:
@@ -451,6 +454,11 @@ class MemoryStore:
         """
         with self._lock:
             return self._open.history.index(repository, actor_id, branch, limit)
+
+    def fill_vectors(self) -> int:
+        """Make the vectors that active records lack (`memory.embeddings`); the number of new ones."""
+        with self._lock:
+            return self._open.vectors.fill()
 
     def indexed_tips(self, actor_id: str) -> frozenset[str]:
         """The commits up to which the histories of an actor's repositories are indexed completely."""

@@ -187,6 +187,7 @@ class Views:
             for row in self._row(record_id):
                 if row["status"] == "active":
                     self.records.remove(row["key"], row["block"], (row["namespace"], row["session_id"]))
+                self.database.run("vector_delete", key=row["key"])
             self.database.run("record_delete", id=record_id)
             self.database.run("source_delete_record", id=record_id)
             self.database.run("file_delete_record", id=record_id)

@@ -61,6 +61,7 @@ def open_memory(settings: Settings, who: str) -> MemoryStore:
         mask=lambda text: mask_tokens(redact(text), Counter()),
         who=f"{who} on {hostname()}" if shared is not None else who,
         shared=shared,
+        guard=settings.plugin_guard,
     )
 
 

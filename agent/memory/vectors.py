@@ -1,0 +1,115 @@
+"""Vectors of records by a plug-in (`memory.embeddings`), as a second score beside the words.
+
+A plug-in is a class without arguments that has a `name` (of the model, with its version) and turns texts into vectors:
+
+    name: str
+    __call__(texts: Sequence[str]) -> Sequence[Sequence[float]]      one vector for each text, all of one length
+
+The vectors of records are made after a task, by the process of low priority, and stored.  A retrieval makes only that
+of the query.  The plug-in is imported at its first use, and never when `memory.embeddings` is `none`.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from functools import cached_property
+from operator import mul
+from typing import TYPE_CHECKING, Any
+
+from agent.errors import ConfigError, MemoryUnavailable
+from agent.memory.context_search import as_json
+from agent.registry import Registry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from agent.memory.database import MemoryDatabase
+    from agent.registry import Guard
+
+EMBEDDINGS = Registry("embeddings of long-term memory", {})
+NONE = "none"
+TOGETHER = 64
+"""Texts that the plug-in gets at a time."""
+LONGEST = 4000
+"""Characters of a text that are embedded."""
+
+
+class Vectors:
+    """The vectors of one memory.db.  Errors of the plug-in are MemoryUnavailable."""
+
+    def __init__(self, database: MemoryDatabase, plugin: str, guard: Guard | None) -> None:
+        self.database = database
+        self.plugin = plugin
+        self.guard = guard
+
+    @property
+    def are_on(self) -> bool:
+        """Whether a plug-in is configured."""
+        return self.plugin != NONE
+
+    @cached_property
+    def _model(self) -> Any:
+        try:
+            return EMBEDDINGS.load(self.plugin, self.guard)()
+        except ConfigError as error:
+            raise MemoryUnavailable(f"memory.embeddings: {error}") from error
+        except Exception as error:
+            raise self._broken(error) from error
+
+    @cached_property
+    def _name(self) -> str:
+        try:
+            return str(self._model.name)
+        except AttributeError as error:
+            raise self._broken(error) from error
+
+    def _broken(self, error: Exception) -> MemoryUnavailable:
+        return MemoryUnavailable(f"memory.embeddings {self.plugin}: {type(error).__name__}: {error}")
+
+    def _made(self, texts: Sequence[str]) -> list[array[float]]:
+        """The vectors of texts, each of length 1; an empty one for a vector of zeros."""
+        try:
+            found = [_unit(one) for one in self._model([text[:LONGEST] for text in texts])]
+        except MemoryUnavailable:
+            raise
+        except Exception as error:
+            raise self._broken(error) from error
+        if len(found) != len(texts):
+            raise MemoryUnavailable(f"memory.embeddings {self.plugin}: {len(found)} vectors for {len(texts)} texts")
+        return found
+
+    def fill(self) -> int:
+        """Make the vectors that are missing, and remove those of ended records; the number of new ones."""
+        if not self.are_on:
+            return 0
+        made = 0
+        self.prune()
+        while rows := self.database.run("vectors_missing", model=self._name, limit=TOGETHER):
+            vectors = self._made([f"{row['title']}\n{row['text']}" for row in rows])
+            with self.database.transaction():
+                for row, vector in zip(rows, vectors, strict=True):
+                    self.database.run("vector_put", key=row["key"], model=self._name, vector=vector.tobytes())
+            made += len(rows)
+        return made
+
+    def prune(self) -> None:
+        """Remove the vectors of records that are not active any more."""
+        self.database.run("vectors_prune")
+
+    def cosines(self, query: str, keys: Iterable[int]) -> dict[int, float]:
+        """key → cosine of the record's vector and that of the query, 0 to 1; without records that have no vector."""
+        if not self.are_on:
+            return {}
+        [asked] = self._made([query])
+        rows = self.database.run("vectors_of", model=self._name, keys=as_json(keys))
+        return {row["key"]: _cosine(asked, array("f", row["vector"])) for row in rows}
+
+
+def _unit(vector: Sequence[float]) -> array[float]:
+    length = math.sqrt(sum(float(one) ** 2 for one in vector))
+    return array("f", (float(one) / length for one in vector) if length and math.isfinite(length) else ())
+
+
+def _cosine(one: array[float], other: array[float]) -> float:
+    return max(0.0, min(1.0, sum(map(mul, one, other)))) if len(one) == len(other) else 0.0
