@@ -16,6 +16,7 @@ from agent import clock, durable_files, prompts
 from agent.commands.solve_issue import on_a_forge
 from agent.consensus import ConsensusEngine, ConsensusRequest, StreamingEmitter
 from agent.consensus.change import code_around, diff_of, rules_of
+from agent.consensus.errors import BudgetExceeded
 from agent.consensus.material import Material
 from agent.consensus.record import DeliberationRecord
 from agent.consensus.reviewers import open_reviewers
@@ -149,7 +150,10 @@ def about_a_change(span: str, repository: Path) -> ConsensusRequest:
         old = done.output.decode().strip()
         if not old:
             raise UsageError(f"--diff {span}: the two have no common ancestor; use {first}..{last}")
-    diff = diff_of(git_dir, old, new)
+    try:
+        diff = diff_of(git_dir, old, new)
+    except BudgetExceeded as error:
+        raise UsageError(f"--diff {span}: {error}; name a smaller range") from error
     if not diff.strip():
         raise UsageError(f"--diff {span}: nothing differs in {repository}; name two commits that differ")
     material = Material(diff=diff, rules=rules_of(git_dir, old), code=code_around(git_dir, new, diff))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agent.consensus.citations import diff_lines
+from agent.consensus.errors import BudgetExceeded
 from agent.gitcmd import git
 from agent.work import changes
 
@@ -19,17 +20,20 @@ RULES = ("AGENTS.md", "CLAUDE.md", "CONTRIBUTING.md")
 AROUND = 30
 """Lines before and behind each changed line that the reviewer of upkeep sees."""
 MOST = 1 << 20
-"""Bytes of a diff or a file that are read; a longer diff does not fit into any budget."""
+"""The most bytes of a diff or a file."""
 
 
 def diff_of(git_dir: Path, old: str, new: str) -> str:
-    """The diff between two commits as text, the first MOST bytes of it."""
+    """The diff between two commits as text.
+
+    Raises BudgetExceeded when it is longer than MOST bytes: a change that reviewers see only in part is not voted on.
+    """
     data = bytearray()
     for chunk in changes.diff(git_dir, old, new):
         data += chunk
         if len(data) > MOST:
-            break
-    return data[:MOST].decode("utf-8", "replace")
+            raise BudgetExceeded(f"the change is longer than {MOST >> 20} MiB, and reviewers see a change whole or not")
+    return data.decode("utf-8", "replace")
 
 
 def rules_of(git_dir: Path, commit: str) -> str:

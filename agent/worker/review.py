@@ -77,8 +77,8 @@ def _deliberate(
         return _failed(over.summary)
     wiring = run.wiring
     question = "\n".join([QUESTION, *([MET, *(f"- {one}" for one in conditions)] if conditions else [])])
-    material = _material(issue, workspace, report)
     try:
+        material = _material(issue, workspace, report)
         with open_reviewers(
             run.settings,
             run.context.get_request_store(),

@@ -111,7 +111,13 @@ def test_ranges_are_those_of_git(here):
         git("branch", "-f", "main", "origin/main", cwd=repository)
         result = json.loads(deliberate(home, "--diff", span, "--repo", str(repository), "--json"))
         assert result["decision"] == "APPROVED"
-    for span, why in (("main..main", "nothing differs"), ("nowhere..main", "has no commit 'nowhere'")):
+    home.commit("default", {"long.txt": "a line\n" * 200_000}, branch="long")
+    git("fetch", "-q", cwd=repository)
+    for span, why in (
+        ("main..origin/long", "longer than 1 MiB"),
+        ("main..main", "nothing differs"),
+        ("nowhere..main", "has no commit 'nowhere'"),
+    ):
         wrong = json.loads(deliberate(home, "--diff", span, "--repo", str(repository), "--json", code=2))
         assert why in wrong["error"]["message"]
 

@@ -5,7 +5,7 @@ import os
 import signal
 
 import pytest
-from flow_home import Held, Parts, finish, write
+from flow_home import Held, Parts, do, finish, write
 from llm_servers import Reply, Script
 from reviewing import Panel, is_review, texts_of, vote
 
@@ -213,3 +213,14 @@ def test_a_worker_that_is_killed_goes_on_after_the_last_finished_vote(office):
     lines = home.lines(1, "requests.jsonl")
     assert [one["status"] for one in lines if one["purpose"] == "vote"].count("interrupted") == 1
     json.dumps(lines)
+
+
+def test_a_change_that_nobody_could_see_whole_is_left_to_a_person(office):
+    panel = Panel()
+    made = "for i in $(seq 200000); do echo line $i; done > long.txt"
+    long = [do("run_command", command=made), write("calc.py", "x = 1\n"), finish("Round once", "It is long.")]
+    home = office(panel, long, config=ON + "limits: {fix_rounds: 0}\n")
+    home.once()
+    assert panel.asked == []
+    assert row(home)["outcome"] == "failed_safe"
+    assert "the change is longer than 1 MiB" in pull(home)
