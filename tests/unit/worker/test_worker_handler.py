@@ -38,6 +38,7 @@ from agent.worker.conversation import Conversation
 from agent.worker.error_disposition import ATTEMPTS
 from agent.worker.handler import TaskHandler
 from agent.worker.issue_pictures import IssuePictures
+from agent.worker.later_recall import LaterRecall
 from agent.worker.requeue import try_now
 from agent.worker.session import TaskRun
 from agent.worker.unpublished_work import lies_elsewhere
@@ -443,6 +444,7 @@ def listening(here):
     run.inbox.start(None)
     made.pictures = IssuePictures(run.forge, key, folder, 32_000, takes_any=False)
     made.window = make_window(here.settings, context, make_client(here.settings, store, folder), made.tools)
+    made.later = LaterRecall(run, made.window, made.tools)
     return made
 
 
