@@ -77,6 +77,7 @@ def follow(settings: Settings, _: str, report: Connection | None = None) -> None
     """Entry point of the forked process that brings memory.db up to the log that hosts share; events go to `report`."""
     with _in_background("follow", report) as events, closing(open_memory(settings, "follow")) as store:
         job.follow(store, events)
+        store.fill_vectors()
 
 
 @contextmanager

@@ -92,6 +92,7 @@ class Join:
         self.log.refill()
         views = self.views
         views.clear()
+        self.database.run("vectors_clear")  # a key may now be another record's
         apply_entries(self.local, views, 0)
         for entry in self._pages(self.common):
             self.known[_key(entry)] = entry.number

@@ -504,6 +504,19 @@ def test_a_second_memory_is_merged_with_new_numbers_and_nothing_is_there_twice(h
     assert contents(b) == live
 
 
+def test_vectors_of_records_that_get_another_number_are_made_again(hosts, tmp_path):
+    [a] = hosts("a")
+    fill(a, 20)
+    store = alone(tmp_path / "b")
+    fact = store.create_memory_record("/facts/o/", "b alone knew this", strategy="facts")
+    store._open.database.run("vector_put", key=1, model="a model", vector=b"1234")
+    store.close()
+    [b] = hosts("b")
+    b.follow()
+    assert b._open.database.run("record_row", id=fact.id)[0]["key"] > 1
+    assert b._open.database.execute("SELECT key FROM memory_vectors") == []
+
+
 def test_an_import_that_was_interrupted_after_the_server_had_it_is_not_done_twice(hosts, tmp_path, monkeypatch):
     [a] = hosts("a")
     fill(a, 60)

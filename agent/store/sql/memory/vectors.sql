@@ -19,3 +19,6 @@ DELETE FROM memory_vectors WHERE key = :key;
 -- name: vectors_prune
 -- Vectors of records that are not active any more, or were forgotten.
 DELETE FROM memory_vectors WHERE key NOT IN (SELECT key FROM memory_records WHERE status = 'active');
+
+-- name: vectors_clear
+DELETE FROM memory_vectors;
