@@ -1,6 +1,6 @@
 """The tool `recall` asks the long-term memory of the repository: records, earlier events, and the history of commits.
 
-It is offered only in tasks whose memory has something at their beginning (`worker/long_term_memory.py`).
+Every task that begins with `memory.enabled` has it (`worker/long_term_memory.py`).
 """
 
 from __future__ import annotations
