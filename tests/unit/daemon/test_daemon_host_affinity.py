@@ -6,6 +6,7 @@ import pytest
 
 from agent import clock
 from agent.daemon.host_affinity import HostAffinity
+from agent.plugin_guard import PluginGuard
 from agent.taskqueue.row_holder import hostname
 
 
@@ -18,7 +19,7 @@ def row(**more):
 @pytest.fixture
 def home(tmp_path):
     queue = SimpleNamespace(home_seconds=120, ledger="postgresql://db.example/makimono")
-    return HostAffinity(SimpleNamespace(taskqueue=queue, base_dir=tmp_path))
+    return HostAffinity(SimpleNamespace(taskqueue=queue, base_dir=tmp_path, plugin_guard=PluginGuard(tmp_path)))
 
 
 def test_a_row_of_another_host_is_left_for_a_while_from_its_first_look(home):

@@ -61,6 +61,7 @@ def test_a_courier_that_died_leaves_the_daemon_polling_and_is_tried_again(place)
     with clock.use(clock.FakeClock()) as time:
         here = place(f"taskqueue: {{broker: '{__name__}:Broken'}}\n")
         here.row(1)
+        here.settings.plugin_guard.pin([f"{__name__}:Broken"])
         courier = BrokerClient(here.settings, here.events)
         supervisor = Supervisor(here.wiring, courier=courier, starts=False)
         courier.start()
