@@ -32,7 +32,15 @@ PROCESSES.set_forkserver_preload(["agent.taskqueue.ledger", "agent.store.migrate
 
 def open_ledger(name, base_dir):
     """In SQLite the base_dir is the database; in PostgreSQL a schema named for it."""
-    return LEDGERS.load(name)(base_dir, address_of(name, base_dir))
+    return LEDGERS.load(name, guard_for(name, base_dir))(base_dir, address_of(name, base_dir))
+
+
+def guard_for(name, base_dir):
+    """The guard of a configuration beside base_dir, which has the plug-in pinned."""
+    guard = PluginGuard(base_dir.parent)
+    if name in PLUG_INS and not guard.path.exists():
+        guard.pin([name])
+    return guard
 
 
 def address_of(name, base_dir):
@@ -1185,11 +1193,7 @@ def test_an_extraction_that_a_wrong_clock_put_off_is_due_again(ledger, base_dir,
 @pytest.fixture
 def kind(name, base_dir):
     address = address_of(name, base_dir)
-    guard = PluginGuard(base_dir.parent)
-    plug_in = address.partition("://")[0]
-    if plug_in in PLUG_INS:
-        guard.pin([plug_in])
-    return LedgerKind(base_dir, address, entry_of(address, guard))
+    return LedgerKind(base_dir, address, entry_of(address, guard_for(name, base_dir)))
 
 
 def test_before_it_is_opened_it_says_what_it_is_and_makes_nothing(kind, name, base_dir):
@@ -1235,8 +1239,10 @@ def test_what_was_put_is_there_when_it_is_looked_at_checked_and_copied(kind, nam
 def test_a_task_keeps_its_row_in_it_without_being_given_a_connection(name, base_dir):
     """`TaskContextManager(task_key, uuid, config)`, as docs/design/context.md, 4.1 asks."""
     settings = settings_of(
-        {"context_storage": {"base_dir": str(base_dir)}, "taskqueue": {"ledger": address_of(name, base_dir)}}
+        {"context_storage": {"base_dir": str(base_dir)}, "taskqueue": {"ledger": address_of(name, base_dir)}},
+        root=base_dir.parent,
     )
+    guard_for(name, base_dir)
     uuid = str(uuid4())
     with TaskContextManager(key(1), uuid, settings) as context:
         assert context.row["status"] == "running"

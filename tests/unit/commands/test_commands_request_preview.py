@@ -10,6 +10,7 @@ from agent.commands.request_preview import preview, request_of
 from agent.context import TaskContextManager
 from agent.errors import RequestRefused, UsageError
 from agent.llm import make_client
+from agent.plugin_guard import PluginGuard
 from agent.security.sanitise import output
 from agent.tools import Toolbox
 from agent.window import make_window
@@ -135,6 +136,7 @@ def test_what_can_never_fit_is_said_with_both_numbers(home, place):
 
 
 def test_of_a_plug_in_the_view_is_shown(home, place):
+    PluginGuard(home.config.parent).pin([f"{__name__}:Foreign"])
     found = look(home, place, f"{{provider: '{__name__}:Foreign'}}")
     assert [message["role"] for message in request_of(found.path)["messages"]] == [
         "system",

@@ -19,6 +19,7 @@ from agent.errors import (
 )
 from agent.llm import Interrupted
 from agent.observe.events import LEVELS
+from agent.plugin_guard import PluginGuard
 from agent.values import End, Outcome, Usage
 from agent.window import CompactionStuck, DoesNotFit
 from agent.window.summary_request import FILES
@@ -184,7 +185,11 @@ class Strange:
         return ("mask", "forget")
 
 
-def test_a_strategy_of_a_plug_in_that_names_an_unknown_means_is_an_error_of_the_configuration(new_task):
+def test_a_strategy_of_a_plug_in_that_names_an_unknown_means_is_an_error_of_the_configuration(
+    new_task, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)  # the folder of the configuration, and so of the pins
+    PluginGuard(tmp_path).pin([f"{__name__}:Strange"])
     task = new_task(strategy=f"{__name__}:Strange").begin().fill(14)
     with pytest.raises(ConfigError, match=r"context_storage\.strategy: Strange .* 'forget'; allowed are mask, summary"):
         task.compressor.compress(force=True)
