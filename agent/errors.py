@@ -576,6 +576,8 @@ class AnswerUnreadable(ModelError):
 class ShapeWrong(AnswerUnreadable):
     """A field of the answer has another type than its wire says."""
 
+    code = "answer_shape"
+
 
 class CallUnreadable(AnswerUnreadable):
     """The model wrote a call that its own server cannot parse.  The same request may succeed when it is sent again."""

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Repeat the failed tests of a whole run, alone, if they are few.  Its argument is pytest's cache file `lastfailed`.
+"""Repeat the failed tests of a whole run, alone, if they are few.  Its argument is the file
+that tests/conftest.py writes, a JSON list of the ids of tests.
 
 Six processes on two cores can make a test late that waits for another process.  Such a failure is told from one that
 stays: a test that passes alone is named in the output, and the run passes.  The exit status is 1 if a test fails again,
@@ -14,9 +15,9 @@ from pathlib import Path
 MOST = 3
 
 
-def main(last_failed: Path) -> int:
+def main(written: Path) -> int:
     """Print what is repeated, repeat it, and return the exit status."""
-    failed = list(json.loads(last_failed.read_text(encoding="utf-8"))) if last_failed.exists() else []
+    failed = json.loads(written.read_text(encoding="utf-8"))
     if not 0 < len(failed) <= MOST:
         return 1
     print(f"\nrepeated alone: {', '.join(failed)}", flush=True)

@@ -1,6 +1,7 @@
 """Fixtures and settings of all tests.  A conftest.py here puts `tests/` on the import path, so that tests can import
 the helpers beside it."""
 
+import json
 import os
 import signal
 from pathlib import Path
@@ -68,3 +69,18 @@ def pytest_collection_modifyitems(config, items):
     left = one_forge({item.nodeid for item in items if item.path.parent.name in ("flow", "crash")})
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left])
     items[:] = [item for item in items if item.nodeid not in left]
+
+
+_failed = {}
+
+
+def pytest_runtest_logreport(report):
+    if report.failed:
+        _failed[report.nodeid] = report.when
+
+
+def pytest_sessionfinish(session):
+    """Write the ids of the failed tests into the file that `scripts/test` names, for `scripts/repeat_failed.py`."""
+    place = os.environ.get("MAKIMONO_FAILED_TESTS")
+    if place and not hasattr(session.config, "workerinput"):  # a process of xdist reports to the one that started it
+        Path(place).write_text(json.dumps(list(_failed)), encoding="utf-8")

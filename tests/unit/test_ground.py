@@ -70,6 +70,11 @@ OUTSIDE = {
     "ForbiddenHost": "pydantic collects ValueError",
     "Stopped": "not an error: how a job of memory ends whose process is told to end",
     "NothingToDo": "not an error: how a compaction ends that has too few messages",
+    "Flooded": "raised in a stream of the SDK of MCP; the client makes the result of the call of it",
+    "WaitStopped": "not an error: how a wait for an MCP server ends when the task has to stop",
+    "Diverged": "not an error: how a follower finds that memory.db and the shared log differ; the room catches it",
+    "_FailedSafe": "not an error: how a deliberation ends without a decision; it becomes the decision FAILED_SAFE",
+    "_DuplicateKey": "raised through the reader of JSON, whose errors the room makes a `NoVote` of",
     "_ChangedMeanwhileError": "not an error: how a rewrite of a file ends that begins again",
 }
 """Classes of exceptions that are not of the tree, each with the reason."""

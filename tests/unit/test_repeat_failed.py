@@ -1,13 +1,16 @@
 """What a whole run does about failed tests: a few are repeated alone, and one that fails again fails the run."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-REPEAT = Path(__file__).resolve().parents[2] / "scripts" / "repeat_failed.py"
+ROOT = Path(__file__).resolve().parents[2]
+REPEAT = ROOT / "scripts" / "repeat_failed.py"
+CONFTEST = ROOT / "tests" / "conftest.py"
 TESTS = """
 from pathlib import Path
 
@@ -26,7 +29,12 @@ def test_never():
 
 
 def run(folder, *argv):
-    done = subprocess.run([sys.executable, *argv], cwd=folder, capture_output=True, text=True)
+    environment = {
+        **os.environ,
+        "MAKIMONO_FAILED_TESTS": str(folder / "failed"),
+        "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}",
+    }
+    done = subprocess.run([sys.executable, *argv], cwd=folder, env=environment, capture_output=True, text=True)
     return done.returncode, done.stdout
 
 
@@ -40,13 +48,14 @@ def run(folder, *argv):
 )
 def test_a_test_that_fails_again_fails_the_run(tmp_path, which, code, output):
     (tmp_path / "test_here.py").write_text(TESTS)
-    run(tmp_path, "-m", "pytest", "-q", "-p", "cacheprovider", "-o", "cache_dir=cache", "-k", which)
-    got, printed = run(tmp_path, REPEAT, "cache/v/cache/lastfailed")
+    (tmp_path / "conftest.py").write_text(CONFTEST.read_text())
+    run(tmp_path, "-m", "pytest", "-q", "-n", "2", "-k", which)
+    got, printed = run(tmp_path, REPEAT, "failed")
     assert got == code
     assert output in printed
 
 
 def test_many_failures_are_not_repeated(tmp_path):
     (tmp_path / "test_here.py").write_text(TESTS)
-    (tmp_path / "lastfailed").write_text(json.dumps({f"test_here.py::test_{one}": True for one in range(4)}))
-    assert run(tmp_path, REPEAT, "lastfailed") == (1, "")
+    (tmp_path / "failed").write_text(json.dumps([f"test_here.py::test_{one}" for one in range(4)]))
+    assert run(tmp_path, REPEAT, "failed") == (1, "")
