@@ -16,6 +16,7 @@ from agent.memory.namespaces import check_name
 from agent.memory.terms import words
 from agent.memory.tombstones import event_tombstone, token_tombstone
 from agent.memory.views import sha_of
+from agent.security.terminal import marked
 from agent.store.storable_text import fit_json, replace_surrogates
 
 if TYPE_CHECKING:
@@ -100,17 +101,18 @@ def _newest_block(write: Writing, place: tuple[str, str]) -> tuple[int, int]:
 
 
 def shortened(text: str) -> str:
-    """The text as it can be stored: without lone surrogates, and shortened to beginning and end above LONGEST."""
+    """The text as it can be stored: without lone surrogates and without what is unsafe on a terminal, where people read
+    memory.db with sqlite3, and shortened to beginning and end above LONGEST."""
     if len(text) > LONGEST:
         half = LONGEST // 2
         text = f"{text[:half]}\n… {len(text) - 2 * half:,} characters left out …\n{text[-half:]}"
-    return replace_surrogates(text)
+    return marked(replace_surrogates(text))
 
 
 def masked(value: Any, mask: Callable[[str], str]) -> Any:
-    """A value made fit for JSON, with every text in it masked."""
+    """A value made fit for JSON, with every text in it masked and safe on a terminal."""
     if isinstance(value, str):
-        return replace_surrogates(mask(value))
+        return marked(replace_surrogates(mask(value)))
     if isinstance(value, Mapping):
         return {masked(str(key), mask): masked(one, mask) for key, one in value.items()}
     if isinstance(value, list | tuple | set | frozenset):

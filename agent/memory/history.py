@@ -13,6 +13,7 @@ import orjson
 
 from agent.memory.history_reader import HistoryReader
 from agent.memory.namespaces import check_name
+from agent.security.terminal import marked
 from agent.store.storable_text import replace_surrogates
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class History:
         return self.database.run(query, actor_id=actor_id, repository=repository)
 
     def _add_commit(self, actor_id: str, repository: str, commit: Commit) -> bool:
-        message = _TRAILER.sub("", replace_surrogates(self.mask(commit.message)))[:MESSAGE]
+        message = _TRAILER.sub("", marked(replace_surrogates(self.mask(commit.message))))[:MESSAGE]
         subject = message.partition("\n")[0][:SUBJECT]
         rows = self.database.run(
             "commit_insert",

@@ -23,6 +23,13 @@ def plain(text: str) -> str:
     return invisible_characters.replaced(text, bad)[0] if bad else text
 
 
+def marked(text: str) -> str:
+    """`text` with U+FFFD in place of each control and each reordering or invisible character, so that the words around
+    it stay apart.  Newlines, tabs and emoji are preserved."""
+    bad = _unsafe(text)
+    return invisible_characters.replaced(text, bad, lambda _bad: "\ufffd")[0] if bad else text
+
+
 def plain_json(text: str) -> str:
     r"""Equivalent JSON that is safe to print: each unsafe character is escaped as `\u009b` or as a surrogate pair.
 

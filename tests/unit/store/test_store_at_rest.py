@@ -1,10 +1,14 @@
 """What people read with sqlite3, jq and tail holds nothing that a terminal obeys, and says the same to a program."""
 
+from contextlib import closing
+
 import orjson
 import pytest
 
-from agent.config import settings_of
+from agent.config import Settings, settings_of
 from agent.context import MessageStore
+from agent.memory import MemoryStore
+from agent.store import db
 from agent.store.storable_text import dumps, line
 from agent.taskqueue.sqlite import SqliteLedger
 from agent.values import TaskKey
@@ -36,3 +40,23 @@ def test_a_title_in_the_ledger_can_be_printed(tmp_path):
     ledger = SqliteLedger(tmp_path)
     uuid = ledger.enqueue(TaskKey("local", "o", "r", "issue", "1"), title=HOSTILE)
     assert ledger.get(uuid).title == "abcde" + "f 日本語 👍"
+
+
+def test_what_memory_remembers_can_be_printed(tmp_path):
+    memory = MemoryStore(tmp_path, Settings().memory)
+    event = memory.create_event("a", "s", HOSTILE, source=HOSTILE, metadata={HOSTILE: HOSTILE})
+    memory.create_memory_record(
+        "/facts/a/", HOSTILE, strategy="facts", title=HOSTILE, event_ids=(event,), files=(HOSTILE,)
+    )
+    memory.close()
+    with closing(db.module().connect(tmp_path / "memory.db")) as database:
+        names = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        texts = [
+            value
+            for name in names
+            for row in database.execute(f"SELECT * FROM {name}")
+            for value in row
+            if isinstance(value, str)
+        ]
+    assert any("日本語 👍" in text for text in texts)
+    assert [text for text in texts if not text.replace("\n", "").isprintable()] == []
