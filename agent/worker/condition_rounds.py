@@ -12,11 +12,18 @@ from typing import TYPE_CHECKING
 from agent.prompts import render
 from agent.worker import unpublished_work
 from agent.worker.conditions import KIND, conditions_so_far
+from agent.worker.fix_rounds import send_back
 
 if TYPE_CHECKING:
     from agent.values import Outcome
     from agent.worker.conversation import Conversation
     from agent.worker.delivery_report import Report
+
+
+def goes_back(conversation: Conversation, outcome: Outcome, report: Report) -> bool:
+    """Send finished work back to the model with findings, or with conditions of the reviewers; returns whether its loop
+    continues."""
+    return send_back(conversation, outcome, report) or send_conditions(conversation, outcome, report)
 
 
 def send_conditions(conversation: Conversation, outcome: Outcome, report: Report) -> bool:

@@ -18,16 +18,16 @@ from agent.llm.base import Interrupted
 from agent.values import End, Outcome, Status
 from agent.work import work_tree_snapshot
 from agent.worker import requeue, unopened, unpublished_work
-from agent.worker.condition_rounds import send_conditions
+from agent.worker.condition_rounds import goes_back
 from agent.worker.conversation import Conversation
 from agent.worker.delivery import Delivery
 from agent.worker.end_by_error import carry_out, disposition_of
 from agent.worker.end_of_attempt import close_row, notify_and_close, pause_row, release_row
 from agent.worker.final_state import FinalState
-from agent.worker.fix_rounds import earlier_finish, send_back
+from agent.worker.fix_rounds import earlier_finish
 from agent.worker.lease import Lease
 from agent.worker.notify import compose, notify_paused
-from agent.worker.outcome import decide, is_checked, review_code
+from agent.worker.outcome import decide, is_checked, with_review
 from agent.worker.preparation import prepare
 from agent.worker.replicator import END_SECONDS
 from agent.worker.session import open_run
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from agent.wiring.wiring import Wiring
     from agent.worker.delivery_report import Report
     from agent.worker.session import TaskRun
-
-WAITS = (End.DRAINED, End.PAUSED, End.ASKED)
 
 
 class TaskHandler:
@@ -113,8 +111,7 @@ class TaskHandler:
                 return self._conclude(run, run.control.outcome)
 
     def _work(self, run: TaskRun) -> Outcome:
-        """Prepare, then let the model work: from the briefing, or from the point at which an earlier attempt
-        stopped."""
+        """Prepare, then let the model work: from the briefing, or from where an earlier attempt stopped."""
         conversation = self._prepare(run, set_up=True)
         if said := requeue.restart(run.context):
             run.emit("task_anew", turns=run.context.elsewhere.turns)
@@ -151,7 +148,7 @@ class TaskHandler:
         run.finish_work(outcome)
         run.reports.extend(run.disk_overuse.free())
         run.replica.save(END_SECONDS)
-        if outcome.end in WAITS:
+        if outcome.end in (End.DRAINED, End.PAUSED, End.ASKED):
             return self._wait(run, outcome)
         # None if the task ended while the work tree was being opened
         if outcome.end is End.STOPPED or self.delivery is None:
@@ -163,23 +160,16 @@ class TaskHandler:
         report = run.disk_overuse.retry_with_space(partial(self.delivery.deliver, outcome), run.reports)
         if report.changed:
             run.context.set_columns(branch=report.branch, url=report.pull.url if report.pull else None)
-            if earlier is None and self.conversation is not None and self._goes_on(self.conversation, outcome, report):
+            if earlier is None and self.conversation is not None and goes_back(self.conversation, outcome, report):
                 self.outcome = None  # the model continues
                 run.resume_work()
                 return self._conclude(run, run.disk_overuse.run_or_end(self.conversation.work))
         return self._close(run, outcome, report)
 
-    def _goes_on(self, conversation: Conversation, outcome: Outcome, report: Report) -> bool:
-        """Whether the work goes back to the model: with findings, or with conditions of the reviewers."""
-        return send_back(conversation, outcome, report) or send_conditions(conversation, outcome, report)
-
     def _close(self, run: TaskRun, outcome: Outcome, report: Report | None) -> Outcome:
         """Run notify → close: store the end with its texts, then post it and close the task."""
-        if (word := review_code(report)) and decide(outcome, report).status is Status.COMPLETED:
-            outcome = replace(outcome, code=word)
-        self.outcome = outcome
-        if report is not None and run.publishing and run.settings.remembers:
-            record_delivery(run.effects, report, run.workspace.git_dir if run.workspace is not None else None)
+        self.outcome = outcome = with_review(outcome, report)
+        record_delivery(run, report)
         ending = compose(run, outcome, report, decide(outcome, report))
         if run.publishing:
             ending.save(run.context)

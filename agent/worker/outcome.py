@@ -22,7 +22,7 @@ person:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from agent.values import End, Status
@@ -72,6 +72,12 @@ def review_code(report: Report | None) -> str:
     did, or were not asked."""
     word = str(report.review["decision"]).lower() if report is not None and report.review is not None else ""
     return "" if word == "approved" else word
+
+
+def with_review(outcome: Outcome, report: Report | None) -> Outcome:
+    """The outcome, with `review_code` as its code if the task completes with work that was not approved."""
+    word = review_code(report)
+    return replace(outcome, code=word) if word and decide(outcome, report).status is Status.COMPLETED else outcome
 
 
 def is_checked(outcome: Outcome) -> bool:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from agent.context import EffectStore
     from agent.forge.base import IssueText
     from agent.values import Json
     from agent.work.workspace import Workspace
@@ -70,8 +69,11 @@ def record_origin(run: TaskRun, issue: IssueText, workspace: Workspace) -> None:
     )
 
 
-def record_delivery(effects: EffectStore, report: Report, git_dir: Path | None) -> None:
-    """Record what was delivered; a later delivery that differs is recorded again.  `git_dir` has the commit."""
+def record_delivery(run: TaskRun, report: Report | None) -> None:
+    """Record what was delivered, if long-term memory will read it; a later delivery that differs is recorded again."""
+    if report is None or not run.publishing or not run.settings.remembers:
+        return
+    effects, git_dir = run.effects, run.workspace.git_dir if run.workspace is not None else None
     verdict = report.verdict
     check: Json | None = None
     if verdict is not None:

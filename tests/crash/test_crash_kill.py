@@ -13,6 +13,8 @@ from length import AT, LONG, either, some, tell
 from system_calls import killed, points
 
 from agent.context.outside_effects import ROW
+from agent.worker.long_term_memory import AWAITED, OFFERED
+from agent.worker.task_facts import DELIVERY, ORIGIN
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +34,8 @@ def known(home, tmp_path_factory):
 def test_the_sequence_goes_from_the_claim_to_the_end_with_everything_in_between(home, known):
     folder = home.check()
     assert len(lines(folder / "compactions.jsonl")) == 1
-    facts = {ROW, "recall_tool", "origin", "delivery"}  # receipts of facts that long-term memory needs, and of the row
+    # receipts of facts that long-term memory needs, and of the row
+    facts = {ROW, OFFERED, AWAITED, ORIGIN, DELIVERY}
     effects = [one for one in lines(folder / "effects.jsonl") if one["name"] not in facts]
     assert len(effects) == 2 * 5 + 2, "progress, two pushes, pull request, final; end, and that commands could be run"
     assert home.flow.show(f"makimono/1-{folder.name[:8]}:ran.txt") == "step-3\n"
@@ -58,13 +61,15 @@ def test_killed_at_any_system_call_the_task_ends_once(home, known):
 @pytest.mark.skipif(bool(AT), reason="points are chosen")
 def test_killed_again_while_it_goes_on_the_task_ends_once(home, known):
     choose = random.Random(20260131)
-    pairs = [(choose.choice(known), choose.choice(known)) for _ in range(either(3, 200))]
+    pairs = [(choose.choice(known), choose.choice(known)) for _ in range(either(20, 200))]
     wrong, hit = [], 0
     for first, second in pairs:
+        if hit and len(wrong) >= 3 and not LONG:
+            break
         home.fresh()
         killed(home.forks, "work", home.flow.config, first)
         hit += killed(home.forks, "work", home.flow.config, second, ahead=60.0)
         wrong.append(home.survived(f"{first}, then {second}"))
     assert not any(wrong), "\n".join(filter(None, wrong))
     assert hit >= len(pairs) // 4 if LONG else hit
-    tell(f"killed twice {hit} times of {len(pairs)}, each task ended once")
+    tell(f"killed twice {hit} times of {len(wrong)}, each task ended once")
