@@ -2,6 +2,7 @@
 
     MakimonoError
     ├── ConfigError              a key, file or variable is wrong                       exit 2
+    │   └── PlugInRefused        a plug-in is not pinned, has changed, or may be written by others
     ├── UsageError               an argument or uuid that does not exist                exit 2
     ├── HostError                the machine does not give what is needed               exit 3
     │   ├── DiskError            full, read-only, not permitted
@@ -88,6 +89,12 @@ class ConfigError(MakimonoError):
 
     code = "config"
     exit_code = 2
+
+
+class PlugInRefused(ConfigError):
+    """A plug-in is not pinned, has changed, or may be written by others."""
+
+    code = "plugin_refused"
 
 
 class UsageError(MakimonoError):

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
+PURGE_SECONDS = 60.0
+"""Seconds after which another host rewrites the table of a shared log for the one that forgot."""
 STRATEGIES = ("facts", "preferences", "summaries", "episodes", "reflections")
 STATUSES = ("active", "quarantined", "superseded", "invalid", "forgotten")
 TRUST = {0: "outside text", 1: "inference of a model", 2: "verified result", 3: "operator"}

@@ -13,7 +13,6 @@ from agent.memory.likely_files import LikelyFiles
 from agent.memory.log import LocalLog
 from agent.memory.record_search import RecordSearch
 from agent.memory.records import Records
-from agent.memory.shared_log import SharedLog
 from agent.memory.terms import Terms
 from agent.memory.vectors import Vectors
 from agent.memory.views import Views
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
 
     from agent.config.long_term_memory import LongTermMemory
     from agent.memory.base import Log, SharedPlace
+    from agent.memory.shared_log import SharedLog
     from agent.registry import Guard
 
 
@@ -56,6 +56,8 @@ class Parts:
         self.shared: SharedLog | None = None
         """The log where hosts share one; the jobs are beside it."""
         if shared is not None:
+            from agent.memory.shared_log import SharedLog
+
             self.log = self.shared = SharedLog(shared, self.database, self.views, self.history)
             self.jobs = ExtractionJobs(self.shared)
         self.files = LikelyFiles(self.database, self.terms)

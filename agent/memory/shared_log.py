@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent import clock
 from agent.errors import MemoryUnavailable
-from agent.memory.base import Followed
+from agent.memory.base import PURGE_SECONDS, Followed
 from agent.memory.follower import Follower
 from agent.memory.join import Join
 from agent.memory.shared_entries import Diverged, SharedEntries, translated
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 PATIENCE = 3.0
 """Seconds that a forgetting waits for older transactions of the database to end."""
-PURGE_SECONDS = 60.0
-"""Seconds after which another host rewrites the table for the one that forgot."""
 
 
 class SharedLog(SharedEntries):

@@ -14,8 +14,9 @@ import pytest
 
 from agent.config import load, settings_of
 from agent.config.plug_ins import plug_ins_of
-from agent.errors import ConfigError
-from agent.plugin_guard import LOCK, PluginGuard, PlugInRefused, find
+from agent.errors import ConfigError, PlugInRefused
+from agent.plugin_files import find
+from agent.plugin_guard import LOCK, PluginGuard
 
 RAN = []
 """Module-level code of the plug-ins below appends to this list."""
