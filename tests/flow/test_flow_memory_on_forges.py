@@ -8,7 +8,7 @@ from flow_home import do, finish, until, write
 from forge_home import HOMES, TASK
 
 from agent.config import load
-from agent.extraction.feedback import actor_in
+from agent.memory.namespaces import actor_in
 from agent.wiring.memory import open_memory
 
 CHECK = "verify: {command: 'grep -q round calc.py'}\nscheduling: {interval: 1, idle_interval: 1}\n"
@@ -61,7 +61,7 @@ class Shop:
         """A fact of an earlier task, in the memory of the repository."""
         (episode, *_) = self.records("episodes")
         with closing(open_memory(self.settings, "a test")) as memory:
-            return memory.create_memory_record(f"/facts/{actor_in(episode)}/", text, strategy="facts")
+            return memory.create_memory_record(f"/facts/{actor_in(episode.namespace)}/", text, strategy="facts")
 
     def judged(self, record):
         with closing(open_memory(self.settings, "a test")) as memory:

@@ -264,7 +264,7 @@ def test_a_proxy_that_is_spoken_to_with_tls_carries_both_ways_whole(world, tmp_p
         passing = threading.Thread(
             target=relay,
             args=(far, outer),
-            kwargs={"first": b"", "body": None, "idle": 20, "count": lambda *_: None},
+            kwargs={"first": b"", "body": None, "idle": 20, "sent": lambda _n: None, "received": lambda _n: None},
             daemon=True,
         )
         passing.start()
