@@ -148,6 +148,7 @@ def test_a_broker_that_is_away_holds_nobody_up(tmp_path, model):
 def test_a_broker_that_keeps_no_promise_costs_nothing_but_time(tmp_path, model, kind):
     config = f"taskqueue: {{broker: 'tests.unreliable:{kind}'}}\nscheduling: {{max_workers: 2, interval: 1}}\n"
     home = FlowHome(tmp_path, url=model.url, config=config)
+    home.pin(f"tests.unreliable:{kind}")
     numbers = range(1, 6)
     try:
         for number in numbers:
