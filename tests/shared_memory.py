@@ -19,11 +19,11 @@ def host(folder, address, **more):
     return MemoryStore(folder, Settings().memory, shared=place(address), who=f"a test on {folder.name}", **more)
 
 
-def contents(store):
+def contents(store, tables=TABLES):
     """Every row of every table that is made from the log, the copy of the log, and every term of every index with its
     place."""
     db = store._open.database
-    found = {name: db.execute(f"SELECT * FROM memory_{name} ORDER BY 1, 2") for name in TABLES}
+    found = {name: db.execute(f"SELECT * FROM memory_{name} ORDER BY 1, 2") for name in tables}
     for name in INDEXES:
         db.execute(f"CREATE VIRTUAL TABLE temp.seen USING fts5vocab(main, memory_{name}, 'instance')")
         found[name] = db.execute('SELECT doc, "offset", term FROM temp.seen ORDER BY doc, "offset"')

@@ -6,13 +6,12 @@ A server is a command, which runs in the sandbox of the task, or an address.  do
 from __future__ import annotations
 
 import re
-from ipaddress import ip_address
 from typing import Annotated, Any
-from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_validator
 
 from agent.config.base import Section
+from agent.config.encrypted_address import encrypted_or_here
 from agent.config.host_allowlist import Entry  # noqa: TC001 - pydantic evaluates the annotations
 from agent.config.value_kinds import Allowed, Header, Number, Secret, Text, Url
 
@@ -114,17 +113,7 @@ class McpServer(Section):
     @field_validator("url")
     @classmethod
     def _encrypted_or_here(cls, value: str | None) -> str | None:
-        if value is None:
-            return value
-        parts = urlsplit(value)
-        if parts.username is not None or parts.password is not None:
-            raise ValueError("has a user or a password in it; put them into `headers` (Authorization)")
-        if parts.scheme != "https" and not _is_loopback(parts.hostname or ""):
-            raise ValueError(
-                f"http to {parts.hostname} is not encrypted; allowed are https://… and, on this machine, "
-                "http://localhost…, http://127.0.0.1… or http://[::1]…"
-            )
-        return value
+        return encrypted_or_here(value, "put them into `headers` (Authorization)")
 
     @model_validator(mode="after")
     def _one_way_to_reach_it(self) -> McpServer:
@@ -137,10 +126,3 @@ class McpServer(Section):
         if self.command is not None and self.headers:
             raise ValueError("has `command` and headers, which are about a `url`; put secrets of a command into `env`")
         return self
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

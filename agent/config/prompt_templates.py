@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from ipaddress import ip_address
-from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
 from agent.config.base import Section
+from agent.config.encrypted_address import encrypted_or_here
 from agent.config.value_kinds import Number, RootPath, Text, Url  # noqa: TC001 - pydantic needs these names at run time
 
 
@@ -40,17 +39,7 @@ class Prompts(Section):
     @field_validator("url")
     @classmethod
     def _encrypted_or_here(cls, value: str | None) -> str | None:
-        if value is None:
-            return value
-        parts = urlsplit(value)
-        if parts.username is not None or parts.password is not None:
-            raise ValueError("has a user or a password in it; serve the templates without a login")
-        if parts.scheme != "https" and not _is_loopback(parts.hostname or ""):
-            raise ValueError(
-                f"http to {parts.hostname} is not encrypted; allowed are https://… and, on this machine, "
-                "http://localhost…, http://127.0.0.1… or http://[::1]…"
-            )
-        return value
+        return encrypted_or_here(value, "serve the templates without a login")
 
     @field_validator("sha256")
     @classmethod
@@ -71,10 +60,3 @@ class Prompts(Section):
     def is_set(self) -> bool:
         """Whether templates of people are configured."""
         return self.folder is not None or self.url is not None
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -10,9 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agent.prompts import render
-from agent.worker import unpublished_work
 from agent.worker.conditions import KIND, conditions_so_far
-from agent.worker.fix_rounds import send_back
+from agent.worker.fix_rounds import reopen, send_back, send_round
 
 if TYPE_CHECKING:
     from agent.values import Outcome
@@ -37,14 +36,8 @@ def send_conditions(conversation: Conversation, outcome: Outcome, report: Report
     before = run.effects.receipt(KIND) or {}
     if said >= rounds or run.limits() is not None or (said and before.get("commit") == report.commit):
         return False
-    run.effects.done(KIND, {"commit": report.commit, "outcome": outcome.to_dict()})
-    unpublished_work.mark_asked(run.effects)
-    run.context.set_columns(outcome=None)
-    if run.model is None:  # only publishing was left before
-        conversation.begin()
+    reopen(conversation, KIND, {"commit": report.commit, "outcome": outcome.to_dict()})
     conditions = [" ".join(one.split()) for one in review["conditions"]]
     text = run.redact(render("condition", round=said + 1, rounds=rounds, conditions=conditions))
-    store.add_message("user", text, kind=KIND)
-    store.sync()
-    run.events.emit("sent_back", round=said + 1, rounds=rounds, why="conditional")
+    send_round(conversation, KIND, text, round=said + 1, rounds=rounds, why="conditional")
     return True

@@ -25,6 +25,7 @@ from agent.worker.outcome import decide, is_mendable
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from agent.values import Json
     from agent.worker.conversation import Conversation
     from agent.worker.delivery_report import Report
     from agent.worker.session import TaskRun
@@ -68,19 +69,33 @@ def send_back(conversation: Conversation, outcome: Outcome, report: Report) -> b
     red = report.verdict is not None and report.verdict.is_red
     left_behind = sorted({*known, *report.left_behind})
     receipt = {"commit": report.commit, "outcome": outcome.to_dict(), "red": red, "left_behind": left_behind}
-    run.effects.done(KIND, receipt)
+    reopen(conversation, KIND, receipt)
+    window, tools = conversation.window, conversation.tools
+    within = partial(parts_within, window.shares.results, window.assembler.count, tools.shorten)
+    text = run.redact(compose(run.context.fence, report, said + 1, rounds, within=within))
+    why = decide(outcome, report).code or ("left_behind" if report.left_behind else "was_red")
+    send_round(conversation, KIND, text, round=said + 1, rounds=rounds, why=why)
+    return True
+
+
+def reopen(conversation: Conversation, kind: str, receipt: Json) -> None:
+    """Record that finished work goes back to the model, with the receipt of its kind.
+
+    A conversation that was only waiting for publication begins again."""
+    run = conversation.run
+    run.effects.done(kind, receipt)
     unpublished_work.mark_asked(run.effects)
     run.context.set_columns(outcome=None)
     if run.model is None:  # only publishing was left before
         conversation.begin()
-    window, tools = conversation.window, conversation.tools
-    within = partial(parts_within, window.shares.results, window.assembler.count, tools.shorten)
-    text = run.redact(compose(run.context.fence, report, said + 1, rounds, within=within))
-    store.add_message("user", text, kind=KIND)
+
+
+def send_round(conversation: Conversation, kind: str, text: str, **event: object) -> None:
+    """Append the message of a round to the conversation, durably, and emit `sent_back` with the fields of `event`."""
+    store = conversation.run.context.get_message_store()
+    store.add_message("user", text, kind=kind)
     store.sync()
-    why = decide(outcome, report).code or ("left_behind" if report.left_behind else "was_red")
-    run.events.emit("sent_back", round=said + 1, rounds=rounds, why=why)
-    return True
+    conversation.run.events.emit("sent_back", **event)
 
 
 def earlier_finish(run: TaskRun, outcome: Outcome) -> Outcome | None:

@@ -5,15 +5,13 @@ C's.  The short form takes points at equal distances, the long one many more.
 """
 
 import json
-import os
 import shutil
-import signal
-import sys
-from contextlib import closing
+from contextlib import closing, nullcontext
 from datetime import timedelta
 
 import pytest
 from ended_task import call, command, end_task
+from function_calls import killed_at
 from length import either
 from llm_servers import Script, says
 from llm_servers import call as calls
@@ -65,34 +63,11 @@ class Home:
 
     def killed_at(self, number):
         """Run the job in a process that is killed at its `number`-th call; returns the number of calls it got to."""
-        receive, send = os.pipe()
-        pid = os.fork()
-        if pid == 0:
-            count = 0
 
-            def watch(frame, event, _):
-                nonlocal count
-                if event in ("call", "c_call") and any(part in frame.f_code.co_filename for part in WATCHED):
-                    count += 1
-                    if count == number:
-                        os.kill(os.getpid(), signal.SIGKILL)
+        def work(_):
+            assert self.run_job()
 
-            code = 1
-            try:
-                sys.setprofile(watch)
-                code = 0 if self.run_job() else 1
-                sys.setprofile(None)
-                os.write(send, str(count).encode())
-            finally:
-                os._exit(code)
-        os.close(send)
-        with os.fdopen(receive) as report:
-            said = report.read()
-        _, status = os.waitpid(pid, 0)
-        if os.WIFSIGNALED(status):
-            return number
-        assert status == 0, "the job failed without a kill"
-        return int(said)
+        return killed_at(number, WATCHED, nullcontext, work)
 
     def state(self):
         """What is in memory, without ids and times."""

@@ -5,15 +5,12 @@ The work runs in a forked process that kills itself at the n-th call of a functi
 short form takes points at equal distances, the long one many more.
 """
 
-import os
 import shutil
-import signal
-import sys
-import traceback
 
 import psycopg
 import pytest
 import services
+from function_calls import killed_at
 from length import either
 from shared_memory import contents, host, rows
 
@@ -87,39 +84,7 @@ class Fleet:
 
     def killed_at(self, number):
         """Do the work on `b` in a process that is killed at its `number`-th call; the number of calls it got to."""
-        receive, send = os.pipe()
-        pid = os.fork()
-        if pid == 0:
-            count = 0
-
-            def watch(frame, event, _):
-                nonlocal count
-                if event in ("call", "c_call") and any(part in frame.f_code.co_filename for part in WATCHED):
-                    count += 1
-                    if count == number:
-                        os.kill(os.getpid(), signal.SIGKILL)
-
-            code = 1
-            try:
-                with self.host("b") as store:
-                    sys.setprofile(watch)
-                    WORK[self.work](store)
-                    sys.setprofile(None)
-                os.write(send, str(count).encode())
-                code = 0
-            except BaseException:
-                traceback.print_exc()
-            finally:
-                os._exit(code)
-        os.close(send)
-        with os.fdopen(receive) as report:
-            said = report.read()
-        _, status = os.waitpid(pid, 0)
-        if os.WIFSIGNALED(status):
-            return number
-        # A run may need fewer calls than the one before; then it is done.
-        assert status == 0, "the work failed without a kill"
-        return int(said)
+        return killed_at(number, WATCHED, lambda: self.host("b"), WORK[self.work])
 
     def state(self):
         """What both hosts have when the work was done again on `b`, without ids and numbers."""

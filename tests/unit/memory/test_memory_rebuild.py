@@ -1,8 +1,10 @@
 """The tables are made from the log: made again they are the same."""
 
 import tempfile
+from functools import partial
 from pathlib import Path
 
+import shared_memory
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -24,18 +26,7 @@ operations = st.one_of(
     st.tuples(st.just("forget"), st.sampled_from(("match", "session", "id")), number),
 )
 TABLES = ("events", "records", "sources", "record_files", "tombstones", "state")
-INDEXES = tuple(f"{kind}_{part}s" for kind in ("event", "record") for part in ("turn", "window", "session"))
-
-
-def contents(store):
-    """Every row of every table that is made from the log, and every term of every index with its place."""
-    db = store._open.database
-    found = {name: db.execute(f"SELECT * FROM memory_{name} ORDER BY 1, 2") for name in TABLES}
-    for name in INDEXES:
-        db.execute(f"CREATE VIRTUAL TABLE temp.seen USING fts5vocab(main, memory_{name}, 'instance')")
-        found[name] = db.execute('SELECT doc, "offset", term FROM temp.seen ORDER BY doc, "offset"')
-        db.execute("DROP TABLE temp.seen")
-    return found
+contents = partial(shared_memory.contents, tables=TABLES)
 
 
 def one_of(store, at):

@@ -1,0 +1,29 @@
+"""The check of an address that must be encrypted, unless it is on this machine."""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+
+def encrypted_or_here(value: str | None, login: str) -> str | None:
+    """The address; raises ValueError for http to another machine, and for a user or a password in the address, where
+    `login` says what to do instead."""
+    if value is None:
+        return value
+    parts = urlsplit(value)
+    if parts.username is not None or parts.password is not None:
+        raise ValueError(f"has a user or a password in it; {login}")
+    if parts.scheme != "https" and not _is_loopback(parts.hostname or ""):
+        raise ValueError(
+            f"http to {parts.hostname} is not encrypted; allowed are https://… and, on this machine, "
+            "http://localhost…, http://127.0.0.1… or http://[::1]…"
+        )
+    return value
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
