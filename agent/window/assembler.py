@@ -169,12 +169,23 @@ class ContextAssembler:
     def estimate_doubt(self) -> float:
         """The factor by which the true size of the view may exceed its estimate.
 
-        It is 1.0 in these cases: the family of the vocabulary is known; the server has reported usage; the server has
-        sent SILENT answers without a report; the server has named the limit in an error.
+        The bound of an unknown vocabulary (`plausible_range`) is not used in these cases: the family of the vocabulary
+        is known; the server has reported usage; the server has sent SILENT answers without a report; the server has
+        named the limit in an error.  Behind a report the text since then may exceed its estimate by the discount of a
+        ratio below 1, which was learnt from other text.
         """
         if (plausible := self.plausible_range()) is None:
-            return 1.0
+            return self._unreported_doubt()
         return max(1.0, plausible[1] / (self.view.read().tokens + self.fixed_tokens()))
+
+    def _unreported_doubt(self) -> float:
+        """The factor by which the view may exceed its estimate because a ratio below 1 lowers the count of text that no
+        report has counted yet."""
+        if not self.message_store.index.reported:
+            return 1.0
+        seen = self.view.read()
+        since = self._sized(self.message_store.index.reports.since, seen)
+        return 1.0 + max(0, since - self.scaled(since)) / self._in_use(seen)
 
     def plausible_range(self) -> tuple[int, int] | None:
         """The fewest and the most tokens that the view with its tools can have, while the model's way of counting is

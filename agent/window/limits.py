@@ -24,9 +24,9 @@ UNKNOWN_OUTPUT = 8192
 MARGIN_EXACT = 50
 """For counts with the model's own vocabulary the margin is the window without the reserve, divided by this number."""
 
-MARGIN_ESTIMATE = 13
+MARGIN_ESTIMATE = 16
 """The divisor for the margin of estimated counts, which are wrong by -7 to +4 % on a conversation (docs/counting.md,
-"How good it is"), and by 7.5 % at most directly after a compaction, where the learnt ratio is that of other text."""
+"How good it is")."""
 
 LEAST_ANSWER = 256
 """The number of tokens that an answer needs for one call; in a larger window it is 1/LEAST_PART of the window, at most

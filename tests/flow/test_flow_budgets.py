@@ -156,7 +156,7 @@ def test_a_huge_comment_is_head_pointer_and_tail_and_can_be_read_whole(tmp_path)
             return "", [("read_output", {"name": POINTER.search(text)[1], "offset": 3000, "limit": 3})]
         return done(messages, number)
 
-    home, server, requests = run(tmp_path, 4608, play, before=lambda home: said.update(home=home))
+    home, server, requests = run(tmp_path, 4096, play, before=lambda home: said.update(home=home))
     try:
         finished(home, server)
         assert "END OF THE LOG" in said["shown"]

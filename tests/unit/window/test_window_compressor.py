@@ -109,7 +109,7 @@ def test_hybrid_summarises_when_masks_give_no_more(new_task):
 
 
 def test_a_compaction_of_few_messages_is_not_worth_a_summary(new_task):
-    task = new_task(GOOD, strategy="summary", context_length=32768).begin().fill_to_mark(2700)
+    task = new_task(GOOD, strategy="summary", context_length=32768).begin().fill_to_mark(2900)
     assert task.compressor.compress() is None
     assert task.writer.requests == []
     assert task.compressor.compress() is None

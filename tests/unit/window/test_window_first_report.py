@@ -90,3 +90,26 @@ def test_without_a_report_some_of_them_are_further_off(new_task):
     task = new_task(context_length=200_000).begin(system=MIXES["thai"][0] * 10, task=MIXES["thai"][1] * 10)
     true = sum(count_message(counter, one) for one in task.view())
     assert task.window.plan().tokens < 0.6 * true
+
+
+@pytest.mark.parametrize("share", [0.8, 1.2])
+def test_a_ratio_below_1_is_not_relied_upon_for_text_that_no_report_has_counted(new_task, share):
+    """The ratio was learnt from other text.  A turn of many results, the first behind it, did not fit."""
+    task = new_task(context_length=8192, ratios=MemoryRatios()).begin(system="Work. " * 100, task="Go home. " * 200)
+    estimated = task.window.plan().tokens
+    report(task, round(share * estimated))
+    task.store.add_message("user", "Go on.")
+    task.window.plan()  # the report is learnt from
+    text = "result = total(prices, discount)\n" * 150
+    before, stated = task.window.assembler.tokens_in_use(), task.window.assembler.stated
+    task.store.add_message("user", text)
+    new, used, limits = (
+        task.window.assembler.plain.count(text),
+        task.window.assembler.tokens_in_use(),
+        task.window.limits,
+    )
+    assert used - before == pytest.approx(share * new, rel=0.05)
+    bound = used + max(0.0, new * (1 - share))  # without what the ratio takes off
+    assert limits.input_limit == pytest.approx(stated.input_limit * used / bound, rel=0.01)
+    assert limits.input_limit <= stated.input_limit
+    assert (limits.most, limits.output) == (stated.most, stated.output)
