@@ -53,7 +53,7 @@ class GroupPlaces:
     memory: Parent | None = None
 
     def all(self) -> list[Parent]:
-        """Both folders, without duplicates."""
+        """The folder for killing and the folder for memory limits, without duplicates."""
         return [one for one in dict.fromkeys((self.kill, self.memory)) if one is not None]
 
     def __str__(self) -> str:
@@ -96,8 +96,8 @@ def join(name: str, places: GroupPlaces, memory: int | None = None) -> bool:
 
 
 def end(prefix: str, places: GroupPlaces, seconds: float = 5.0) -> int:
-    """Kill every process except this one in the groups with a name that begins with `prefix`, until none is left; then
-    remove the groups.  Returns the number of processes that were killed."""
+    """Kill every process in the groups with a name that begins with `prefix`, except this process, until none is left;
+    then remove the groups.  Returns the number of processes that were killed."""
     killed: set[int] = set()
     deadline = time.monotonic() + seconds
     while (alive := set(_members(prefix, places)) - {os.getpid()}) and time.monotonic() < deadline:

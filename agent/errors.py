@@ -105,7 +105,7 @@ class UsageError(MakimonoError):
 
 
 class HostError(MakimonoError):
-    """The machine lacks something that the program needs."""
+    """The machine lacks something that the program needs, such as a program or a kernel feature."""
 
     code = "surroundings"
     exit_code = 3

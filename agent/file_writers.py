@@ -1,4 +1,4 @@
-"""Says who else may write a file or folder, for files that decide what this program does: templates and plug-ins."""
+"""Finds out who else may write a file or folder, for templates and plug-ins, which decide what this program does."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 def other_writers(status: os.stat_result) -> str:
-    """Who may write the file besides this user and root, as text; "" if nobody.
+    """Names the users besides this one and root who may write the file, as text; "" if there are none.
 
-    The private group of the owner (same name, no other member), which many systems make for each user, is not another
-    writer, nor is a group without any member, such as `staff` on Debian.  A folder with the sticky bit lets nobody
-    replace the files of others.
+    The private group of the owner (same name, no other member), which many systems make for each user, does not count
+    as another writer, and neither does a group without members, such as `staff` on Debian.  In a folder with the sticky
+    bit nobody can replace the files of others, so it counts as safe.
     """
     if status.st_uid not in (0, os.geteuid()):
         return f"it belongs to the user {_user(status.st_uid)}"
@@ -31,8 +31,8 @@ def other_writers(status: os.stat_result) -> str:
 
 
 def writers_above(path: Path) -> tuple[Path, str] | None:
-    """The first folder above `path`, an absolute path without symlinks, that others may write, and who; None if there
-    is none."""
+    """The first folder above `path` (an absolute path without symlinks) that others may write, with their names; None
+    if there is none."""
     for folder in path.parents:
         if who := other_writers(folder.stat()):
             return folder, who

@@ -99,7 +99,7 @@ def _fits(segments: list[re.Pattern[str] | None], parts: list[str]) -> bool:
 
 
 def _through(states: set[int], segments: list[re.Pattern[str] | None]) -> set[int]:
-    """`states`, and those states that are reached if `**` matches no folder."""
+    """`states`, and the states that are reached from them if `**` matches no folder."""
     reached = set(states)
     for state in sorted(states):
         position = state

@@ -1,6 +1,6 @@
 """Lists the files of the installed program, to detect that they were replaced.
 
-`daemon/program_version.py` compares them for the daemon, `worker/program_files.py` for a worker.
+`daemon/program_version.py` compares the lists for the daemon, `worker/program_files.py` for a worker.
 """
 
 from __future__ import annotations

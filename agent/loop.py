@@ -51,7 +51,9 @@ class Window(Protocol):
         ...
 
     def explain_overflow(self, overflow: ContextOverflow) -> ContextOverflow:
-        """`overflow` with the tokens of each part and the smallest sufficient window, if compaction is impossible."""
+        """A copy of `overflow` with the tokens of each part and the smallest sufficient window, for the case that
+        compaction is impossible.
+        """
         ...
 
     def compact_if_too_long(self, refused: RequestRefused) -> bool:

@@ -33,7 +33,7 @@ MOST_BYTES = 512 << 20
 class PlugInFiles:
     """The files of a plug-in before it is imported.
 
-    `prefix` is the dotted name of its package, or of its only module; `place` the folder in which that is; `files` maps
+    `prefix` is the dotted name of its package, or of its only module; `place` the folder that contains it; `files` maps
     each path below `place` to its SHA-256 in hex; `module` is the path of the named module.
     """
 
@@ -58,13 +58,13 @@ def find(target: str) -> PlugInFiles:
     """The files of the plug-in `package.module:name`, read and hashed; nothing is imported.
 
     Raises ImportError when there is no such module, and PlugInRefused for files that others may write, links, and
-    modules that are in no file.
+    modules without a file.
     """
     module = target.partition(":")[0]
     place, named = _place_of(module)
     parts = module.split(".")
     unit = next((n for n in range(1, len(parts) + 1) if _is_package(place.joinpath(*parts[:n]))), None)
-    if unit is None:  # a module in no package: itself alone
+    if unit is None:  # a module without a package consists of one file
         return PlugInFiles(module, place, dict(_hashed(place, place / named)), named)
     return PlugInFiles(".".join(parts[:unit]), place, dict(_hashed(place, place.joinpath(*parts[:unit]))), named)
 
@@ -100,14 +100,14 @@ def _place_of(module: str) -> tuple[Path, str]:
 
 
 def _other_specs(name: str) -> Iterator[ModuleSpec | None]:
-    """What the finders of editable installations know."""
+    """The folders of packages that the finders of editable installations know."""
     for finder in sys.meta_path:
         if finder is not PathFinder and not isinstance(finder, _Finder) and hasattr(finder, "find_spec"):
             yield finder.find_spec(name, None)
 
 
 def _hashed(place: Path, top: Path) -> Iterator[tuple[str, str]]:
-    """(path below `place`, SHA-256) of each file of the package, or of the one module."""
+    """(path below `place`, SHA-256) of each file of the package, or of the single module."""
     if (above := writers_above(top)) is not None:
         raise PlugInRefused(f"{above[0]}, which has the plug-in {top}: {above[1]}; chmod go-w {above[0]}")
     if not top.is_dir():
@@ -119,7 +119,7 @@ def _hashed(place: Path, top: Path) -> Iterator[tuple[str, str]]:
     for entry in filetree.walk(top):
         path = top / entry.path
         if entry.left or entry.name == "__pycache__" or entry.name.endswith(".pyc"):
-            entry.enter = False  # byte code is not used
+            entry.enter = False  # compiled byte code is not used
             continue
         if entry.is_folder:
             if who := other_writers(entry.status):
@@ -133,7 +133,9 @@ def _hashed(place: Path, top: Path) -> Iterator[tuple[str, str]]:
 
 
 def bytes_of(path: Path) -> bytes:
-    """The content of a file that only this user and root may write; the checks look at the file that is open."""
+    """The content of a file that only this user and root may write; the open descriptor is checked, so the file cannot
+    be exchanged meanwhile.
+    """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
     except OSError as error:
@@ -151,7 +153,7 @@ def bytes_of(path: Path) -> bytes:
 
 
 def _pinned_bytes(files: PlugInFiles, path: str) -> bytes:
-    """The content of a pinned file, hashed after it was read.  Raises ImportError when it is another one."""
+    """The content of a pinned file, hashed after it was read.  Raises ImportError when the hash is another."""
     data = bytes_of(Path(path))
     name = os.path.relpath(path, files.place)
     if hashlib.sha256(data).hexdigest() != files.files.get(name):
@@ -183,12 +185,12 @@ class _ExtensionLoader(ExtensionFileLoader):
         copy = os.memfd_create(spec.name, os.MFD_CLOEXEC)
         with os.fdopen(copy, "wb", closefd=False) as file:
             file.write(data)
-        spec.origin = f"/proc/self/fd/{copy}"  # stays open: the module uses it as long as it lives
+        spec.origin = f"/proc/self/fd/{copy}"  # the file stays open as long as the module, which reads from it
         return super().create_module(spec)
 
 
 class _Finder(MetaPathFinder):
-    """Finds the modules of checked plug-ins, and nothing else of their packages."""
+    """Finds the modules of checked plug-ins, and no other module of their packages."""
 
     def __init__(self) -> None:
         self.packages: dict[str, PlugInFiles] = {}
@@ -224,7 +226,7 @@ class _Finder(MetaPathFinder):
 
 
 def finder() -> _Finder:
-    """The finder of this process, which comes before all others."""
+    """The finder of this process, which `sys.meta_path` has before all others."""
     found = next((one for one in sys.meta_path if isinstance(one, _Finder)), None)
     if found is None:
         found = _Finder()

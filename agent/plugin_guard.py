@@ -1,9 +1,10 @@
-"""Loads plug-ins, classes of other packages that the configuration names by a dotted path, only as they were pinned.
+"""Loads plug-ins, classes of other packages that the configuration names by a dotted path, only if they are unchanged
+since they were pinned.
 
-`plugins.lock` beside config.yaml has the SHA-256 of each plug-in's module and of its package.  A plug-in that is not
-there, or has changed since, is refused before any of its code runs.  The module is then imported from bytes that are
-hashed (`plugin_files.py`).  Packages that a plug-in itself imports are not covered.  `registry.py` calls
-`PluginGuard.load`.
+`plugins.lock` beside config.yaml has the SHA-256 of each plug-in's module and of its package.  A plug-in that the file
+does not list, or that has changed since it was pinned, is refused before any of its code runs.  The module is then
+imported from bytes that are hashed (`plugin_files.py`).  Packages that a plug-in itself imports are not covered.
+`registry.py` calls `PluginGuard.load`.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ if TYPE_CHECKING:
 LOCK = "plugins.lock"
 FORMAT = 1
 OWN = "agent"
-"""The package of this program, which needs no pin."""
+"""Name of this program's package, which needs no pin."""
 MOST_BYTES = 64 << 20
 PIN = "look at it, then run `./main.py plugins pin`"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What `plugins list` says of one plug-in; `state` is pinned, not pinned, changed or refused."""
+    """One row of `plugins list`; `state` is pinned, not pinned, changed or refused."""
 
     plug_in: str
     state: str
@@ -45,7 +46,7 @@ class Finding:
 
 
 class PluginGuard:
-    """Checks plug-ins against `plugins.lock` in the folder `root`, that of config.yaml."""
+    """Checks plug-ins against `plugins.lock` in the folder `root`, which is the folder of config.yaml."""
 
     def __init__(self, root: Path) -> None:
         self.path = root / LOCK
@@ -93,10 +94,11 @@ class PluginGuard:
         return found
 
     def pin(self, plug_ins: Sequence[str], others: Sequence[str] = ()) -> list[Finding]:
-        """Write the present state of these plug-ins into the lock file, and return it; of the pins that are there only
-        those of `others` stay.
+        """Write the present state of these plug-ins into the lock file, and return it; existing pins of the plug-ins in
+        `others` are preserved, all other pins are removed.
 
-        Nothing is imported.  Raises ConfigError for one that cannot be found or that others may write, and DiskError.
+        Nothing is imported.  Raises ConfigError for a plug-in that cannot be found or that others may write, and
+        DiskError.
         """
         from agent.plugin_files import find
 

@@ -352,7 +352,7 @@ def waited() -> set[int]:
 
 def wait_gone(pid: int, seconds: float = 5.0, *, collect: bool = True) -> bool:
     """Wait until the process `pid` is dead, and reap it if it is a child of this process; returns False if it still
-    lives."""
+    lives after the time limit."""
     try:
         descriptor = os.pidfd_open(pid)
     except OSError:

@@ -114,9 +114,9 @@ def memory_of(
 
 def kernel_memory() -> int | None:
     """Bytes that the kernel of this machine uses and cannot reclaim (socket and pipe buffers, page tables, semaphores
-    and the like); None if unknown.  No single process shows its share of these bytes.
+    and the like); None if unknown.  These bytes appear in the memory of no single process.
 
-    They are the total memory minus free memory, memory of processes, of files, and reclaimable memory
+    The result is the total memory minus free memory, memory of processes, of files, and reclaimable memory
     (proc_meminfo(5))."""
     try:
         lines = Path("/proc/meminfo").read_bytes().splitlines()
@@ -135,7 +135,8 @@ def is_stopped(pid: int) -> bool:
 def reap_orphans() -> int:
     """Reap dead children that no code waits for: orphans of commands, which became children of this subreaper.
 
-    Children of `proc.run` and of `multiprocessing` are reaped by these.  Returns the number of reaped processes.
+    Children of `proc.run` and of `multiprocessing` are left to the code that waits for them.  Returns the number of
+    reaped processes.
     """
     if not proc.has_children() or not proc.reaps():
         return 0
@@ -189,7 +190,7 @@ def children() -> list[int]:
 
 
 def _unattended(found: Iterable[int]) -> set[int]:
-    """Those of `found` that no code waits for.
+    """The dead children in `found` for which no code waits.
 
     The function must be called after the children were listed: code that started one of them waits for it by then.
     """

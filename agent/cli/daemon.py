@@ -1,4 +1,4 @@
-"""Commands that start, pause and end tasks, and commands for maintenance: `run`, `pause`, `resume`, `stop`, `retry`,
+"""Commands that start, pause and end tasks, and that maintain stored data: `run`, `pause`, `resume`, `stop`, `retry`,
 `cleanup`, `backup`."""
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def stop(context: typer.Context, uuid: Uuid) -> int:
 
 @app.command()
 def pause(context: typer.Context, uuid: Uuid) -> int:
-    """Ask a task to wait; a running one does at its next step, and goes on after `resume`."""
+    """Ask a task to pause; a running task pauses at its next step, and continues after `resume`."""
     return _ask(context.obj, uuid, "pause")
 
 
@@ -135,7 +135,7 @@ def retry(
         ),
     ] = None,
 ) -> int:
-    """Queue a new task that goes on from one that has ended, or from each that failed since a time."""
+    """Queue a new task that continues an ended one, or one for each task that failed since a time."""
     from agent.commands.retry import retry_task, start_description, why_not
     from agent.values import CLOSED_STATUSES
     from agent.wiring.wiring import Wiring
@@ -233,7 +233,7 @@ def cleanup(
         typer.Option(metavar="HOST", help="A host that does not come back: what it worked on goes too. Repeatable."),
     ] = None,
 ) -> int:
-    """Remove closed tasks that are old enough, folders and rows, and what nobody used as long (mirrors, set-ups)."""
+    """Remove closed tasks that are old enough (folders and rows), and mirrors and set-ups that were unused as long."""
     from agent.commands.branch_cleanup import Branches
     from agent.commands.cleanup import cleanup as clean_up
     from agent.commands.cleanup import replicas
@@ -280,7 +280,9 @@ def cleanup(
 
 
 def _names_of_hosts(wiring: Wiring, names: Iterable[str]) -> list[str]:
-    """The names of other hosts that some row has; raises UsageError for any other name, which would have no effect."""
+    """Return the host names if rows of other hosts have them; raises UsageError for any other name, which would have no
+    effect.
+    """
     from agent.taskqueue.row_holder import hostname
 
     found = list(names)

@@ -109,14 +109,14 @@ def _request(
 
 
 def _consumer(state: CliState, *, stream: bool) -> Callable[[Json], None] | None:
-    """What is done with the events of the streams: lines of JSON, text on a terminal or with --stream, or nothing."""
+    """The consumer of the streams: prints JSON lines, or text on a terminal or with --stream, or nothing."""
     if state.json:
         return _line if stream else None
     return Transcript() if stream or state.is_stdout_terminal else None
 
 
 class Transcript:
-    """Prints what reviewers write, each part under the name of its reviewer."""
+    """Prints the answers of reviewers, each part under the name of its reviewer."""
 
     def __init__(self) -> None:
         self.last: tuple[Any, ...] = ()

@@ -103,7 +103,7 @@ def _advise(state: CliState, advice: str, *, indent: str) -> None:
 
 @contextmanager
 def steps(state: CliState) -> Iterator[Callable[[str], None]]:
-    """Show on a terminal which step is running; show nothing in a pipe."""
+    """Show on a terminal which check is running; show nothing in a pipe."""
     if not (state.is_stdout_terminal and state.is_stderr_terminal):
         yield lambda _name: None
         return

@@ -36,10 +36,10 @@ Actor = Annotated[
 
 
 def _open(state: CliState, *, reads: bool = True) -> MemoryStore:
-    """Open the store, which follows the log that hosts share, if they do.
+    """Open the store; if hosts share a log, the store first gets its new entries.
 
-    Raises UsageError when there is no memory.db then, since no command creates it.  A command that `reads` uses
-    memory.db as it is when the log cannot be reached.
+    Raises UsageError when memory.db does not exist after that, since no command creates it.  If the log cannot be
+    reached, a command with `reads` uses the present memory.db.
     """
     from agent.wiring.memory import open_memory
 
@@ -105,7 +105,7 @@ def status(context: typer.Context) -> int:
 
 
 def _log_line(log: Mapping[str, Any], base_dir: Path) -> str:
-    """Where the log is, and how far this host is behind it."""
+    """Show the place of the log, and the number of entries that this host lacks."""
     if log["where"] == str(base_dir / "memory.db"):
         return f"{log['last']:,} entries, in the file"
     if log["last"] is None:
@@ -406,8 +406,7 @@ def forget(
 
 
 def _forget(store: MemoryStore, selector: Selector, yes: bool) -> tuple[list[Json], Forgotten]:
-    """(short descriptions of the forgotten items, the answer of the store); the items are read before they are
-    removed."""
+    """(short descriptions of the forgotten items, the result); the items are read before they are removed."""
     found = store.forget(selector)
     known: list[Json] = []
     for record in map(store.get_memory_record, found.records):

@@ -26,7 +26,9 @@ app.add_typer(plugins, name="plugins")
 
 @plugins.command("list")
 def list_plugins(context: typer.Context) -> int:
-    """List the plug-ins of the configuration, and whether they are as they were pinned; nothing of them is run."""
+    """List the plug-ins of the configuration, and whether they are unchanged since they were pinned; none of their code
+    is run.
+    """
     from agent.config.plug_ins import plug_ins_of
 
     state: CliState = context.obj
@@ -51,7 +53,7 @@ def pin(
         typer.Argument(metavar="[PATH]...", help="Only these plug-ins, as the configuration names them; else all."),
     ] = None,
 ) -> int:
-    """Write plugins.lock beside config.yaml: each plug-in as its files are now. Look at them before."""
+    """Write the hashes of each plug-in's present files into plugins.lock beside config.yaml. Read the files before."""
     from agent.config.plug_ins import plug_ins_of
 
     state: CliState = context.obj

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 def findings(settings: Settings) -> Iterator[tuple[str, str, str]]:
-    """Each a (state, observation, advice); the state is "ok", "warn" or "fail".
+    """Yields each finding as (state, observation, advice); the state is "ok", "warn" or "fail".
 
-    A server that cannot be used is a warning, since tasks go on without it.  Tools that take too much of the window are
-    a failure, since no task begins then.
+    A server that cannot be used is a warning, since tasks continue without it.  Tools that take too much of the window
+    are a failure, since no task can begin then.
     """
     tokens = 0
     for report in survey(settings):

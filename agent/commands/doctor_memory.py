@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 
 def findings(settings: Settings) -> Iterator[tuple[str, str, str]]:
-    """Each a (state, observation, advice); the state is "ok" or "warn", since tasks go on without memory."""
+    """Yields each finding as (state, observation, advice); the state is "ok" or "warn", since tasks continue without
+    memory.
+    """
     actor = settings.memory.actor
     if "{repo}" not in actor or "{owner}" not in actor:
         found = (
@@ -47,8 +49,8 @@ def findings(settings: Settings) -> Iterator[tuple[str, str, str]]:
 
 
 def _of_shared_log(store: MemoryStore) -> tuple[str, str, str]:
-    """The finding about the log that hosts share.  memory.db of this host is made at the first use, so that nothing is
-    compared before that."""
+    """The finding about the log that hosts share.  Without a memory.db on this host, which the first use creates,
+    nothing is compared."""
     try:
         refuse_network(store.path)
     except MemoryUnavailable as error:

@@ -22,7 +22,7 @@ SECONDS = 20.0
 
 
 def findings(settings: Settings, sandbox: Sandbox) -> Iterator[tuple[str, str, str]]:
-    """At most one (state, observation, advice); the state is "ok", "warn" or "fail"."""
+    """Yields at most one finding as (state, observation, advice); the state is "ok", "warn" or "fail"."""
     setup = settings.workspace.setup
     every = settings.sandbox.network
     own = settings.setup_hosts(setup) if setup is not None else every

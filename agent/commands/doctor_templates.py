@@ -17,7 +17,7 @@ ADVICE = (
 
 
 def findings(settings: Settings) -> Iterator[tuple[str, str, str]]:
-    """(state, found, advice).  Nothing is changed."""
+    """Yields the finding as (state, observation, advice).  Nothing on the disk is changed."""
     loader = TemplateLoader(settings, stores=False)
     loader.refresh(force=True)
     if loader.error:

@@ -40,8 +40,9 @@ PINNED, NEW, CHANGED, UNPINNED = "pinned", "new", "changed", "not pinned yet"
 class ToolReport:
     """One tool of a server.
 
-    `state` compares it with mcp.lock; `problem` is why it cannot be offered, or "" if it can; `tokens` is its size for
-    the configured model.  A tool that the key `tools` leaves out is not `wanted`.
+    `state` is the result of the comparison with mcp.lock; `problem` is the reason why the model cannot get the tool, ""
+    if it can; `tokens` is its size for the configured model.  `wanted` is False for a tool that the key `tools` leaves
+    out.
     """
 
     tool: str
@@ -57,7 +58,9 @@ class ToolReport:
 
 @dataclass(frozen=True, slots=True)
 class ServerReport:
-    """One server: `error` is why it has no tools, or "".  `gone` are pinned tools that it does not list."""
+    """One server; `error` is the reason why it has no tools, "" if it has some.  `gone` are pinned tools that the
+    server does not list.
+    """
 
     server: str
     transport: str
@@ -77,7 +80,7 @@ class ServerReport:
 
 
 def survey(settings: Settings, names: Sequence[str] = ()) -> list[ServerReport]:
-    """The reports of the servers with these names, by default of all; the servers are started at the same time.
+    """The reports of the servers with these names, by default all servers; they are started at the same time.
 
     Raises UsageError for a name that is not configured, ConfigError for a mcp.lock that cannot be read.
     """

@@ -1,4 +1,6 @@
-"""Traces of long-term memory in the folders of tasks: what a task was given, and which folders still have a text."""
+"""Reads the folders of tasks for long-term memory: the memories that a task got, and the folders that still contain a
+text.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def retrievals(settings: Settings, uuid: str) -> list[Json]:
-    """The retrievals of a task, the oldest first.  UsageError when its folder is gone."""
+    """The retrievals of a task, the oldest first.  Raises UsageError when the folder of the task is gone."""
     folder = folder_of(settings, uuid)
     if folder is None:
         raise UsageError(f"task {uuid} has no folder on this host any more; nothing shows what it recalled")
@@ -53,8 +55,8 @@ def pinned_rules(settings: Settings, uuid: str) -> list[Json]:
 
 
 def folders_with(settings: Settings, sessions: Collection[str], ids: Collection[str]) -> list[Path]:
-    """The folders of tasks on this host that were the source of something, or were given it: `sessions` are the
-    sources, `ids` the records and events."""
+    """The folders of tasks on this host that were a source of these records and events (`sessions`), or that got one of
+    them (`ids`)."""
     return [
         folder
         for folder in _folders(settings)

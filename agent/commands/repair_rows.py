@@ -1,4 +1,4 @@
-"""`doctor --repair` restores missing rows on the word of a person who has looked at the folder.
+"""`doctor --repair` restores missing rows after a person has looked at the folders.
 
 Rows are made again from all folders without a row, including those in quarantine.  Issues with the label of a running
 or paused task are queued when the ledger has no task for them.  The daemon does both when it starts and detects that

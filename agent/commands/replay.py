@@ -169,7 +169,7 @@ def settings_of_copy(settings: Settings, original: RecordedTask, place: Path) ->
     kept = {"base_dir": place, "enabled": True, "replica": None, "summary_model": summary}
     storage = settings.context_storage.model_copy(update=kept)
     queue = settings.taskqueue.model_copy(update={"ledger": ledgers.OWN, "broker": None})
-    memory = settings.memory.model_copy(update={"enabled": False})  # a copy teaches nothing
+    memory = settings.memory.model_copy(update={"enabled": False})  # the copy must change no long-term memory
     sections = {"llm": llm, "context_storage": storage, "taskqueue": queue, "memory": memory}
     return settings.model_copy(update=sections)
 
@@ -208,8 +208,8 @@ def issue_of(original: RecordedTask, settings: Settings) -> bytes:
 
 
 def copy_beginning(original: RecordedTask, folder: Path) -> None:
-    """Copy the recorded system prompt and briefing, the marker of their fences, what was recalled, whether the model
-    had the tool for that, the calls of MCP servers, the decisions of reviewers, and the templates."""
+    """Copy the recorded system prompt and briefing, the marker of their fences, the recalled memories, whether the
+    model had the tool `recall`, the calls of MCP servers, the decisions of reviewers, and the templates."""
     lines = []
     for record in original.records():
         if record.get("kind") not in HEAD:
@@ -227,7 +227,7 @@ def copy_beginning(original: RecordedTask, folder: Path) -> None:
         "mcp.jsonl",
         "deliberations.jsonl",
         TEMPLATES,
-    ):  # the tool `recall`, those of servers, and reviewers give the recorded results
+    ):  # MCP servers, reviewers and the tool `recall` give the recorded results
         recorded = original.folder / name
         if recorded.is_file() and not recorded.is_symlink():
             durable_files.write_file(folder / name, [recorded.read_bytes()])
@@ -294,7 +294,7 @@ def compare(settings: Settings, original: RecordedTask, uuid: str, error: str) -
     with closing(Wiring(settings)) as wiring:
         row = wiring.ledger.get(uuid)
     folder = folder_of(settings, uuid)
-    assert row is not None and folder is not None, "the copy was just made"  # noqa: PT018 - both exist or neither does
+    assert row is not None and folder is not None, "the copy was just made"  # noqa: PT018 - both exist or neither
     with tempfile.TemporaryDirectory(prefix="makimono-compare-") as scratch:
         objects = Path(scratch) / "objects"
         objects.mkdir()
@@ -335,7 +335,7 @@ def tree_of(folder: Path, scratch: Path, objects: Path) -> str:
     """
     work, own = folder / "workspace", folder / "git"
     if own.is_dir() and not work.is_dir() and (state := gitdir.read_state(own)) is not None and state.gone:
-        # everything was committed
+        # the tree was removed because all of it was committed
         done = git("rev-parse", "--verify", "--quiet", "HEAD^{tree}", git_dir=own, check=False)
         return done.output.decode().strip()
     if not work.is_dir() or not own.is_dir():

@@ -1,6 +1,6 @@
 """Configuration: YAML and environment → one validated, frozen `Settings`; the only reader of the environment.
 
-`load` builds the settings and the other rooms read them; no module here opens a task's folder or a connection.
+`load` builds the settings and the other rooms read them; no module of this room opens a task's folder or a connection.
 `configured_window.py` computes the configured window of a model, `reference.py` writes the documentation.
 """
 

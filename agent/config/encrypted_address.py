@@ -1,4 +1,4 @@
-"""The check of an address that must be encrypted, unless it is on this machine."""
+"""Checks that an address is encrypted, unless it is on this machine."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from urllib.parse import urlsplit
 
 
 def encrypted_or_here(value: str | None, login: str) -> str | None:
-    """The address; raises ValueError for http to another machine, and for a user or a password in the address, where
-    `login` says what to do instead."""
+    """Returns the address unchanged; raises ValueError for http to another machine, and for a user or a password in the
+    address, where `login` says what to do instead."""
     if value is None:
         return value
     parts = urlsplit(value)

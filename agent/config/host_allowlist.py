@@ -121,7 +121,8 @@ def parse_all(entries: Iterable[str]) -> tuple[AllowedHost, ...]:
 
 
 def _own(host: str) -> str:
-    """The kind of a host name that always leads to this host or to another forbidden address; "" for any other name.
+    """A description of a host name that always leads to this host or to another forbidden address; "" for any other
+    name.
 
     Resolvers accept numbers as addresses, in the forms of inet_aton(3): `127.1`, `0x7f.1`.
     """

@@ -167,7 +167,7 @@ def expand(layer: Layer, environ: Mapping[str, str]) -> list[tuple[Path, str]]:
 
 
 def _nearest(path: Path, known: Mapping[Path, str], otherwise: str) -> str:
-    """The value of `known` for a key, else for the nearest mapping around the key, else `otherwise`."""
+    """The value of `known` for a key, else its value for the nearest mapping around the key, else `otherwise`."""
     for length in range(len(path), 0, -1):
         if path[:length] in known:
             return known[path[:length]]

@@ -12,7 +12,7 @@ from agent.config.value_kinds import Number, RootPath, Text, Url  # noqa: TC001 
 
 
 class Prompts(Section):
-    """Where the templates of people are."""
+    """The source of people's own templates, a folder or an address."""
 
     folder: RootPath | None = Field(
         default=None,

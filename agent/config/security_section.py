@@ -1,4 +1,4 @@
-"""The section `security`: what happens to texts that look like an attack."""
+"""The section `security`: how the program treats texts that look like an attack."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from agent.config.base import Section
 
 
 class Security(Section):
-    """How texts from outside are judged."""
+    """Settings for texts from outside that look like an attack."""
 
     block: bool = Field(
         default=False,

@@ -373,8 +373,8 @@ def value_text(value: Any, *, is_size: bool = False) -> str:
 def _held(section: Section, path: key_tree.Path = ()) -> Iterator[tuple[key_tree.Path, Any]]:
     """(path, value) of all values below a section but lists of plain values.
 
-    They are found without the field definitions: each worker needs the secrets and the paths, and the definitions are
-    large.
+    The walk over the values does not use the field definitions, because every worker needs the secrets and the paths,
+    and the definitions need much memory.
     """
     for name, value in section.__dict__.items():
         inner = (*path, name)

@@ -1,6 +1,6 @@
 """Asks one reviewer until its answer fits the schema, at most `consensus.schema_retries` times more.
 
-Each try is a fresh request that names the errors as `path: keyword`; the answer before is never shown again, since it
+Each try is a fresh request that names the errors as `path: keyword`; the previous answer is not shown again, since it
 may contain anything.  Errors of the connection are counted by the client, not here.
 """
 
@@ -31,7 +31,8 @@ VALIDATOR = SchemaValidator()
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One answer that is wanted of one reviewer.  `thinking` and `debates`: what was said before, as it sees it.
+    """The request for one answer of one reviewer.  `thinking` and `debates` are the earlier statements, as this
+    reviewer sees them.
 
     `may_retry` takes one of the retries of the deliberation.
     """
@@ -67,7 +68,7 @@ class Question:
             raise RetryExceeded(f"{self.reviewer.model} gave no answer by the schema; the last errors: {errors}")
 
     def _once(self, stream: PersonaStream, errors: Sequence[str]) -> Json:
-        """Send one request and read its answer.  A model that takes no tools is asked again for text."""
+        """Send one request and read its answer.  If the model has no tool calls, the answer is text."""
         asked = self._build(errors)
         try:
             answer = self.reviewer.ask(asked, stream, output=self.builder(self.reviewer).answer)

@@ -18,15 +18,16 @@ if TYPE_CHECKING:
 
 RULES = ("AGENTS.md", "CLAUDE.md", "CONTRIBUTING.md")
 AROUND = 30
-"""Lines before and behind each changed line that the reviewer of upkeep sees."""
+"""Number of lines before and after each changed line that the reviewer of maintainability sees."""
 MOST = 1 << 20
-"""The most bytes of a diff or a file."""
+"""Maximum size of a diff, or of a file that is read, in bytes."""
 
 
 def diff_of(git_dir: Path, old: str, new: str) -> str:
     """The diff between two commits as text.
 
-    Raises BudgetExceeded when it is longer than MOST bytes: a change that reviewers see only in part is not voted on.
+    Raises BudgetExceeded when the diff is longer than MOST bytes: a change that reviewers see only in part is not voted
+    on.
     """
     data = bytearray()
     for chunk in changes.diff(git_dir, old, new):
@@ -37,7 +38,7 @@ def diff_of(git_dir: Path, old: str, new: str) -> str:
 
 
 def rules_of(git_dir: Path, commit: str) -> str:
-    """The files of rules at a commit, each under its name."""
+    """The repository's rule files (RULES) at a commit, each below a heading with its name."""
     found = ((name, _file(git_dir, commit, name)) for name in RULES)
     return "\n\n".join(f"# {name}\n\n{text.strip()}" for name, text in found if text.strip())
 
@@ -68,7 +69,7 @@ def _wanted(text: str, wanted: set[int]) -> Iterator[str]:
 
 
 def _file(git_dir: Path, commit: str, path: str) -> str:
-    """A file at a commit; "" if it is not there, is binary, or is too large."""
+    """A file at a commit; "" if the file is missing, is binary, or is too large."""
     if "\n" in path:
         return ""
     done = git("cat-file", "--batch", git_dir=git_dir, stdin=f"{commit}:{path}\n".encode("utf-8", "surrogateescape"))

@@ -1,4 +1,4 @@
-"""Removes the findings of a vote that name no existing place: neither a line in the diff nor a known test.
+"""Removes the findings of a vote whose place does not exist, that is neither a line of the diff nor a known test.
 
 The lines that a diff shows are the added and the unchanged ones, numbered as in the new file, and the removed ones,
 numbered as in the old file.
@@ -37,19 +37,19 @@ class Citable:
 
 @dataclass(frozen=True, slots=True)
 class CheckedVote:
-    """A vote without the findings that name no existing place; `struck` is the number of removed findings."""
+    """A vote without the findings whose place does not exist; `struck` is the number of removed findings."""
 
     vote: VotePayload
     struck: int = 0
 
     @property
     def cited(self) -> frozenset[tuple[str, int]]:
-        """The places of the findings that are left."""
+        """The places (file, line) of the remaining findings."""
         return frozenset((_plain(one.file), one.line) for one in self.vote.findings)
 
 
 def check_citations(vote: VotePayload, citable: Citable) -> CheckedVote:
-    """Remove the findings that name no existing place."""
+    """Remove the findings whose place does not exist."""
     kept = tuple(one for one in vote.findings if citable.has(one))
     return CheckedVote(replace(vote, findings=kept), len(vote.findings) - len(kept))
 
@@ -95,5 +95,5 @@ def _path(text: str, prefix: str) -> str:
 
 
 def _plain(path: str) -> str:
-    """A path as reviewers write it: `./src/a.py`, `b/src/a.py` and `src/a.py` are the same only for `./`."""
+    """The path without a leading `./`, which reviewers sometimes write; no other prefix is removed."""
     return path.removeprefix("./")

@@ -8,7 +8,7 @@ The first rule that applies decides:
 4. As many APPROVE and CONDITIONAL together as the quorum: CONDITIONAL if one is CONDITIONAL, else APPROVED.
 5. No rule applies: FAILED_SAFE.
 
-FAILED_SAFE is no decision for or against.  The votes that were cast before it are in the log only.
+FAILED_SAFE is no decision for or against.  Votes that were cast before the failure are only in the log.
 """
 
 from __future__ import annotations
@@ -41,11 +41,12 @@ EXIT_CODES = {Decision.APPROVED: 0, Decision.DENIED: 10, Decision.CONDITIONAL: 1
 
 @dataclass(frozen=True, slots=True)
 class ConsensusDecision:
-    """The decision with the votes that it is made from, by persona; without votes for FAILED_SAFE.
+    """The decision with the votes that led to it, by persona; it has no votes if it is FAILED_SAFE.
 
-    `reason` is a sentence for a person: why it failed, or which rule decided.  `excluded`: personas that failed, with
-    the code of the failure.  `struck`: the number of removed findings by persona.  `kept_denials`: personas that
-    changed DENY to APPROVE without a new finding; their DENY counts.  `models`: `provider/model` by persona.
+    `reason` is a sentence for a person: the cause of the failure, or the rule that decided.  `excluded`: personas that
+    failed, with the code of the failure.  `struck`: the number of removed findings by persona.  `kept_denials`:
+    personas that changed DENY to APPROVE without a new finding; their DENY counts.  `models`: `provider/model` by
+    persona.
     """
 
     decision: Decision
@@ -112,8 +113,8 @@ def decide(
 def final_vote(provisional: CheckedVote | None, final: CheckedVote) -> tuple[CheckedVote, bool]:
     """(the vote that counts, whether it is the earlier DENY).
 
-    APPROVE after a provisional DENY counts only with a finding at a place that the provisional vote did not cite.
-    Without one the reviewer has only joined the others, and its DENY counts.
+    An APPROVE after a provisional DENY counts only with a finding at a place that the provisional vote did not cite.
+    Without such a finding the reviewer has only joined the others, so its DENY counts.
     """
     if provisional is None or provisional.vote.vote is not Vote.DENY or final.vote.vote is not Vote.APPROVE:
         return final, False

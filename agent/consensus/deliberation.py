@@ -45,7 +45,7 @@ Said = dict[str, Any]
 
 
 class _FailedSafe(Exception):
-    """The deliberation cannot come to a decision; the text says why."""
+    """Ends a deliberation that cannot come to a decision; the text gives the reason."""
 
 
 @dataclass
@@ -141,9 +141,9 @@ class Deliberation:
     # --- one phase ----------------------------------------------------------------------------------------------
 
     def _ask_all(self, number: int, provisional: Said, debates: list[Said]) -> Said:
-        """What each reviewer says in the present phase, side by side.
+        """Get the statements of all reviewers in the present phase, which are asked at the same time.
 
-        Raises _FailedSafe when too few are left, after the others were cancelled.
+        Raises _FailedSafe when too few reviewers are left; the requests of the others are then cancelled.
         """
         self.quorum.begin_phase()
         said: Said = {}
@@ -166,7 +166,9 @@ class Deliberation:
         return {name: said[name] for name in self.reviewers if name in said}
 
     def _collect(self, pending: dict[Future[Json], Reviewer], said: Said, number: int) -> None:
-        """Take answers as they come.  Answers that come after the quorum is lost are ignored."""
+        """Record the answers in the order in which they arrive.  Answers that come after the quorum is lost are
+        ignored.
+        """
         with deadline.within("the reviewers", self._longest()):
             while pending:
                 done, _ = wait(pending, timeout=0.5, return_when=FIRST_COMPLETED)
@@ -185,7 +187,7 @@ class Deliberation:
                         self.quorum.note_success(reviewer.name)
 
     def _accepted(self, reviewer: Reviewer, payload: Json, number: int) -> Any:
-        """Mask secrets, strike findings without a place, and record what counts."""
+        """Mask secrets in an answer, remove findings without an existing place, and record the answer."""
         found = self._read(masked(payload, self.redact))
         checked = check_citations(found, self.citable)
         self._count_struck(reviewer.name, checked.struck)
@@ -230,7 +232,7 @@ class Deliberation:
             )
 
     def _ask(self, reviewer: Reviewer, number: int, thinking: list[Statement], debates: list[Statement]) -> Json:
-        """Ask one reviewer, in a thread of its own, when its server has a free slot."""
+        """Send the request of one reviewer in a thread of its own, when its server has a free slot."""
         slot = self.slots.get(reviewer.server)
         if slot is not None:
             while not slot.acquire(timeout=0.5):
@@ -262,7 +264,7 @@ class Deliberation:
         if not provisional:
             return [], []
         others = [other for other in self.reviewers if other != name]
-        random.Random(f"{self.seed}:{name}:{self.phase}:{number}").shuffle(others)  # noqa: S311 - an order, no secret
+        random.Random(f"{self.seed}:{name}:{self.phase}:{number}").shuffle(others)  # noqa: S311 - sets an order only
         self.permutations[f"{name}.{self.phase}.{number}"] = tuple(others)
         shown = {name: YOU} | {other: f"R{place}" for place, other in enumerate(others, 1)}
         order = [name, *others]
@@ -289,7 +291,7 @@ class Deliberation:
         return self.overrides.get(reviewer.name, reviewer.template)
 
     def _check_size(self) -> None:
-        """Raise _FailedSafe if a reviewer cannot see the change whole beside the votes, before anything is asked."""
+        """Raise _FailedSafe before the first request if change and votes do not fit into a reviewer's window."""
         votes = [Statement(name, "CONDITIONAL") for name in (YOU, "R1", "R2")]
         debates = [Statement(one.name, "critique") for one in votes] * self.section.rounds
         for reviewer in self.reviewers.values():
@@ -320,12 +322,12 @@ class Deliberation:
             self.events.emit(name, **fields)
 
     def _statement(self, name: str, said: Any) -> Statement:
-        """What a reviewer said, cleaned and masked like any other text from outside."""
+        """A reviewer's statement, cleaned and masked like any other text from outside."""
         conditions = getattr(said, "conditions", ())
         objections = [*(str(one) for one in said.findings), *(f"condition: {one}" for one in conditions)]
         vote = said.vote.value if isinstance(said, VotePayload) else "critique"
         return Statement(name, vote, self._plain(said.reason), tuple(self._plain(one) for one in objections))
 
     def _plain(self, text: str) -> str:
-        """One paragraph, so that no line looks like another statement."""
+        """Join a text into one paragraph, so that none of its lines can look like another statement."""
         return self.redact(" ".join(output(text).split()))

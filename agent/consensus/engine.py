@@ -2,7 +2,7 @@
 
 The reviewers think blind and cast provisional votes, criticise each other in `consensus.rounds` rounds, and vote.
 If anything prevents that (a lost quorum, a budget, an answer without a vote), the decision is FAILED_SAFE and never
-APPROVED.  The caller has run the checks that a machine can make before; no vote can outweigh them.
+APPROVED.  The caller has run all automatic checks before; no vote can outweigh a failed check.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class ConsensusEngine:
         """Deliberate.
 
         Raises Interrupted for a stop or a limit of the task, DiskError, and KeyboardInterrupt; the requests under way
-        are cancelled first, and each stream has its end.
+        are cancelled first, and each stream gets its `stream.end`.
         """
         material = request.material
         if request.prompt:

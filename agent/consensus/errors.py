@@ -44,7 +44,7 @@ class BudgetExceeded(ConsensusError):
 
 
 class RetryExceeded(ConsensusError):
-    """A reviewer gave no answer by the schema in all of its tries."""
+    """A reviewer gave no valid answer in all of its tries."""
 
     code = "CONSENSUS_SCHEMA_RETRY_EXCEEDED"
 

@@ -1,8 +1,7 @@
-"""What is judged, and which reviewer sees which part of it.
+"""Holds the texts that are judged, and selects the ones that each reviewer sees.
 
-The safety reviewer sees no text by the author of a change: a story about a change lowers how often reviewers find its
-faults, and leaving the story out restores it.  Every text from outside is cleaned and fenced here, with a marker of
-this deliberation alone.
+The safety reviewer sees no text by the author of a change: reviewers find fewer faults in a change when they read its
+author's description.  Every text from outside is cleaned and fenced here, with a marker of this deliberation alone.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ CORRECTNESS, SAFETY, UPKEEP = "correctness", "safety", "upkeep"
 PERSONAS = (CORRECTNESS, SAFETY, UPKEEP)
 QUESTION, DIFF = "question", "diff"
 WHOLE = (QUESTION, DIFF)
-"""Parts that are never cut: what cannot be shown whole is not voted on."""
+"""Parts that are never shortened: without room for all of such a part there is no vote."""
 SEES: Mapping[str, tuple[str, ...]] = {
     CORRECTNESS: (QUESTION, "issue", DIFF, "checks"),
     SAFETY: (QUESTION, DIFF, "checks"),
@@ -54,7 +53,7 @@ class Material:
     tests: frozenset[str] = frozenset()
 
     def parts(self) -> dict[str, str]:
-        """The texts by name, without empty ones."""
+        """The parts that are not empty, by name."""
         return {one.name: text for one in fields(self) if one.name != "tests" and (text := getattr(self, one.name))}
 
 

@@ -33,7 +33,7 @@ TRANSITIONS: dict[Phase, tuple[Phase, ...]] = {
 
 
 def advance(current: Phase, following: Phase) -> Phase:
-    """`following`, if it may follow `current`.  Raises IllegalTransition."""
+    """Return `following` if it may follow `current`; raises IllegalTransition otherwise."""
     if following not in TRANSITIONS[current]:
         allowed = ", ".join(TRANSITIONS[current]) or "nothing, since it is an end"
         raise IllegalTransition(f"phase {following} cannot follow {current}; allowed is {allowed}")

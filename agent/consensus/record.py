@@ -1,4 +1,6 @@
-"""The record of one deliberation in deliberations.jsonl, and what a process that starts again reads of it."""
+"""The record of one deliberation in deliberations.jsonl; a process that continues the deliberation after a crash reads
+it.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Builds the request to one reviewer, within `consensus.token_budget`.
 
-The request counts whole: system prompt, schema, texts, and the tokens of the answer.  The question and the change are
-never cut; if they do not fit, the change is not voted on.  Of the rest, inputs such as the issue are cut first, then
-the reasons of the reviewers, and their objections last.
+The budget covers the whole request: system prompt, schema, texts, and the tokens of the answer.  The question and the
+change are never cut; if they do not fit, the change is not voted on.  Of the rest, inputs such as the issue are cut
+first, then the reasons of the reviewers, and their objections last.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TRIES = 8
 
 
 class Templates(Protocol):
-    """Where texts come from; `agent.prompts` is one."""
+    """The source of the templates' texts; the package `agent.prompts` is one."""
 
     def render(self, name: str, /, **values: Any) -> str:
         """The text of a template."""
@@ -142,7 +142,9 @@ class _Fit:
         return self._text({name: parts[name] for name in seen if name in parts}, said, left_out), logs, tuple(left_out)
 
     def _for_statements(self, left: int, thinking: Sequence[Statement], debates: Sequence[Statement]) -> int:
-        """The tokens of what was said: votes and objections whole if they fit, reasons in half of the room."""
+        """The tokens for the statements of reviewers: enough for all votes and objections if possible, else half of the
+        remaining tokens.
+        """
         count = self.builder.count
         objections = "\n\n".join(replace(one, reason="").lines() for one in (*thinking, *debates))
         return max(0, min(left, max(left // 2, count(objections) + FEWEST)))

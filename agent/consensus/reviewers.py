@@ -1,4 +1,5 @@
-"""The reviewers of a deliberation: each with a folder, a client and a control of its own.
+"""The reviewers of a deliberation: each has its own folder, its own model client and its own switch that ends its
+requests.
 
 Their requests are recorded in the requests.jsonl that the caller hands in, so they count in its limits.
 """
@@ -54,7 +55,7 @@ class ReviewerControl:
 
 @dataclass
 class ReviewerEvents:
-    """Passes the events of a client on; a repeated request is shown in the present stream."""
+    """Passes the events of a client on; the output of a repeated request continues the present stream."""
 
     inner: EventSink | None
     control: ReviewerControl

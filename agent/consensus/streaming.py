@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 TOKEN, ERROR, END = "stream.token", "stream.error", "stream.end"
 WAITING = 64
-"""Events that may wait before tokens of one stream are joined."""
+"""Number of waiting events from which on tokens of one stream are joined."""
 
 
 class StreamingEmitter:
@@ -97,7 +97,7 @@ class PersonaStream:
         self._about = {"persona": persona, "phase": phase, "round": round_}
         self._lock = threading.Lock()
         self._seq = 0
-        self._began = 1  # the number of the first token of this attempt
+        self._began = 1  # the number of the first token of the present attempt
         self._ended = False
         self.attempt = 1
         self.breaks = 0  # how often this answer broke off after a token
@@ -107,7 +107,7 @@ class PersonaStream:
         self._emit(TOKEN, chunk=chunk)
 
     def retry(self, reason: str) -> None:
-        """Emit that the request is sent again: the tokens of the attempt before are void."""
+        """Emit an event about a repeated request: the tokens of the attempt before are void."""
         with self._lock:
             began, self._began = self._began, self._seq + 2
             self.breaks += self._seq >= began
@@ -116,7 +116,7 @@ class PersonaStream:
             self.attempt += 1
 
     def error(self, reason: str) -> None:
-        """Emit that there will be no answer."""
+        """Emit an event about an answer that will not arrive."""
         self._emit(ERROR, reason=reason, retrying=False, discard_from_seq=self._began)
 
     def end(self, reason: str) -> None:

@@ -23,11 +23,13 @@ DEEPEST = 8
 
 _FENCED = re.compile(r"\A```(?:json)?[ \t]*\n(?P<body>.*)\n```\Z", re.DOTALL)
 _STRUCTURE = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
-"""A string or a bracket.  A string without an end goes to the end of the text, so that it is read once."""
+"""A string or a bracket.  A string without a closing quote extends to the end of the text, so that it is read only
+once.
+"""
 
 
 def read_object(text: str) -> Json:
-    """The JSON object that is the whole text, white space and one code fence around it aside.
+    """The JSON object that makes up the whole text, apart from white space and one code fence around it.
 
     Raises NoVote with one error of the form `$: keyword`.
     """
@@ -53,7 +55,7 @@ def read_object(text: str) -> Json:
 
 
 class _DuplicateKey(Exception):
-    """An object has a key twice."""
+    """An object of the text has the same key twice."""
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> Json:
@@ -68,7 +70,7 @@ def _no_constant(name: str) -> Any:
 
 
 def _depth(text: str) -> int:
-    """The number of brackets that are open at the same time, at most; brackets in strings do not count."""
+    """The maximum number of brackets that are open at the same time; brackets in strings do not count."""
     depth = deepest = 0
     for found in _STRUCTURE.finditer(text):
         sign = found[0]

@@ -27,7 +27,7 @@ FLOOR = 0.15
 SENTENCES = 2
 """The number of sentences of a reason that the second step keeps."""
 BYTES = 3
-"""Bytes that count as one token if the tokenizer says less."""
+"""Number of bytes that count as at least one token, since a tokenizer's estimate may be too low."""
 CUT = "…"
 
 _SENTENCE = re.compile(r"[^.!?。！？\n]*+(?:[.!?。！？\n]+|\Z)\s*+")
@@ -158,7 +158,7 @@ class TokenBudgetManager:
             shorter = tuple(
                 replace(one, reason=self._cut(one.reason, part)) for one, part in zip(said, parts, strict=True)
             )
-            # tokens of the parts do not add up exactly
+            # the parts do not have exactly as many tokens as the whole text
             if self.count(_text(shorter)) <= budget or not any(parts):
                 return shorter
             parts = [part * 3 // 4 for part in parts]
@@ -179,7 +179,8 @@ class TokenBudgetManager:
             shorter = tuple(self._within(one, floor[one.name] + extra[one.name], wanted[one.name]) for one in said)
             if self.count(_text(shorter)) <= budget or not any((*extra.values(), *floor.values())):
                 return shorter
-            if any(extra.values()):  # tokens of the parts do not add up exactly; floors shrink last
+            # the parts do not have exactly as many tokens as the whole text; FLOOR is reduced last
+            if any(extra.values()):
                 extra = {name: part * 3 // 4 for name, part in extra.items()}
             else:
                 floor = {name: part * 3 // 4 for name, part in floor.items()}
@@ -222,7 +223,7 @@ def _text(said: Sequence[Statement]) -> str:
 
 
 def _without_duplicates(said: Sequence[Statement], _budget: int) -> tuple[Statement, ...]:
-    """Remove objections and reasons that the same reviewer has in an earlier statement; the votes stay."""
+    """Remove objections and reasons that the same reviewer repeats from an earlier statement; the votes stay."""
     seen: set[tuple[str, str]] = set()
     found = []
     for one in said:

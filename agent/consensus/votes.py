@@ -137,7 +137,7 @@ class VotePayload:
 
 @dataclass(frozen=True, slots=True)
 class Critique:
-    """What a reviewer says in the debate."""
+    """A reviewer's contribution to the debate."""
 
     reason: str
     findings: tuple[Finding, ...] = ()
@@ -155,14 +155,14 @@ class Critique:
 
 @dataclass(frozen=True, slots=True)
 class ValidationResult:
-    """`errors` are texts of the form `path: keyword`; they contain no part of what was checked."""
+    """`errors` are texts of the form `path: keyword`; they contain no part of the checked object."""
 
     ok: bool
     errors: tuple[str, ...] = ()
 
 
 class SchemaValidator:
-    """Checks votes and the descriptions of templates.  Nothing is fetched for a schema."""
+    """Checks votes and the descriptions of templates.  References of a schema to other hosts are not fetched."""
 
     @cached_property
     def _votes(self) -> Draft202012Validator:

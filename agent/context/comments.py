@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 CONDITION = "condition"
 KINDS = (None, "comment", CONDITION)
 """Kinds of a user message after the briefing that every later view has: comments of people, and conditions of the
-reviewers.  None is a message from the library interface."""
+reviewers.  A message without a kind is one from the library interface."""
 
 MOST_NAMED = 20
 """The maximum number of comments that are listed by number when there is no room for their text; further comments are

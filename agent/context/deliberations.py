@@ -2,7 +2,7 @@
 
 Each line has the number of its deliberation and a `kind`: `begin`, `request`, `refused` (an answer without a vote),
 `statement` (a vote or a critique that counts), `failed` (a reviewer that is excluded), `reduction`, `decision`.  A
-statement and a decision are synced at once: a process that starts again asks for no finished vote a second time.
+statement and a decision are synced at once, so a process that continues after a crash repeats no finished vote.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ class Cut:
     count: int = 0
     summaries: int = 0  # the highest id of a summary in all compactions
     trims: tuple[tuple[int, int, int], ...] = ()
-    briefed_at: int = 0  # the newest briefing up to this message is valid, or the newest one up to `at_seq`
+    briefed_at: int = 0  # the valid briefing is the newest one up to this message, or up to `at_seq` if that is larger
 
     def after(self, record: Json) -> Cut:
         """The combined effect with one more line of compactions.jsonl."""
@@ -142,7 +142,7 @@ class MessageIndex:
     tool_seq: int = 0  # newest line of tools.jsonl that a tool result refers to
     origin: Origin | None = None  # the current wire and model
     memory: Json | None = None  # the data from long-term memory for the briefing of the view
-    memories: tuple[LaterMemories, ...] = ()  # those of messages after the cut
+    memories: tuple[LaterMemories, ...] = ()  # the data from long-term memory of the messages after the cut
     form: str = ""  # form of the calls in the newest answer with calls; "" for native tool calls of the server
     forms: set[str] = field(default_factory=set)  # all forms of calls that occurred so far
     before: MessageIndex | None = field(default=None, compare=False)  # the index before the record at `first` was read

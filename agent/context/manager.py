@@ -44,7 +44,7 @@ AnyStore = TypeVar("AnyStore", bound=Store)
 LEASE_SECONDS = 180.0
 
 OF_MESSAGES = (SummaryStore, CompactionStore, ToolStore, RequestStore)
-"""The stores that `MessageStore` syncs in its own order."""
+"""The stores that `MessageStore` syncs itself, in the necessary order."""
 
 KEPT = ("attempt", "priority", "parent_uuid", "started_by", "comment_cursor", "branch", "url")
 """Columns of the row that no other file of the folder has; the manager repeats them in `effects.jsonl`."""

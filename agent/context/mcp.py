@@ -1,4 +1,4 @@
-"""McpStore has mcp.jsonl: the tools of MCP servers that a task has, and every call of one.
+"""McpStore has mcp.jsonl: the tools of MCP servers that a task has, and every call of these tools.
 
 A line of the kind `tools` is written before the first message; the newest one counts, so that every process of the task
 offers the same tools.  A line of the kind `call` has the result as the server gave it, before it is cut for the window;
@@ -28,16 +28,18 @@ class McpStore(Store):
     NAME = "mcp.jsonl"
 
     def add_tools(self, tools: Sequence[Json], notices: Sequence[str]) -> None:
-        """Record the tools that the model gets; `notices` are sentences for people about those that it does not get."""
+        """Record the tools that the model gets; `notices` are sentences for people about the tools that it does not
+        get.
+        """
         self._add({"kind": TOOLS, **masked({"tools": list(tools), "notices": list(notices)}, self.redact)})
 
     def tools(self) -> list[Json] | None:
-        """The tools that were recorded last, None when none were."""
+        """The newest recorded tools, None when none were recorded."""
         found = self._newest().get("tools")
         return list(found) if isinstance(found, list) else None
 
     def notices(self) -> list[str]:
-        """The notices that were recorded with these tools."""
+        """The notices that were recorded together with these tools."""
         return [str(one) for one in self._newest().get("notices") or ()]
 
     def _newest(self) -> Json:

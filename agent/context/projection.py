@@ -201,7 +201,7 @@ def _conversation(
                 yield line(result_line(identifier, LOST)), count(LOST)
             calls = {call["id"]: call for call in open_calls_of(record)}
         if prefix:
-            record = {**record, "content": f"{prefix}\n\n{record['content']}"}  # noqa: PLW2901 - with `prefix` in front
+            record = {**record, "content": f"{prefix}\n\n{record['content']}"}  # noqa: PLW2901 - `prefix` is in front
             tokens += count(prefix)
             prefix = ""
         yield line(wire(record, origin)), tokens

@@ -2,8 +2,8 @@
 
 A line is written before the message with the memories.  It has the text that the message gets, so a process that
 starts again after a crash between the two writes the same message without a second retrieval: the data of the message
-names the line (`recalled`).  `memory why` shows the lines; extraction reads the ids, since what was recalled is never
-stored as something new.
+names the line (`recalled`).  `memory why` shows the lines; extraction reads the ids, so that it does not store a
+recalled text as a new memory.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class RecalledStore(Store):
         """Record a retrieval; returns its number, from 1.
 
         Each of `hits` has `id` ("" for a memory of a plug-in), `kind` (record, file, event, commit, memory), `layer`,
-        `score` (0 to 1), `source` and `tokens`; each of `dropped` has `why` in place of the tokens.  `missing` has the
-        reason for each layer that was unavailable.  `text` is what the model gets, `tokens` its tokens without any
+        `score` (0 to 1), `source` and `tokens`; each of `dropped` has `why` in place of the tokens.  `missing` maps
+        each unavailable layer to the reason.  `text` is the text that the model gets, `tokens` its tokens without any
         ratio, `compactions` the number of compactions so far.
         """
         self.file.refresh()
@@ -78,8 +78,8 @@ class RecalledStore(Store):
         return next((one for one in reversed(self.records()) if one.get("purpose") in purposes), None)
 
     def given(self, purpose: str | None = None, numbers: Collection[int] = ()) -> frozenset[str]:
-        """The ids of everything that was given to the model so far; with `purpose` only in the retrievals for it, and
-        in those with these numbers."""
+        """The ids of all memories that the model was given so far; with `purpose` only those of the retrievals for this
+        purpose, and those of the retrievals with these numbers."""
         return frozenset(
             str(hit["id"])
             for record in self.records()

@@ -1,4 +1,5 @@
-"""Collects the servers' reports on the prompts of one conversation, and computes what they mean for the next request.
+"""Collects the servers' reports on the prompts of one conversation, and computes from them the size of the next
+request.
 
 A server reports the tokens of the prompt and those of the answer.  The next request contains the same prompt and the
 stored part of the answer: thinking is not sent again (docs/wire.md, "Usage").  `MessageIndex` passes its records to

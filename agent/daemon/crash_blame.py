@@ -48,7 +48,8 @@ class CrashBlame:
             blamed = kills is None or memory_kills() != kills
         else:
             blamed = number not in BY_OTHERS
-        if self.known.get(uuid) != (pid, True):  # otherwise the watchdog ended this worker, which is recorded already
+        # any other end of this worker was caused by the watchdog, which has recorded it already
+        if self.known.get(uuid) != (pid, True):
             self.known[uuid] = (pid, blamed)
 
     def record_hang(self, uuid: str, pid: int) -> None:
@@ -60,7 +61,9 @@ class CrashBlame:
         self.known = {uuid: end for uuid, end in self.known.items() if uuid in uuids}
 
     def may_be_the_task(self, row: Row) -> bool:
-        """Whether the task may have caused the death of its worker; `row` is a running row with a dead holder."""
+        """Whether the task may have caused the death of its worker; `row` is a running row with a dead holder, before
+        it is requeued.
+        """
         if row.lease_owner is not None and row.lease_owner.partition(":")[0] != machine():
             return False
         pid, blamed = self.known.get(row.uuid, (None, False))

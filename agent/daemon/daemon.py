@@ -196,7 +196,7 @@ class Daemon:
         return self._work(supervisor, lambda: False)
 
     def _reloader(self) -> TemplateReloader | None:
-        """The reloader of templates after its first look, None if no templates of people are configured."""
+        """The reloader, which has read the templates once; None if no templates of people are configured."""
         if not self.settings.prompts.is_set:
             return None
         from agent.daemon.template_reloader import TemplateReloader

@@ -1,4 +1,4 @@
-"""Starts the extraction jobs of ended tasks, the indexes of histories, and what follows a shared log
+"""Starts the extraction jobs of ended tasks, the indexes of histories, and the process that follows a shared log
 (`follow_schedule.py`), one at a time, each in a process of its own (`extraction/process.py`).
 
 The rows of the ledger that are due are the queue of jobs; the requests of tasks (`memory/index_requests.py`) come
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
     from agent.wiring.wiring import Wiring
 
 LOOK_SECONDS = 60.0
-"""Seconds between two looks for jobs that are due, beside those when a task has ended here."""
+"""Seconds between two searches for due jobs; in addition each end of a task on this host starts a search."""
 LISTED = 20
-"""Rows that are looked at in one step: some may have their folder in another base_dir of this host."""
+"""Maximum number of rows that one search examines: some rows may have their folder in another base_dir of this host."""
 LOST_DAYS = 7
-"""Days after which a task is given up whose folder no host has shown."""
+"""Days after which the extraction of a task is given up if no host has the folder of the task."""
 OVERDUE_SECONDS = 1800.0
-"""A job that takes longer hangs, and is ended."""
+"""Seconds after which a running job counts as hung and is killed."""
 END_SECONDS = 2.0
 
 
 class ExtractionRunner:
-    """The one job of this daemon.  `pid` is that of its process, None while there is none."""
+    """Runs at most one job of this daemon at a time.  `pid` is that of its process, None while there is none."""
 
     def __init__(self, wiring: Wiring, context: ForkServerContext) -> None:
         self.wiring = wiring
@@ -62,7 +62,7 @@ class ExtractionRunner:
     def step(self, *, look: bool, starts: bool = True) -> None:
         """Read the events of the running job, and start the next one that is due, unless `starts` is False.
 
-        Due jobs are looked for when a job has ended, with `look`, and every LOOK_SECONDS."""
+        The method searches for due jobs when a job has ended, when `look` is set, and every LOOK_SECONDS."""
         if self._process is not None:
             self._read()
             if self._process.exitcode is None:
@@ -70,7 +70,7 @@ class ExtractionRunner:
                     self._end(signal.SIGKILL)
                 return
             self._reap()
-            look = True  # perhaps there is another
+            look = True  # another job may be due
         now = clock.monotonic()
         if starts and (request := self._request()) is not None:
             self._start_index(request)
@@ -82,7 +82,7 @@ class ExtractionRunner:
             self._start_follow()
 
     def is_busy(self) -> bool:
-        """Whether a job runs, or is due here."""
+        """Whether a job is running, or is due and can be done here."""
         if self._process is not None:
             return True
         return process.is_wanted(self.wiring.settings) and (self._request() or self.next_due()) is not None
@@ -93,7 +93,7 @@ class ExtractionRunner:
         return first_request(settings.base_dir) if process.is_wanted(settings) else None
 
     def next_due(self) -> str | None:
-        """The task of the job that is due longest and can be done here; None when there is none."""
+        """The task of the job that is due for the longest time and can be done here; None when there is none."""
         settings = self.wiring.settings
         host = None if is_alone(settings) else hostname()
         for row in self.wiring.ledger.due_extractions(LISTED, host=host):
@@ -120,14 +120,14 @@ class ExtractionRunner:
         self._fork(process.index, request)
         self.uuid, self.request = "", request
         if self._process is None:
-            self._done_with_request()  # the history is indexed after the task
+            self._done_with_request()  # the request can be dropped, since the history is also indexed after each task
 
     def _fork(self, target: Callable[..., None], what: str | IndexRequest) -> None:
         receive, send = self.context.Pipe(duplex=False)
         try:
             made = self.context.Process(target=target, args=(self.wiring.settings, what, send), daemon=False)
             made.start()
-        except (OSError, EOFError) as error:  # no process or descriptor is left
+        except (OSError, EOFError) as error:  # this host has no free process or descriptor
             receive.close()
             uuid = what if isinstance(what, str) else ""
             self.wiring.events.emit("memory_unavailable", uuid=uuid, error=reason(error))
@@ -173,14 +173,14 @@ class ExtractionRunner:
             self.request = None
 
     def _end(self, number: signal.Signals) -> None:
-        """Signal the job's process and what it started, even before it leads a session."""
+        """Send a signal to the job's process and its children, even before the process leads a session."""
         if self._process is not None and self.pid is not None:
             proc.kill_group(self.pid, number)
             with suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
     def stop(self) -> None:
-        """End the job, which is due again then."""
+        """End the job's process; the job itself is then due again."""
         if self._process is None:
             return
         self._end(signal.SIGTERM)

@@ -1,7 +1,8 @@
-"""Decides when the memory.db of this host follows the log of long-term memory that several hosts share.
+"""Decides when memory.db of this host must get the new entries of the log that several hosts share (it *follows* the
+log).
 
-It compares the last number of the log, over the connection of the ledger, with that of memory.db.  The process that
-follows is started by `extraction_runner.py`.
+This module compares the last number of the log, which it reads over the connection of the ledger, with that of
+memory.db.  The process that follows is started by `extraction_runner.py`.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ if TYPE_CHECKING:
     from agent.wiring.wiring import Wiring
 
 LOOK_SECONDS = 5.0
-"""Seconds between two looks at the log: a host knows so soon what another one has learnt."""
+"""Seconds between two checks of the log, and so the delay after which a host gets the memories of another host."""
 PAUSE_SECONDS = 60.0
-"""Seconds until a follow that changed nothing is repeated, since memory.db or the server may be unusable."""
+"""Seconds before a process that changed nothing is started again, since memory.db or the server may be unusable."""
 
 
 class FollowSchedule:
-    """The schedule of one daemon.  Nothing is due where hosts share no log."""
+    """The schedule of one daemon.  If hosts share no log, nothing is ever due."""
 
     def __init__(self, wiring: Wiring) -> None:
         self.wiring = wiring
@@ -37,7 +38,9 @@ class FollowSchedule:
         self._before: tuple[int, bool, int, bool] | None = None
 
     def is_due(self) -> bool:
-        """Whether memory.db has to follow now; True at the first look, which also brings in entries of this host."""
+        """Whether memory.db has to follow now; True at the first check, so that entries that only this host has are
+        imported.
+        """
         now = clock.monotonic()
         if not self.is_shared or now < self._look_at:
             return False
@@ -47,7 +50,7 @@ class FollowSchedule:
             return False
         found = (*(last or (0, False)), *position(self.wiring.settings.base_dir))
         is_first, is_new, self._before = self._before is None, found != self._before, found
-        is_useless = not is_new and now < self._again_at  # the last follow changed nothing
+        is_useless = not is_new and now < self._again_at  # the process that followed last changed nothing
         if is_useless or not (is_first or self._is_behind(found)):
             return False
         self._again_at = now + PAUSE_SECONDS
@@ -59,7 +62,7 @@ class FollowSchedule:
         return last != applied or table_is_unpurged or file_is_unpurged
 
     def _last(self) -> tuple[int, bool] | None:
-        """The last number of the log, and whether its table has to be rewritten; None when there is no log yet, or the
+        """(the last number of the log, whether its table has to be rewritten); None when there is no log yet, or the
         server does not answer."""
         db = self.wiring.db
         try:

@@ -40,8 +40,8 @@ than the time-out of one request."""
 
 @dataclass(slots=True)
 class PolledSource:
-    """The signals for the thread of one source, its poller once that runs, the error that ended its `poll_once`, and
-    whether that was not waited for."""
+    """The state of one source: the signals for its thread, its poller once the thread runs, the error that ended its
+    `poll_once`, and whether `poll_once` stopped waiting for it."""
 
     name: str
     instance: str
@@ -95,8 +95,8 @@ class Pollers:
         """Poll each source once, side by side; returns the names of the sources that were not polled completely.
 
         A source that answers nothing for STALL_SECONDS is reported as failed and not waited for any longer: its thread
-        ends when the process ends, and what it has not queued until then waits for the next poll.  Raises the error of
-        a poll that concerns this host (disk, ledger).
+        ends when the process ends, and issues that it has not queued until then wait for the next poll.  Raises the
+        error of a poll that concerns this host (disk, ledger).
         """
         self._spread()
         began = clock.monotonic()

@@ -170,7 +170,7 @@ class Supervisor:
                 "agent.llm.transport",  # before a tokenizer's package can import `requests`
                 *modules_for([provider.model, *([summary] if summary else [])]),
                 *(["agent.prompts.loader"] if self.settings.prompts.is_set else []),
-                "agent.daemon.preload",  # the last: it freezes what there is
+                "agent.daemon.preload",  # must be the last module: it freezes all objects that exist
             ]
         )
         self.extraction = ExtractionRunner(wiring, self.context)
@@ -296,7 +296,7 @@ class Supervisor:
             if child.claimed:
                 self.close_if_too_large(uuid, child.process.pid)
                 process_groups.end_tree(self.settings.base_dir, uuid)
-            if child.claimed or not self.draining:  # otherwise the worker had not begun when the drain came
+            if child.claimed or not self.draining:  # a worker that was killed by the drain before its claim is no error
                 self.events.emit("worker_died", uuid=uuid, signal=-code)
             self.wait_after(uuid, child)
             self.requeue_dead()
@@ -392,7 +392,7 @@ class Supervisor:
         now = {row.uuid: row for row in newest}
         with suppress(RowUnreadable):
             replaced = any(uuid in now and now[uuid].created_at != row.created_at for uuid, row in self.staying.items())
-            # One of them is looked up in the ledger: an event that removed some of the rows removed all of them.
+            # One missing row is looked up in the ledger, because an event that removed some rows removed all of them.
             gone = (row for uuid, row in self.staying.items() if uuid not in now)
             missing = next((row for row in gone if not newest or self.would_stay(row)), None)
             if replaced or (missing is not None and self.ledger.get(missing.uuid) is None):

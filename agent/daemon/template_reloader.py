@@ -1,6 +1,6 @@
 """Lets a running daemon use changed templates of people in the texts that it writes itself, and announces changes.
 
-A worker looks at the folder by itself when its task begins, so this thread delays no task.
+A worker reads the templates itself when its task begins, so this thread delays no task.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from agent.observe.events import Events
 
 SECONDS = 2.0
-"""Seconds between two looks at the folder."""
+"""Seconds between two checks of the folder."""
 
 
 class TemplateReloader:
-    """The thread's work.  `is_over` tells it to end."""
+    """The body of the thread.  `is_over` returns whether the thread must end."""
 
     def __init__(self, settings: Settings, events: Events, is_over: Callable[[], bool]) -> None:
         self.loader = TemplateLoader(settings, events.emit)
@@ -31,18 +31,18 @@ class TemplateReloader:
         self._seconds = settings.prompts.ttl_seconds
 
     def step(self) -> None:
-        """Look once at this disk, and use the set that is good."""
+        """Check the folder and the stored download once, and use a new valid set."""
         prompts.use(self.loader.refresh())
 
     def download_if_due(self) -> None:
-        """Download when the last try is `prompts.ttl_seconds` ago; a server may let this thread wait."""
+        """Download the set if the last try was `prompts.ttl_seconds` ago; only this thread waits for the server."""
         now = clock.monotonic()
         if self._downloaded_at is None or now - self._downloaded_at >= self._seconds:
             self._downloaded_at = now
             self.loader.download()
 
     def work(self) -> None:
-        """Look again and again until the daemon ends."""
+        """Check repeatedly until the daemon ends."""
         pause = threading.Event()
         while not self._is_over():
             self.download_if_due()

@@ -1,4 +1,4 @@
 """Takes ended tasks into long-term memory (docs/memory.md, "What goes in").
 
-`job.py` is the work on one task; it runs in a process of its own.
+`job.py` does the work for one task; it runs in a process of its own.
 """

@@ -54,8 +54,8 @@ def summary_text(task: TaskRecord, row: Row, events: Iterable[TaskEvent]) -> str
 
 
 def cost_text(row: Row, later: Sequence[MemoryRequest] = ()) -> str:
-    """Turns, tokens, money and time of a task.  The row also counts the requests of the extraction (`later`), which are
-    subtracted."""
+    """Turns, tokens, money and time of a task.  `later` are the requests of the extraction, which the row counts too;
+    they are subtracted."""
     counted = later[: row.memory_requests]
     tokens = row.total_tokens - sum(one.usage.prompt + one.usage.completion for one in counted)
     cost = row.cost - sum(one.cost for one in counted)

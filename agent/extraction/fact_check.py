@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from agent.memory import MemoryRecord, MemoryStore
 
 BLOBS = "blobs"
-"""In the metadata of a fact: path → blob at the commit that its task delivered."""
+"""Key in the metadata of a fact; its value maps a path to the file's blob at the commit that the task delivered."""
 PAGE = 500
 _PIECE = re.compile(
-    r"`(?P<marked>[^`\n]{2,80})`"  # as people mark code
+    r"`(?P<marked>[^`\n]{2,80})`"  # names in backticks
     r"|(?P<dotted>[\w.]++)(?P<call>\(?)"
     r"|(?<![\w-])(?P<option>--[a-z][\w-]++)"
 )
@@ -38,14 +38,13 @@ _NAME = re.compile(r"[A-Za-z]\w*_\w+|[a-z]+[A-Z]\w*|[A-Z][a-z0-9]+[A-Z]\w*")
 
 
 def identifiers(text: str) -> tuple[str, ...]:
-    """Names of code in a text: `marked` ones, calls, names with `_` or a hump, options."""
+    """Names of code in a text: words in backticks, calls, names with `_` or camel case, and options."""
     found = (name for piece in _PIECE.finditer(text) for name in _names_in(piece))
     return tuple(dict.fromkeys(name.removesuffix("()") for name in found))
 
 
 def _names_in(piece: re.Match[str]) -> Iterator[str]:
-    """The names in one match of `_PIECE`: of a call all that stands before the bracket, else each word that is a
-    name."""
+    """The names in one match of `_PIECE`: the part before the bracket of a call, else each word that is a name."""
     dotted = piece["dotted"]
     if dotted is None:
         yield piece["marked"] or piece["option"]
@@ -56,7 +55,7 @@ def _names_in(piece: re.Match[str]) -> Iterator[str]:
 
 
 class FactCheck:
-    """The check of one actor's facts against the tip of a branch.  GitError when git fails."""
+    """The check of one actor's facts against the tip of a branch.  Raises GitError when git fails."""
 
     def __init__(self, store: MemoryStore, mirror: Path, branch: str) -> None:
         self.store = store
@@ -80,7 +79,7 @@ class FactCheck:
             yield from page
 
     def _check(self, fact: MemoryRecord, now: Mapping[str, str]) -> bool:
-        """Whether the fact became invalid."""
+        """Check one fact; return whether it became invalid."""
         names = identifiers(fact.text)
         doubts = []
         for path, blob in fact.metadata[BLOBS].items():

@@ -1,10 +1,11 @@
 """Feedback after a task: how people used its result changes its episode and the counts of the records that it got.
 
-* Its pull request was merged or closed.  The comment poller finds that in answers that it reads for comments, without a
-  request more, and writes it into the row (`Ledger.note_pull`), which makes the extraction due again.
-* Other people changed its branch before that.  One request for the refs of the remote, when the pull request has ended,
-  shows it.
-* A comment asked for more after the end.  The extraction of the task that this comment started handles it.
+* Its pull request was merged or closed.  The comment poller sees this in the answers that it reads for comments,
+  without another request; it writes the end into the row (`Ledger.note_pull`), which makes the extraction due again.
+* Other people changed its branch before that.  After the end of the pull request, one request for the refs of the
+  remote shows this.
+* A person asked for more in a comment after the end of the task.  The extraction of the task that this comment started
+  handles it.
 """
 
 from __future__ import annotations
@@ -88,8 +89,8 @@ class Feedback:
         return self.amend(parent, {f"review-{row.uuid}": note}, token=f"review-{row.uuid}", helped=False)
 
     def amend(self, row: Row, notes: dict[str, str], *, token: str, helped: bool | None) -> bool:
-        """Add notes to the episode of a task, and count the outcome once for the records that the task got.  False if
-        the task has no episode, or has the notes already."""
+        """Add notes to the episode of a task, and count the outcome once for the records that the task got.  Returns
+        False if the task has no episode, or the episode has the notes already."""
         episode = self.episode(row)
         if episode is None:
             return False
@@ -156,7 +157,7 @@ class Feedback:
 
     def _is_changed_by_others(self, row: Row) -> bool:
         """Whether the branch of an ended pull request points to another commit than the last one that the task pushed.
-        False if that is unknown: the branch is deleted, or the remote does not answer."""
+        Returns False if the answer is unknown, because the branch is deleted or the remote does not answer."""
         folder = folder_of(self.wiring.settings, row.uuid)
         delivery = read_task(folder).delivery if folder is not None else {}
         commit, pull = delivery.get("commit"), delivery.get("pull")

@@ -42,12 +42,12 @@ TRIES = 3
 PAUSES = (60.0, 600.0)
 """Seconds to wait after the first and after the second failed try."""
 AWAY_SECONDS = 600.0
-"""Seconds to wait when memory.db cannot be opened.  No try is counted then, since memory.db has the count."""
+"""Seconds to wait when memory.db cannot be opened.  The try is not counted then, since the count is in memory.db."""
 LONGEST_ERROR = 500
 
 
 class Stopped(BaseException):
-    """A signal asked the process to end.  The job starts again from the beginning later."""
+    """Raised when a signal asks the process to end.  The job starts again from the beginning later."""
 
 
 @dataclass(slots=True)
@@ -95,7 +95,7 @@ def run(wiring: Wiring, uuid: str) -> bool:
 
 
 def follow(store: MemoryStore, events: Events) -> None:
-    """Bring memory.db up to the newest entry of the log, and report what that did.  Raises MemoryUnavailable."""
+    """Bring memory.db up to the newest entry of the log, and announce the result.  Raises MemoryUnavailable."""
     begun = clock.monotonic()
     found = store.follow()
     if found.entries or found.imported:

@@ -119,8 +119,8 @@ class ModelExtraction:
         )
 
     def _is_confirmed(self, one: Proposal, event_id: int) -> bool:
-        """Whether the result of this task is verified, or another task has given a similar reflection.  The other
-        reflection then becomes active, with this task's event as a second source."""
+        """Whether the result of this task is verified, or another task has given a similar reflection.  In the second
+        case the other reflection becomes active, with this task's event as a second source."""
         task, store = self.writer.task, self.writer.store
         if task.is_verified or self.row.pull_state == "merged":
             return True

@@ -1,7 +1,8 @@
 """The process of one extraction job, or of one index of a repository's history, with low priority for CPU and disk.
 
 The daemon forks it (`daemon/extraction_runner.py`); `solve` starts it and does not wait for it.  SIGTERM ends it: the
-job is then due again at once, and the try does not count.  The index contains what was written before that.
+job is then due again at once, and the try does not count.  The index then contains the commits that were read before
+the signal.
 """
 
 from __future__ import annotations
@@ -119,13 +120,13 @@ def start_beside(settings: Settings, uuid: str) -> None:
     assert child.stdin is not None
     with suppress(BrokenPipeError), child.stdin as pipe:
         pipe.write(pickle.dumps(settings))
-    child.returncode = 0  # nobody waits for it, and `subprocess` need not warn
+    child.returncode = 0  # no code waits for this process, so the warning of `subprocess` is suppressed
 
 
 def detached(uuid: str) -> None:
     """Entry point of the process of `start_beside`.  It reads the settings from stdin, because they have secrets and
     the arguments of a process are public."""
-    settings: Settings = pickle.loads(sys.stdin.buffer.read())  # noqa: S301 - written by `start_beside`
+    settings: Settings = pickle.loads(sys.stdin.buffer.read())  # noqa: S301 - `start_beside` wrote the settings to stdin
     _do(settings, uuid, lambda _name, _fields: None)
 
 
@@ -160,7 +161,7 @@ def give_way() -> None:
 def _to(report: Connection | None) -> Listener:
     def send(name: str, fields: Mapping[str, Any]) -> None:
         if report is not None and not report.closed:
-            with suppress(OSError, ValueError):  # the daemon may be gone; the job goes on
+            with suppress(OSError, ValueError):  # the daemon that reads the events may be gone; the job continues
                 report.send((name, dict(fields)))
 
     return send

@@ -75,6 +75,6 @@ class RecordWriter:
             files=files,
             metadata=metadata,
             supersedes=supersedes,
-            quarantine=quarantine or suspicion(self.title),  # a record is shown with its title
+            quarantine=quarantine or suspicion(self.title),  # recall shows a record together with its title
         )
         return int(made.status != "forgotten")

@@ -21,8 +21,8 @@ _ADDRESS = re.compile(
     r"|[a-z0-9-]\.(?:com|net|org|xyz|ru|cn)\b|[a-z0-9-]\.(?:io|dev|sh|app|info|biz|cloud|site)(?:/|:\d)",
     re.IGNORECASE,
 )
-"""Addresses of hosts and mailboxes.  It matches only the end of a name, since a pattern of the whole name takes
-quadratic time."""
+"""Addresses of hosts and mailboxes.  The pattern matches only the end of a name, since a pattern of the whole name
+takes quadratic time."""
 _ORDER = re.compile(
     r"\b(?:always|never|must|shall|remember|make sure|ensure|before (?:you|each|every|any)|from now on|whenever"
     r"|curl|wget|fetch|download|upload|install|execute|run|send|post|pipe|paste|forward|report|clone|source)\b"

@@ -60,7 +60,7 @@ class TaskExtraction:
         self.task = read_task(folder)
         self.extracted = Extracted()
         self.events: list[TaskEvent] = []
-        self.ids: dict[str, int] = {}  # token → number of the event, without those that were forgotten
+        self.ids: dict[str, int] = {}  # token → number of the event; forgotten events are not in it
 
     def run(self) -> Extracted:
         """Extract everything and return the numbers.  A task without a turn of the model gives nothing."""
@@ -88,7 +88,7 @@ class TaskExtraction:
                 part()
             except (Fenced, MemoryUnavailable):
                 raise
-            except Exception as error:  # noqa: BLE001 - raised below, where the try is counted
+            except Exception as error:  # noqa: BLE001 - a missing model raises an error below, where the try is counted
                 failed = failed or error
         if failed is not None:
             raise failed
@@ -175,7 +175,7 @@ class TaskExtraction:
 
 
 def has_branch(mirror: Path, branch: str) -> bool:
-    """Whether a mirror is there and has the branch.  GitError when git cannot be run."""
+    """Whether a mirror of the repository exists and has the branch.  Raises GitError when git cannot be run."""
     if not (mirror / "HEAD").is_file():
         return False
     found = git("show-ref", "--verify", "--quiet", f"refs/heads/{branch}", git_dir=mirror, check=False)

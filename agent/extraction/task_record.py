@@ -1,8 +1,8 @@
 """Reads an ended task from its folder: texts of people, the plan, commands that failed and then passed, the end.
 
-It never writes, has one line of a file in memory at a time, and bounds every list.  It takes texts of people from the
-fenced regions of the conversation only.  So it cannot mistake other text of a message for a person's: rules of the
-repository, memories of earlier tasks, the summary of an earlier run.
+It never writes, has one line of a file in memory at a time, and bounds every list.  The module takes texts of people
+from the fenced regions of the conversation only.  So the module cannot mistake other text of a message for a person's:
+rules of the repository, memories of earlier tasks, the summary of an earlier run.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class TaskRecord:
 
     @property
     def ended_at(self) -> str:
-        """The time of the end."""
+        """The time at which the task ended."""
         return str(self.end.get("completed_at") or self.created_at)
 
     @property
@@ -227,8 +227,8 @@ class _Repairs:
         self.folder = folder
         self.places = [f"{folder.parent.parent / name / folder.name}/workspace/" for name in ("running", "completed")]
         self.commands = Commands()
-        self.found: dict[int, Failure] = {}  # seq of the failure → it; unresolved ones too
-        self.edits: dict[int, dict[str, None]] = {}  # seq of an unresolved failure → files edited since
+        self.found: dict[int, Failure] = {}  # seq of a failed call → its record, resolved or not
+        self.edits: dict[int, dict[str, None]] = {}  # seq of an unresolved failed call → files edited since
 
     def add(self, record: Json) -> None:
         """Add the record of one command, in the order of the calls."""

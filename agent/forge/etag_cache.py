@@ -103,7 +103,8 @@ class EtagCache:
         except (ValueError, RecursionError) as error:
             kind = headers.get("content-type", "")
             said = f"{what}: {came(status, kind, body)}, which is not JSON{advice}"
-            meant = ForgeUnreachable if is_page(kind) else AnswerOdd  # a page concerns the whole host
+            # a page with HTML shows that the whole host is unavailable
+            meant = ForgeUnreachable if is_page(kind) else AnswerOdd
             raise meant(said, maybe=verb != "GET") from error
         if verb == "GET" and (etag := headers.get("etag")):
             told = {key: headers[key] for key in HEADERS if key in headers}

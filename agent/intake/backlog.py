@@ -27,7 +27,7 @@ class Backlog:
     def __init__(self, priority: Callable[[Task], int]) -> None:
         self._priority = priority
         self._waiting: dict[tuple[int, Party], deque[Task]] = {}
-        self._last: dict[Party, int] = {}  # party → the number of the last task that was taken for it
+        self._last: dict[Party, int] = {}  # party → the number of the newest task of this party that was taken
         self._numbers = count(1)
 
     def __len__(self) -> int:

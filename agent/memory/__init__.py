@@ -1,4 +1,5 @@
-"""Long-term memory across tasks: events of earlier tasks and records made from them, in one file (docs/memory.md).
+"""Long-term memory across tasks: one file with events of earlier tasks, and with records that are made from these
+events (docs/memory.md).
 
 `MemoryStore` is the entry point.
 """

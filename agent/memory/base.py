@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
 PURGE_SECONDS = 60.0
-"""Seconds after which another host rewrites the table of a shared log for the one that forgot."""
+"""Seconds after which any host rewrites the table of a shared log if the host that forgot a text has not done so."""
 STRATEGIES = ("facts", "preferences", "summaries", "episodes", "reflections")
 STATUSES = ("active", "quarantined", "superseded", "invalid", "forgotten")
 TRUST = {0: "outside text", 1: "inference of a model", 2: "verified result", 3: "operator"}
@@ -26,8 +26,8 @@ TRUST = {0: "outside text", 1: "inference of a model", 2: "verified result", 3: 
 
 @dataclass(frozen=True, slots=True)
 class RetrievalConfig:
-    """The limits of a retrieval from one namespace: at most `top_k` records, with a relevance of at least
-    `relevance_score` (0: every hit, 1: only full matches) and a trust of at least `min_trust`."""
+    """Limits of a retrieval from one namespace: at most `top_k` records, with a relevance of at least `relevance_score`
+    (0: every hit, 1: only full matches) and a trust of at least `min_trust`."""
 
     top_k: int = 10
     relevance_score: float = 0.2
@@ -51,7 +51,7 @@ class NewEvent:
 
 @dataclass(frozen=True, slots=True)
 class MemoryRecord:
-    """One memory record.
+    """One memory record, a text that later tasks may get.
 
     `id` is `mem-…`.  `status` is one of STATUSES; `forgotten` means that the record was not stored, because the same
     text was forgotten before (`memory forget`).  `timestamp` is the time of the source, `created_at` the time when it
@@ -162,8 +162,8 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """What `follow` did: the number of `entries` that this host had not got, and of its own ones that were `imported`
-    into the shared log; `remains` as in `Forgotten`."""
+    """The result of `follow`: `entries` is the number of new entries from other hosts, `imported` the number of this
+    host's entries that were added to the shared log; `remains` as in `Forgotten`."""
 
     entries: int = 0
     imported: int = 0
@@ -172,7 +172,7 @@ class Followed:
 
 @dataclass(frozen=True, slots=True)
 class SharedPlace:
-    """Where the shared log is, for messages, and a function that opens its database."""
+    """The address of the shared log, for messages, and a function that opens its database."""
 
     where: str
     open: Callable[[], LogDatabase]
@@ -182,7 +182,9 @@ class LogDatabase(Database, Protocol):
     """A database with the tables of the shared log (`store.migrate.SHARED_LOG`)."""
 
     def rewrite(self, table: str) -> int | None:
-        """Write the file of a table anew; the number of old versions of rows in it, None when it was not rewritten."""
+        """Write the file of a table anew; returns the number of old versions of rows that remain, None when the file
+        was not rewritten.
+        """
         ...
 
 
@@ -211,12 +213,12 @@ class Log(Appending, Protocol):
     """The append-only log.  Numbers grow; an event's number is its id.
 
     `LocalLog` is a table of memory.db, `SharedLog` one of PostgreSQL that several hosts share.  The table of memory.db
-    always has the entries that the other tables are made from.  Every method raises MemoryUnavailable.
+    always contains the entries from which the other tables are made.  Every method raises MemoryUnavailable.
     """
 
     def transaction(self) -> AbstractContextManager[Any]:
-        """Writers run one after the other, on all hosts; rolled back when the block raises.  Inside, the tables have
-        every entry."""
+        """Writers run one after the other, on all hosts; rolled back when the block raises.  Inside the block the
+        tables contain the effect of every entry."""
         ...
 
     def entries(self, after: int = 0, limit: int = 1000) -> Sequence[Entry]:
@@ -232,13 +234,14 @@ class Log(Appending, Protocol):
         ...
 
     def purge(self, *, left_by_others: bool = False) -> str:
-        """Remove the bytes of forgotten texts from the shared log; the reason when they may remain.  `left_by_others`:
-        only if another host has not done it in time."""
+        """Remove the bytes of forgotten texts from the shared log; returns the reason if they may remain.
+        `left_by_others`: do this only if another host has not done it in time."""
         ...
 
     def status(self) -> Mapping[str, Any]:
-        """`where` the log is, its `last` number and the number that memory.db has `applied`; `last` is None, with an
-        `error`, when the log cannot be reached.  `own` says whether memory.db has entries that it has not."""
+        """The place of the log (`where`), the number of its `last` entry, and the number that memory.db has `applied`;
+        `last` is None, with an `error`, when the log cannot be reached.  `own`: whether memory.db has entries that the
+        shared log lacks."""
         ...
 
     def close(self) -> None:

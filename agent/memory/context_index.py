@@ -29,17 +29,19 @@ BLOCK = 64
 """Maximum number of texts of a session in one document.  A longer session has several documents, since each added text
 rewrites the document that it is in."""
 NEIGHBOUR = 300
-"""Terms of a neighbour that are indexed.  With more of them, a long output would outweigh the text beside it."""
+"""Maximum number of terms of a neighbour that are indexed.  With more of them, a long output would outweigh the text
+beside it.
+"""
 SESSION = 100
-"""Terms of each text that are indexed in the document of its session."""
+"""Maximum number of terms of a text that are indexed in the document of its session."""
 _NEAR = 1000
 """Two changed texts of a session are read in separate queries if their keys are further apart than this."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """The BM25 scores of one text: alone, with its neighbours, and of its session.  A score is 0 without a match;
-    `window` and `session` are None for the only text of a session."""
+    """The BM25 scores of one text: for the text alone, for its window with the neighbours, and for its session.  A
+    score is 0 without a match; `window` and `session` are None for the only text of a session."""
 
     turn: float = 0.0
     window: float | None = 0.0
@@ -59,7 +61,7 @@ class ContextIndex:
         self.kind = kind
         self._stale: defaultdict[Group, set[int]] = defaultdict(set)
         self._blocks: set[int] = set()
-        self._added: dict[int, str] = {}  # terms of texts that are not indexed yet
+        self._added: dict[int, str] = {}  # terms of texts that are waiting for `flush`
 
     def add(self, key: int, terms: str, block: int, group: Group) -> None:
         """Index a text at the next `flush`.  Its row must exist already."""
@@ -145,9 +147,10 @@ def _runs(keys: Sequence[int]) -> Iterator[Sequence[int]]:
 
 
 def _touched(keys: Sequence[int], changed: Iterable[int]) -> set[int]:
-    """Places in `keys` of the texts whose window has a changed one, or had it: the changed one may be gone.
+    """Positions in `keys` of the texts whose windows must be written again, because a text in the window changed or is
+    gone.
 
-    `_write_windows` has read as many neighbours as these windows need, and no more.
+    `_write_windows` has read exactly the neighbours that these windows need.
     """
     places: set[int] = set()
     for key in changed:

@@ -45,7 +45,7 @@ class Query:
 
 
 class ContextSearch:
-    """The search in one `ContextIndex`."""
+    """Searches one `ContextIndex`."""
 
     def __init__(self, database: MemoryDatabase, index: ContextIndex) -> None:
         self.database = database
@@ -78,8 +78,8 @@ class ContextSearch:
         return [row["key"] for row in rows]
 
     def scores(self, query: Query, blocks: Mapping[int, int]) -> dict[int, Scores]:
-        """key → scores of the text.  `blocks` maps the key of each text to the key of its session document.  Scores are
-        0 without a match."""
+        """key → scores of the text.  `blocks` maps the key of each text to the key of its session document.  A score
+        without a match is 0."""
         keys = as_json(blocks)
         turns = self._scores("turn", query, keys)
         windows = self._scores("window", query, keys)
@@ -87,7 +87,8 @@ class ContextSearch:
         made = {}
         for key, block in blocks.items():
             turn, window = turns.get(key, 0.0), windows.get(key)
-            # A window contains the terms of its text.  If the text matches and no window does, the text has no window.
+            # A window contains the terms of its own text.  So if the text matches and no window does, the text has no
+            # window.
             alone = turn > 0 and window is None
             made[key] = Scores(turn, None if alone else window or 0.0, None if alone else sessions.get(block, 0.0))
         return made

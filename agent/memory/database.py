@@ -72,8 +72,8 @@ class MemoryDatabase(Database):
 
 
 def refuse_network(path: Path, process: Path = Path("/proc/self")) -> None:
-    """Raise MemoryUnavailable for a file that several hosts may open: SQLite's write-ahead log needs one kernel
-    (https://www.sqlite.org/wal.html).  `process` is the folder of a process in /proc."""
+    """Raise MemoryUnavailable for a file on a file system that several hosts may mount: SQLite's write-ahead log needs
+    one kernel (https://www.sqlite.org/wal.html).  `process` is the folder of a process in /proc."""
     place = path.absolute()
     holds = [one for one in mounts(process) if place.is_relative_to(one.place)]
     kind = max(holds, key=lambda one: len(one.place)).kind if holds else ""

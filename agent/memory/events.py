@@ -31,7 +31,7 @@ ROLES = frozenset(("user", "assistant", "tool", "system", "other", "USER", "ASSI
 LONGEST = 32_000
 """Maximum number of characters of an event.  Of a longer text, beginning and end are stored."""
 LONGEST_QUERY = 10_000
-"""Characters of a query that are read."""
+"""Maximum number of characters of a query that are read."""
 MOST_COVERED = 100
 """Maximum number of events for which coverage is computed; `top_k` if that is more."""
 _NAMED = re.compile(r"\s*([A-Z][\w.-]{1,30}(?: [A-Z][\w.-]{1,30})?): ")
@@ -68,7 +68,9 @@ def add_event(write: Writing, event: NewEvent, mask: Callable[[str], str]) -> in
 
 
 def append_event(write: Writing, payload: Mapping[str, Any], *, at: str | None = None, who: str | None = None) -> int:
-    """Append an event that is not known yet; its number.  `at` and `who` are now and the writer by default."""
+    """Append an event that is not stored yet; return its number.  `at` defaults to the present time, `who` to the
+    writer.
+    """
     place = payload["actor_id"], payload["session_id"]
     block, events = _newest_block(write, place)
     made = {**payload, "block": block if events < BLOCK else 0}
@@ -101,8 +103,8 @@ def _newest_block(write: Writing, place: tuple[str, str]) -> tuple[int, int]:
 
 
 def shortened(text: str) -> str:
-    """The text as it can be stored: without lone surrogates and without what is unsafe on a terminal, where people read
-    memory.db with sqlite3, and shortened to beginning and end above LONGEST."""
+    """The text in the form in which it is stored: without lone surrogates and without what is unsafe on a terminal,
+    where people read memory.db with sqlite3, and shortened to beginning and end above LONGEST."""
     if len(text) > LONGEST:
         half = LONGEST // 2
         text = f"{text[:half]}\n… {len(text) - 2 * half:,} characters left out …\n{text[-half:]}"
@@ -110,7 +112,7 @@ def shortened(text: str) -> str:
 
 
 def masked(value: Any, mask: Callable[[str], str]) -> Any:
-    """A value made fit for JSON, with every text in it masked and safe on a terminal."""
+    """The value as JSON data; every text in it is masked and safe on a terminal."""
     if isinstance(value, str):
         return marked(replace_surrogates(mask(value)))
     if isinstance(value, Mapping):
@@ -121,7 +123,9 @@ def masked(value: Any, mask: Callable[[str], str]) -> Any:
 
 
 def stamp_of(timestamp: Any) -> str:
-    """A time in the format of `clock.stamp`; None is now.  UsageError if it is not a time."""
+    """A time in the format of `clock.stamp`; None stands for the present time.  Raises UsageError if `value` is not a
+    time.
+    """
     if timestamp is None:
         return clock.stamp()
     try:
@@ -161,7 +165,8 @@ class EventSearch:
             return []
         before = None if before is None else stamp_of(before)
         found = self.search.candidates(asked, top_k, actor_id=actor_id, session_id=session_id, before=before)
-        # Events with a candidate in their window: the AFTER texts before it and the BEFORE texts after it.
+        # Also score the events that have a candidate in their window: AFTER events before each candidate and BEFORE
+        # events after it.
         near = {one for _, one in self.search.around(found, before=AFTER, after=BEFORE)}
         places = self.database.run("event_places", ids=as_json({*found, *near}), before=before)
         scores = self.search.scores(asked, {row["id"]: row["block"] for row in places})

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 
 class Follower:
-    """Applies entries.  `pieces` are pieces of the texts that were forgotten meanwhile, to be looked for."""
+    """Applies entries.  `pieces` are parts of the texts that other hosts have forgotten; `purge.py` searches the files
+    for them.
+    """
 
     def __init__(self, local: LocalLog, views: Views, history: History) -> None:
         self.local = local
@@ -36,12 +38,12 @@ class Follower:
         self.views.flush()
 
     def take_pieces(self) -> list[bytes]:
-        """The pieces, which are then given up."""
+        """Return the pieces and drop them from this object."""
         found, self.pieces = self.pieces, []
         return found
 
     def _forget(self, payload: Mapping[str, Any]) -> None:
-        """Remove from the log and from the history what another host has forgotten."""
+        """Remove texts that another host has forgotten from the log and from the history of commits."""
         database = self.local.database
         self.pieces += purge.pieces_of(texts_of(database, payload["events"], payload["records"]))
         del self.pieces[purge.MOST :]

@@ -1,8 +1,8 @@
 """Forgets events and records: removes them from every table and from the log.
 
-The selection is what the selector matches, and every record that was made from forgotten sources alone.  Two things
-remain: hashes, by which the same texts are refused later, and the numbers of the log entries.  Afterwards `purge.py`
-removes the deleted bytes from the file and checks that they are gone.
+The selection consists of the matches of the selector, and of every record that was made from forgotten sources alone.
+Two things remain: hashes, by which the same texts are refused later, and the numbers of the log entries.  Afterwards
+`purge.py` removes the deleted bytes from the file and checks that they are gone.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from agent.memory.writing import Writing
 
 FORGOTTEN = "forgotten"
-"""The operation of the entry that forgets."""
+"""Name of the log operation that forgets events and records."""
 PAGE = 500
 
 
@@ -113,8 +113,8 @@ def _close(database: MemoryDatabase, found: Selection) -> None:
 
 
 def forget(write: Writing, found: Selection, reason: str, *, commits: Sequence[str], actor: str | None) -> None:
-    """Remove the selection from the log and from the tables, inside a transaction.  `commits` and `actor` are what was
-    removed from the history of commits, for other hosts."""
+    """Remove the selection from the log and from the tables, inside a transaction.  `commits` and `actor` name the
+    removed part of the history of commits; other hosts remove the same part."""
     tombstones = []
     for event_id in sorted(found.events):
         (row,) = write.run("event_get", id=event_id)

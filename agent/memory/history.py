@@ -28,14 +28,15 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 TOGETHER = 500
-"""Commits or files in one transaction.  More would make other writers wait for long."""
+"""Maximum number of commits or files in one transaction.  A longer transaction would block other writers for too long.
+"""
 MESSAGE = 4000
-"""Characters of a commit message that are indexed."""
+"""Maximum number of characters of a commit message that are indexed."""
 SUBJECT = 300
 MOST_TERMS = 4000
-"""Terms of a file that are indexed."""
+"""Maximum number of terms of a file that are indexed."""
 _PROSE = re.compile(r"\.(?:md|markdown|rst|adoc|txt|org|tex|po|svg|csv|tsv|ipynb)$", re.IGNORECASE)
-"""Files whose content is not indexed.  A query is English prose, so prose files would match every query."""
+"""Suffixes of files with an unindexed content.  A query is English prose, so prose files would match every query."""
 _TRAILER = re.compile(r"^[A-Z][A-Za-z-]+-(?:by|id|on|to): .*$|^\(cherry picked from .*\)$", re.MULTILINE)
 
 
@@ -116,8 +117,8 @@ class History:
             self.database.run("tree_file_delete", key=key)
 
     def forget(self, selector: Selector) -> list[str]:
-        """Forget the history of an actor, and commits with a text in their subject, inside a transaction; the hashes of
-        the commits."""
+        """Forget the history of an actor, and commits with a text in their subject, inside a transaction; return the
+        hashes of the commits."""
         after, shas = 0, []
         while rows := self.database.run("commits_page", after=after, limit=TOGETHER):
             after = rows[-1]["key"]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PAGE = 1000
-"""Commits that one call of git reads."""
+"""Maximum number of commits that one call of git reads."""
 MOST_FILES = 200
 """Maximum number of files of a commit whose paths are read.  A commit with more (a reformatting, an import) does not
 show which files belong to a change."""
@@ -95,7 +95,7 @@ class HistoryReader:
                 stdin=asked + b"\n",
             )
         except GitError:
-            if len(shas) == 1:  # more than git may print: a commit of millions of files
+            if len(shas) == 1:  # larger than any output of git: a commit of millions of files
                 return
             half = len(shas) // 2
             yield from self._page(shas[:half])

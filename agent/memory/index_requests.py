@@ -1,8 +1,8 @@
-"""Requests to index the history of a repository, as files in base_dir: a task that is briefed asks, and a process of
-low priority, which the daemon starts, does it.
+"""Requests to index the history of a repository, as files in base_dir: a task writes one before its briefing, and a
+process of low priority, which the daemon starts, executes it.
 
-A request is there until it was worked on.  Nothing is lost when it disappears: the history is indexed after each task
-too.
+The file of a request remains until the request was executed.  A lost request does no harm: the history is
+indexed after each task too.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class IndexRequest:
     branch: str
 
     def path(self, base_dir: Path) -> Path:
-        """The file of the request: one for each history."""
+        """The file of this request; each history has one file."""
         name = hashlib.sha256(f"{self.actor}\n{self.mirror}\n{self.branch}".encode()).hexdigest()[:32]
         return base_dir / FOLDER / f"{name}.json"
 
@@ -47,12 +47,12 @@ class IndexRequest:
             self.path(base_dir).unlink()
 
     def is_open(self, base_dir: Path) -> bool:
-        """Whether the request was not worked on yet."""
+        """Whether the request still has to be executed."""
         return self.path(base_dir).exists()
 
 
 def first_request(base_dir: Path) -> IndexRequest | None:
-    """A request that is open; None if there is none.  A file that is no request is removed."""
+    """One open request; None if there is none.  A file with other content is removed."""
     try:
         paths = sorted((base_dir / FOLDER).glob("*.json"))
     except OSError:

@@ -1,9 +1,9 @@
-"""Brings the entries that only memory.db has into the shared log: of a host that had a memory of its own, or of a log
-that was restored from an older backup.
+"""Imports the entries that only memory.db has into the shared log, for a host that had a memory of its own, or a shared
+log that was restored from an older backup.
 
-What the two have in common, from the beginning, stays.  Where the shared log has nothing else, the other entries of
-memory.db are appended as they are.  Otherwise they get new numbers: an event with a known `client_token` counts once,
-a record with the same text in its namespace is merged, and what was forgotten anywhere stays forgotten.
+The common beginning of both logs stays unchanged.  If the shared log has no other entries, the remaining entries of
+memory.db are appended unchanged.  Otherwise they get new numbers: an event with a known `client_token` counts once, a
+record with the same text in its namespace is merged, and a text that was forgotten in either log stays forgotten.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ class Join:
         self.events: dict[int, int] = {}
         """Number of an event in memory.db → its number in the shared log."""
         self.records: dict[str, str] = {}
-        """The same for ids of records that were merged or left out ("")."""
+        """Id of a record in memory.db → its id in the shared log, if it was merged; "" if it was left out."""
         self.known: dict[tuple[str, ...], int] = {}
-        """What tells an entry from others, without its number → its number in the shared log."""
+        """Key of an entry (`_key`) → its number in the shared log."""
 
     def run(self) -> int:
-        """Import what only memory.db has; the number of entries."""
+        """Import the entries that only memory.db has; return their number."""
         try:
             with self.local.transaction(), self.log.locked():
                 last = int(self.log.run("shared_last")[0]["number"])
@@ -62,7 +62,9 @@ class Join:
             raise
 
     def _common(self, most: int) -> int:
-        """The last number up to which both logs are the same; once they differ they differ in all that follows."""
+        """The last number up to which both logs are the same, found by binary search: behind the first difference no
+        entry is the same.
+        """
         low, high = 0, most
         while low < high:
             middle = (low + high + 1) // 2
@@ -73,12 +75,12 @@ class Join:
         return low
 
     def _blank_what_was_forgotten(self) -> None:
-        """A log that was restored from a backup may have texts that were forgotten since."""
+        """Blank the texts that were forgotten after a backup from which the shared log was restored."""
         if numbers := [row["number"] for row in self.database.run("log_blanked", most=self.common)]:
             self.log.blank(numbers)
 
     def _append_as_they_are(self) -> int:
-        """The numbers stay, so the tables do too."""
+        """Append the entries with the same numbers, so the tables of memory.db need no change."""
         found = 0
         for entry in self._pages(self.common):
             self.log.add(entry)
@@ -92,7 +94,7 @@ class Join:
         self.log.refill()
         views = self.views
         views.clear()
-        self.database.run("vectors_clear")  # a key may now be another record's
+        self.database.run("vectors_clear")  # another record may get the key of an old one
         apply_entries(self.local, views, 0)
         for entry in self._pages(self.common):
             self.known[_key(entry)] = entry.number
@@ -120,8 +122,9 @@ class Join:
     # --- one entry -------------------------------------------------------------------------------------------
 
     def _append(self, write: Writing, entry: Entry, payload: Mapping[str, Any]) -> bool:
-        """Append one entry with the ids of the shared log; False when the shared log needs nothing of it."""
-        if number := self.known.get(_key(entry)):  # another host had it too, or an import was interrupted
+        """Append one entry with the ids of the shared log; return False if the shared log does not need the entry."""
+        # another host had the same entry, or an earlier import was interrupted
+        if number := self.known.get(_key(entry)):
             self.events[-entry.number] = number
             return False
         if entry.operation == "event":
@@ -171,7 +174,7 @@ class Join:
         write.append(operation, subject, payload, entry.reason, at=entry.at, who=entry.who)
 
     def _translated(self, operation: str, payload: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """The payload with the ids of the shared log; None for an entry that says nothing there."""
+        """The payload with the ids of the shared log; None for an entry without an effect there."""
         if operation in ("invalidated", "promoted", "pinned"):
             return payload
         if operation == "merged":
@@ -181,7 +184,8 @@ class Join:
         if operation in ("used", "judged"):
             ids = self._ids(payload["ids"])
             return {**payload, "ids": ids} if ids else None
-        if operation == "forgotten":  # texts of the common part; those of this host alone are not imported
+        # only texts of the common part are named; forgotten texts of this host alone are not imported at all
+        if operation == "forgotten":
             events = [one for one in payload["events"] if one <= self.common]
             return {**payload, "events": events, "records": self._ids(payload["records"])}
         return None
@@ -194,7 +198,7 @@ class Join:
         }
 
     def _ids(self, ids: Iterable[str]) -> list[str]:
-        """The ids in the shared log, of those that are there."""
+        """The ids in the shared log of those records that exist there."""
         found = dict.fromkeys(self.records.get(one, one) for one in ids)
         return [one for one in found if self._is_record(one)]
 
@@ -203,6 +207,6 @@ class Join:
 
 
 def _key(entry: Entry) -> tuple[str, ...]:
-    """What an entry keeps when it gets another number, and no other entry has."""
+    """The properties by which an entry is recognised in either log, whatever its number."""
     text = str((entry.payload or {}).get("text") or "")
     return (entry.at, entry.operation, entry.who, entry.subject if text else "", sha_of(text) if text else "")

@@ -44,9 +44,9 @@ _HOUSEKEEPING = re.compile(
 )
 """Change logs and lock files.  They are left out, because changes of every kind touch them."""
 SHOWN = 3
-"""Commits, and tasks, in the result for a file."""
+"""Maximum number of commits, and of tasks, in the result for a file."""
 NAMED = 0.2
-"""Least relevance of an episode whose task is in the result."""
+"""Minimum relevance of an episode for its task to be in the result."""
 
 
 class LikelyFiles:

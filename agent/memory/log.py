@@ -22,7 +22,7 @@ class LocalLog:
 
     def __init__(self, database: MemoryDatabase) -> None:
         self.database = database
-        self._number: int | None = None  # the last one, inside a transaction
+        self._number: int | None = None  # number of the last entry, inside a transaction
 
     @contextmanager
     def transaction(self) -> Iterator[Any]:
@@ -32,7 +32,7 @@ class LocalLog:
             yield self
 
     def rebuilding(self) -> AbstractContextManager[Any]:
-        """A transaction: the log itself is not touched."""
+        """A transaction of memory.db, since the log does not have to be read again."""
         return self.transaction()
 
     def append(
@@ -72,7 +72,7 @@ class LocalLog:
         return self._number
 
     def renumber(self) -> None:
-        """Continue after the entries that were stored with their numbers."""
+        """Let the numbers continue after the highest stored one."""
         self._number = None
 
     def last(self) -> int:
@@ -89,20 +89,20 @@ class LocalLog:
             self.database.run("log_blank", number=number)
 
     def follow(self) -> Followed:
-        """Nothing: the tables are written with the log."""
+        """Does nothing, since the tables are written together with the log."""
         return Followed()
 
-    def purge(self, *, left_by_others: bool = False) -> str:  # noqa: ARG002 - the signature of all logs
-        """Nothing: `purge.py` cleans memory.db."""
+    def purge(self, *, left_by_others: bool = False) -> str:  # noqa: ARG002 - unused parameter: `base.Log` has it
+        """Does nothing, since `purge.py` cleans memory.db."""
         return ""
 
     def status(self) -> Mapping[str, Any]:
-        """The tables are never behind."""
+        """The status of a log that memory.db is never behind."""
         last = self.last()
         return {"where": str(self.database.path), "last": last, "applied": last, "error": "", "own": False}
 
     def close(self) -> None:
-        """Nothing: the connection belongs to the store."""
+        """Does nothing, since the connection belongs to the store."""
 
 
 def entry_of(row: Mapping[str, Any]) -> Entry:

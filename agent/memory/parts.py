@@ -54,7 +54,7 @@ class Parts:
         self.log: Log = LocalLog(self.database)
         self.jobs = ExtractionJobs(self.database)
         self.shared: SharedLog | None = None
-        """The log where hosts share one; the jobs are beside it."""
+        """The shared log, if hosts share one; the table of jobs is in the same database."""
         if shared is not None:
             from agent.memory.shared_log import SharedLog
 

@@ -1,7 +1,7 @@
 """Removes the bytes of forgotten texts from memory.db and its exports, and checks that they are gone.
 
-SQLite overwrites a deleted row with zeros (`secure_delete`).  But its terms stay in the shadow tables of FTS5 until the
-index is merged, and its pages stay in the write-ahead log until the log is truncated.
+SQLite overwrites a deleted row with zeros (`secure_delete`).  But the terms of the row stay in the shadow tables of
+FTS5 until the index is merged, and its pages stay in the write-ahead log until the log is truncated.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ LEAST = 6
 MOST = 300
 """Maximum number of pieces that are searched for."""
 PATIENCE = 5.0
-"""Seconds that the truncation of the write-ahead log waits for readers."""
+"""Maximum seconds that the truncation of the write-ahead log waits for readers."""
 _PLAIN = re.compile(r"[^\s\"\\\x00-\x1f]+(?: [^\s\"\\\x00-\x1f]+)*")
-"""Text without characters that JSON escapes, so that its bytes are the same in a row and in JSON."""
+"""Matches text without characters that JSON escapes, so that its bytes are the same in a row and in JSON."""
 
 ELSEWHERE = (
     "the folders of tasks in base_dir (running/ and completed/) and replicas of them",
     "backups, and exports outside of base_dir/memory/",
 )
-"""Places that may contain the texts too, and that `forget` does not change."""
+"""Further places that may contain the texts, and that `forget` does not change."""
 
 
 def purge(database: MemoryDatabase, views: Views, exports: Path, pieces: Sequence[bytes]) -> list[str]:
@@ -53,7 +53,7 @@ def purge(database: MemoryDatabase, views: Views, exports: Path, pieces: Sequenc
     _remove_lines(exports, _forgotten_ids(database))
     busy = _truncate_log(database)
     files = [database.path, database.path.with_name(f"{database.path.name}-wal"), *_exports(exports)]
-    is_unknown = bool(unpurged) and not pieces  # the texts are gone, or too short to be looked for
+    is_unknown = bool(unpurged) and not pieces  # the texts cannot be searched: they are unknown, or too short
     if not busy and (is_unknown or _left(database, files, pieces)):
         database.execute("VACUUM")
         busy = _truncate_log(database)
@@ -115,7 +115,7 @@ def _found(path: Path, pieces: Sequence[bytes]) -> set[bytes]:
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             return {piece for piece in pieces if data.find(piece) >= 0}
-    except (FileNotFoundError, ValueError):  # no such file, or an empty one
+    except (FileNotFoundError, ValueError):  # the file is missing or empty
         return set()
 
 

@@ -25,7 +25,7 @@ FOUND = 8
 RELEVANCE = 0.2
 """Minimum relevance of an event in a result of the tool.  It is lower than for a briefing, since the model asked."""
 SHORT = 8
-"""Digits of the id of a task or commit that are shown."""
+"""Number of digits that are shown of the id of a task or commit."""
 LONGEST_PATH = 300
 MOST_QUARANTINED = 1000
 
@@ -33,9 +33,10 @@ MOST_QUARANTINED = 1000
 class TaskRecall:
     """Finds memories for one task.
 
-    `actors` are the actors whose memory the task may read, its own first; the history of commits belongs to the last
-    one.  `session_id` is the uuid of the task; memories made from the task itself are left out.  `said_elsewhere` are
-    earlier sessions; their summaries are left out, because the briefing has them from another place.
+    `actors` are the actors with memories that the task may read, its own actor first; the history of commits belongs to
+    the last one.  `session_id` is the uuid of the task; memories made from the task itself are left out.
+    `said_elsewhere` are earlier sessions; their summaries are left out, because the briefing has them from another
+    place.
     """
 
     def __init__(
@@ -109,7 +110,7 @@ class TaskRecall:
         return [*map(_of_record, records), *map(_of_event, events), *map(_of_file, _plausible(likely))]
 
     def _wanted(self, hits: Iterable[MemoryHit]) -> list[MemoryHit]:
-        """The hits that the task may get and does not know yet, each text once; pinned ones first."""
+        """The hits that the task may get and has not got yet, each text once; pinned ones first."""
         found: dict[str, MemoryHit] = {}
         for hit in hits:
             session = hit.record.session_id or session_of(hit.record.namespace)
@@ -132,7 +133,7 @@ class TaskRecall:
 
 
 def _plausible(files: Sequence[FileHit]) -> list[FileHit]:
-    """The files, if any commit or task is like the query; without a very long path."""
+    """The files, if some commit or task is similar to the query; files with a very long path are left out."""
     if not any(hit.commits or hit.sessions for hit in files):
         return []
     return [hit for hit in files if len(hit.path) <= LONGEST_PATH]

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 
 def newest_block(write: Writing, namespace: str, session_id: str) -> int:
-    """The block that a new record of a session belongs to, 0 for a block of its own."""
+    """The number of the session document for a new record of a session; 0 begins a new document."""
     found = write.run("record_block", namespace=namespace, session_id=session_id) if session_id else []
     return int(found[0]["block"]) if found and found[0]["records"] < BLOCK else 0
 
 
 VERSIONS = 100
-"""Versions of a record that are followed."""
+"""Maximum number of successors that are followed from a superseded record."""
 
 
 def promote(write: Writing, record_id: str, *, trust: int | None, reason: str) -> None:
@@ -76,7 +76,7 @@ def _row(write: Writing, record_id: str) -> dict[str, object]:
 
 
 def _existing(write: Writing, record_ids: Iterable[str]) -> list[str]:
-    """The records that exist; for a superseded one its present version."""
+    """The records that exist; a superseded record is replaced by its newest version."""
     return list(dict.fromkeys(newest for one in record_ids if (newest := _newest(write, one))))
 
 

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 OLDEST = 0.5
 """The lowest factor by which age, or bad outcomes, lower the rank of a record."""
 LONGEST_QUERY = 10_000
-"""Characters of a query that are read."""
+"""Maximum number of characters of a query that are read."""
 
 
 class RecordSearch:
-    """The search in records."""
+    """Searches memory records."""
 
     def __init__(
         self,
@@ -82,7 +82,9 @@ class RecordSearch:
         return made
 
     def _candidates(self, asked: Query, where: tuple[str, str, int], top_k: int) -> list[int]:
-        """Keys of the records of a namespace that may match: all of them where there are few."""
+        """Keys of the records of a namespace that may match: all records of a small namespace, else the candidates of
+        the search.
+        """
         first, end, min_trust = where
         among = {"first": first, "end": end, "min_trust": min_trust, "now": clock.stamp()}
         few = self.database.run("record_few", most=MOST + 1, **among)
@@ -93,7 +95,7 @@ class RecordSearch:
     def _best(
         self, scores: Mapping[int, float], rows: Mapping[int, Mapping[str, Any]], config: RetrievalConfig
     ) -> list[MemoryHit]:
-        """The best of records that are given with the relevance of each."""
+        """The best `top_k` of the given records, each with its relevance."""
         scored = []
         for key, score in scores.items():
             row = rows[key]

@@ -222,7 +222,7 @@ COLUMNS = (
 
 
 def _by_record(rows: Iterable[Mapping[str, Any]]) -> Mapping[str, list[Mapping[str, Any]]]:
-    """record id → its rows, [] for a record without rows."""
+    """record id → the rows about this record, [] if there are none."""
     found: defaultdict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for row in rows:
         found[row["record_id"]].append(row)

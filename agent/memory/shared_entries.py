@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from agent.memory.database import MemoryDatabase
 
 PAGE = 1000
-"""Entries that are read at once."""
+"""Number of entries that one query reads."""
 MOST_CHARACTERS = 4_000_000
-"""Characters that are read or sent at once."""
+"""Maximum number of characters that one query reads or sends."""
 SENT_TOGETHER = 500
 
 
 class Diverged(Exception):
-    """memory.db and the shared log have different entries with one number; never leaves this room."""
+    """memory.db and the shared log have different entries with the same number; only this room sees the error."""
 
 
 class SharedEntries:
@@ -65,7 +65,7 @@ class SharedEntries:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """The transaction of PostgreSQL, which one host has at a time."""
+        """A transaction of PostgreSQL with the lock that only one host holds at a time."""
         shared, is_inside = self.shared, False
         self._unsent, self._characters = [], 0
         try:
@@ -74,7 +74,7 @@ class SharedEntries:
                 yield
                 is_inside = False
         except (HostError, LedgerError) as error:
-            if is_inside:  # an error of the block
+            if is_inside:  # an error from inside the block
                 raise
             raise away(error) from error
 
@@ -88,7 +88,7 @@ class SharedEntries:
         reason: str = "",
         at: str | None = None,
     ) -> Entry:
-        """Append an entry inside a transaction; it is sent with others."""
+        """Append an entry inside a transaction; `send` sends it together with others."""
         if at is None:
             with translated():
                 at = clock.format_stamp(self.shared.now())
@@ -98,7 +98,7 @@ class SharedEntries:
         return entry
 
     def add(self, entry: Entry) -> None:
-        """Have an entry sent that memory.db has already."""
+        """Queue an entry for sending that memory.db has already."""
         payload = None if entry.payload is None else orjson.dumps(entry.payload).decode()
         token = entry.payload.get("client_token") if entry.operation == "event" and entry.payload else None
         self._unsent.append(
@@ -118,7 +118,7 @@ class SharedEntries:
             self.send()
 
     def send(self) -> None:
-        """Send what was appended."""
+        """Send the queued entries."""
         if self._unsent:
             self.run("shared_append", entries=orjson.dumps(self._unsent).decode())
         self._unsent, self._characters = [], 0
@@ -134,14 +134,14 @@ class SharedEntries:
     # --- reading ---------------------------------------------------------------------------------------------
 
     def is_common(self, number: int) -> bool:
-        """Whether both logs have the same entry with this number.  Time and operation tell entries apart; they remain
-        when the text is forgotten."""
+        """Whether both logs have the same entry with this number.  Entries are compared by time and operation, which
+        remain when the text is forgotten."""
         mine = self.local.database.run("log_known", number=number)
         return bool(mine) and mine == self.run("shared_known", number=number)
 
     def page(self, position: int) -> list[Entry]:
-        """The next entries after the one with the number `position`.  Diverged when memory.db has another entry with
-        that number."""
+        """The next entries after the one with the number `position`.  Raises Diverged when memory.db has another entry
+        with that number."""
         rows = self.run("shared_from", first=max(position, 1), limit=PAGE + 1, most=MOST_CHARACTERS)
         found = [entry_of(row) for row in rows]
         if not position:
@@ -158,7 +158,8 @@ class SharedEntries:
         while page := self.page(self.local.last()):
             for entry in page:
                 self.local.insert(entry)
-                if entry.operation == FORGOTTEN and entry.payload is not None:  # perhaps since the page before was read
+                # it may have been forgotten after the previous page was read
+                if entry.operation == FORGOTTEN and entry.payload is not None:
                     forgotten = entries_of(self.local.database, entry.payload["events"], entry.payload["records"])
                     self.local.blank(forgotten)
         self.local.renumber()
@@ -166,7 +167,7 @@ class SharedEntries:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Raises MemoryUnavailable for an error of the database of the log."""
+    """Turns an error of the log's database into MemoryUnavailable."""
     try:
         yield
     except MemoryUnavailable:
@@ -176,5 +177,5 @@ def translated() -> Iterator[None]:
 
 
 def away(error: Exception) -> MemoryUnavailable:
-    """The error for one of the database of the log."""
+    """The MemoryUnavailable for an error of the log's database."""
     return MemoryUnavailable(f"the shared log of memory cannot be used: {error}")

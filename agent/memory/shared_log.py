@@ -1,11 +1,11 @@
 """The log that the hosts of one ledger share, in PostgreSQL (`base.Log`).
 
 memory.db of each host has a copy of it, and the tables that are made from it.  A write takes the write lock of
-memory.db, then the lock of all hosts, applies what other hosts have appended, and appends: so every decision is made
-on the whole memory, and numbers are the same everywhere.  PostgreSQL commits first; after a kill between the two
-commits the copy is behind, and follows.
+memory.db, then the lock of all hosts, applies what other hosts have appended, and appends; so each decision considers
+the entries of all hosts, and every host has the same numbers.  PostgreSQL commits first; after a kill between the two
+commits the copy lacks entries, and the next call applies them.
 
-Reading needs no server: it uses memory.db as it is.
+Reads need no server: they use the present state of memory.db.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from agent.memory.views import Views
 
 PATIENCE = 3.0
-"""Seconds that a forgetting waits for older transactions of the database to end."""
+"""Maximum seconds that `forget` waits for older transactions of the database to end."""
 
 
 class SharedLog(SharedEntries):
@@ -44,7 +44,7 @@ class SharedLog(SharedEntries):
     @contextmanager
     def transaction(self) -> Iterator[Any]:
         """A transaction of both databases."""
-        self._follow()  # what is much is applied without the lock of all hosts
+        self._follow()  # applies most entries before the lock of all hosts is taken
         with self.local.transaction(), self.locked():
             self._apply_rest()
             yield self
@@ -80,7 +80,8 @@ class SharedLog(SharedEntries):
                 return entries, imported
             try:
                 with self.local.transaction():
-                    if self.local.last() == position:  # no other process of this host was faster
+                    # another process of this host may have applied the page meanwhile
+                    if self.local.last() == position:
                         self.follower.apply(page)
                         entries += len(page)
             except BaseException:
@@ -89,14 +90,14 @@ class SharedLog(SharedEntries):
 
     @contextmanager
     def rebuilding(self) -> Iterator[Any]:
-        """A transaction of memory.db, whose copy of the log is made anew."""
+        """A transaction of memory.db in which its copy of the log is read again from PostgreSQL."""
         self._follow()
         with self.local.transaction():
             self.refill()
             yield self
 
     def purge(self, *, left_by_others: bool = False) -> str:
-        """Have PostgreSQL write the table anew, since the bytes of an updated row remain in its file."""
+        """Let PostgreSQL rewrite the table, since the bytes of an updated row remain in its file."""
         try:
             until = clock.format_stamp(self.shared.now() - timedelta(seconds=PURGE_SECONDS if left_by_others else -1.0))
             unpurged = self.run("shared_unpurged", before=until)
@@ -111,7 +112,7 @@ class SharedLog(SharedEntries):
         return ""
 
     def _rewrite(self) -> str:
-        """Rewrite the table until it has no old versions of rows; the reason when that does not succeed."""
+        """Rewrite the table until it has no old versions of rows; return the reason if that fails, else ""."""
         until = clock.monotonic() + PATIENCE
         while True:
             with translated():
@@ -128,7 +129,7 @@ class SharedLog(SharedEntries):
             clock.sleep(0.2)
 
     def status(self) -> Mapping[str, Any]:
-        """Where the log is, and how far memory.db is behind."""
+        """The place of the log, and the number of entries that memory.db lacks."""
         applied = self.local.last()
         found: dict[str, Any] = {"where": self.place.where, "last": None, "applied": applied, "error": "", "own": False}
         try:

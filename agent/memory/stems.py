@@ -1,8 +1,8 @@
 """Stems of English words, by the Porter stemmer of SQLite.
 
-Not only the index needs stems: coverage, similarity and windows are computed from them in Python.  SQLite offers the
-stemmer only as a tokenizer of FTS5.  So this module inserts words into an FTS5 table in memory and reads their stems
-from its `fts5vocab` table.
+The stems are needed outside of the index too: Python code computes coverage, similarity and windows from them.  SQLite
+offers the stemmer only as a tokenizer of FTS5.  So this module inserts words into an FTS5 table in memory and reads
+their stems from its `fts5vocab` table.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 LONGEST = 40
-"""Characters of the longest word that is stemmed.  A longer one is its own stem."""
+"""Maximum length of a word that is stemmed, in characters.  A longer one is its own stem."""
 
 
 class Stemmer:

@@ -53,9 +53,10 @@ class MemoryStore:
     """Long-term memory in `base_dir/memory.db`, which is opened at the first use.
 
     `mask` removes secrets from every text before it is written (the masker of the process).  `count` gives the tokens
-    of a text, for `budget_tokens`.  `who` is recorded in the log with each change.  `busy_timeout` is how many seconds
-    a writer waits for another one, three times.  `shared` is the log that several hosts share, where they do; memory.db
-    then follows it (`follow`), and a write needs its server.  `guard` imports the plug-in of `memory.embeddings`.
+    of a text, for `budget_tokens`.  `who` is recorded in the log with each change.  `busy_timeout`: the number of
+    seconds that a writer waits for another writer, in each of three attempts.  `shared` is the log that several hosts
+    share, None if this host has its own; memory.db then follows it (`follow`), and a write needs its server.  `guard`
+    imports the plug-in of `memory.embeddings`.
 
     There is one connection, so calls from several threads run one after the other.  A process that forks must open the
     store after the fork.  Every method raises MemoryUnavailable when memory.db cannot be used, and UsageError for a
@@ -108,7 +109,9 @@ class MemoryStore:
                 self._parts = None
 
     def stop(self) -> None:
-        """Close for good, also while another thread asks: its call raises MemoryUnavailable soon.  Never waits."""
+        """Close for good, even while another thread uses the store: its call then raises MemoryUnavailable soon.  Never
+        waits.
+        """
         self._stopped = True
         if self._lock.acquire(blocking=False):
             try:
@@ -264,7 +267,7 @@ class MemoryStore:
     def retrieve_with_files(
         self, query: str, actor_id: str, *, top_k_files: int, budget_tokens: int | None = None
     ) -> tuple[list[MemoryHit], list[FileHit]]:
-        """The answers of `retrieve` and `likely_files`, in one search of the records."""
+        """The results of `retrieve` and `likely_files`, from one common search of the records."""
         templates = self.retrieval_config
         wanted = [(expand(template, actor_id), config) for template, config in templates.items()]
         with self._lock:
@@ -406,7 +409,7 @@ class MemoryStore:
             return replace(found, remains=tuple(remains))
 
     def _purge(self, pieces: Sequence[bytes]) -> list[str]:
-        """Remove the bytes of forgotten texts; the places where pieces of them are still found."""
+        """Remove the bytes of forgotten texts; return the places that still contain pieces of them."""
         parts = self._open
         try:
             parts.history.optimize()
@@ -415,7 +418,7 @@ class MemoryStore:
             return [f"{self.path}: {error}"]
 
     def log_status(self) -> Mapping[str, Any]:
-        """Where the log is, and how far memory.db is behind it (`Log.status`)."""
+        """The place of the log, and the number of entries that memory.db lacks (`Log.status`)."""
         with self._lock:
             return self._open.log.status()
 
@@ -440,7 +443,7 @@ class MemoryStore:
 
     def figures(self) -> dict[str, Any]:
         """Events, records by strategy and status, jobs by status, bytes of the file; no jobs when the shared log, which
-        they are beside, cannot be reached."""
+        is in the same database, cannot be reached."""
         with self._lock:
             return upkeep.figures(self._open.database, self._open.jobs)
 
@@ -456,7 +459,7 @@ class MemoryStore:
             return self._open.history.index(repository, actor_id, branch, limit)
 
     def fill_vectors(self) -> int:
-        """Make the vectors that active records lack (`memory.embeddings`); the number of new ones."""
+        """Make the vectors that active records lack (`memory.embeddings`); return the number of new vectors."""
         with self._lock:
             return self._open.vectors.fill()
 

@@ -37,11 +37,11 @@ STOP = frozenset(
     ll m me might more most must mustn my myself no nor not now o of off on once only or other our ours ourselves out
     over own re s same shall shan she should shouldn so some such t than that the their theirs them themselves then
     there these they this those through to too under until up ve very was wasn we were weren what when where which while
-    who whom whose why will with won would wouldn y you your yours yourself yourselves""".split()  # noqa: SIM905 - a text of words is easier to read
+    who whom whose why will with won would wouldn y you your yours yourself yourselves""".split()  # noqa: SIM905 - easier to read than a list
 )
 
 LONGEST = 64
-"""Characters of a word that are indexed.  Longer words are hashes or encoded data."""
+"""Maximum number of characters of a word that is indexed.  Longer words are hashes or encoded data."""
 MOST = 60_000
 """Maximum number of words in the cache of stems.  A fuller cache is cleared."""
 
@@ -96,7 +96,7 @@ class Terms:
             if new := {run for run in runs if run not in known}:
                 self._learn(new)
             found = [term for run in runs for term in known[run]]
-            if not found and runs:  # stop words alone
+            if not found and runs:  # the run has stop words only
                 every = [word for run in runs for word in _of_run(run, pairs_only=False)]
                 stems = self._stemmer(every)
                 found = [stems[word] for word in every]

@@ -1,4 +1,6 @@
-"""Hashes of forgotten events and records.  By them the store refuses the same text later without knowing it."""
+"""Hashes of forgotten events and records.  With these hashes the store refuses the same text later, although it does
+not have the text any more.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ import hashlib
 
 
 def tombstone(*parts: str) -> str:
-    """The hash of these parts: the place of a forgotten text, and the hash of the text."""
+    """The hash of several parts, for example of the place of a forgotten text and the text's own hash."""
     return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
 
 

@@ -27,7 +27,7 @@ PAGE = 1000
 
 
 def rebuild(log: Log, views: Views) -> int:
-    """Make every table that is searched again from the log, in one transaction; the number of entries."""
+    """Make every table that is searched again from the log, in one transaction; return the number of entries."""
     try:
         with log.rebuilding():
             views.clear()
@@ -40,7 +40,7 @@ def rebuild(log: Log, views: Views) -> int:
 
 
 def apply_entries(log: Log, views: Views, after: int) -> int:
-    """Apply the entries with a higher number than `after`, inside a transaction of the tables; their number."""
+    """Apply the entries with a higher number than `after`, inside a transaction of the tables; return their number."""
     found = 0
     while entries := log.entries(after, PAGE):
         for entry in entries:

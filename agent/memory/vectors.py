@@ -5,8 +5,8 @@ A plug-in is a class without arguments that has a `name` (of the model, with its
     name: str
     __call__(texts: Sequence[str]) -> Sequence[Sequence[float]]      one vector for each text, all of one length
 
-The vectors of records are made after a task, by the process of low priority, and stored.  A retrieval makes only that
-of the query.  The plug-in is imported at its first use, and never when `memory.embeddings` is `none`.
+The vectors of records are made after a task, by the process of low priority, and stored.  A retrieval only makes the
+vector of the query.  The plug-in is imported at its first use, and never when `memory.embeddings` is `none`.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 EMBEDDINGS = Registry("embeddings of long-term memory", {})
 NONE = "none"
 TOGETHER = 64
-"""Texts that the plug-in gets at a time."""
+"""Maximum number of texts in one call of the plug-in."""
 LONGEST = 4000
-"""Characters of a text that are embedded."""
+"""Maximum number of characters of a text that become a vector."""
 
 
 class Vectors:
-    """The vectors of one memory.db.  Errors of the plug-in are MemoryUnavailable."""
+    """The vectors of one memory.db.  Every error of the plug-in becomes MemoryUnavailable."""
 
     def __init__(self, database: MemoryDatabase, plugin: str, guard: Guard | None) -> None:
         self.database = database
@@ -68,7 +68,7 @@ class Vectors:
         return MemoryUnavailable(f"memory.embeddings {self.plugin}: {type(error).__name__}: {error}")
 
     def _made(self, texts: Sequence[str]) -> list[array[float]]:
-        """The vectors of texts, each of length 1; an empty one for a vector of zeros."""
+        """The vectors of texts, each of length 1; a vector of zeros becomes an empty one."""
         try:
             found = [_unit(one) for one in self._model([text[:LONGEST] for text in texts])]
         except MemoryUnavailable:
@@ -80,7 +80,7 @@ class Vectors:
         return found
 
     def fill(self) -> int:
-        """Make the vectors that are missing, and remove those of ended records; the number of new ones."""
+        """Make the vectors that are missing, and remove those of ended records; return the number of new vectors."""
         if not self.are_on:
             return 0
         made = 0

@@ -27,9 +27,11 @@ MONTHS = (
 )
 _DATE = re.compile(r"(\d{4})-(\d\d)-(\d\d)")
 APPLIED = "applied"
-"""The name of the state with the number of the last entry that was applied."""
+"""Name of the state value with the number of the last applied entry."""
 UNPURGED = "unpurged"
-"""The name of the state with the last entry that forgot something whose bytes may still be in the file (`purge.py`)."""
+"""Name of the state value with the number of the last entry that forgot a text of which bytes may remain in the file
+(`purge.py`).
+"""
 
 
 def sha_of(text: str) -> str:
@@ -38,7 +40,9 @@ def sha_of(text: str) -> str:
 
 
 def day_words(timestamp: str) -> str:
-    """The date as words, like `2023 may 8`, which is indexed with an event since people ask by date; "" for none."""
+    """The date as words, like `2023 may 8`, which is indexed together with an event, since people ask by date; "" for
+    no date.
+    """
     found = _DATE.match(timestamp)
     return f"{found[1]} {MONTHS[int(found[2]) - 1]} {int(found[3])}" if found and 1 <= int(found[2]) <= 12 else ""
 

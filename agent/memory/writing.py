@@ -27,12 +27,12 @@ class Writing:
         transaction."""
 
     def run(self, name: str, /, **params: Any) -> list[dict[str, Any]]:
-        """The rows of a named query, which sees the entries appended before."""
+        """The rows of a named query, which also sees the entries that this transaction has appended."""
         return self.views.database.run(name, **params)
 
     @cached_property
     def has_forgotten(self) -> bool:
-        """Whether memory.db has any tombstone; without one no text has to be compared."""
+        """Whether memory.db has any tombstone; if not, new texts need not be compared with tombstones."""
         return bool(self.run("tombstone_any"))
 
     def append(

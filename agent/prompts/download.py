@@ -1,8 +1,9 @@
 """Downloads a set of templates (`prompts.url`) into a file of base_dir, from which the loader reads it.
 
-The daemon's thread and `prompts reload` call this module, never a task: a server that hangs costs no task anything.
-The document is a JSON object with `templates`, a list of the fields of each, and `schemas`, a mapping of `schema_ref`
-to schema.  It is taken only with the SHA-256 of `prompts.sha256`, or unpinned if that is allowed.
+Only the daemon's thread and `prompts reload` call this module; tasks do not, so a server that hangs delays no task. The
+document is a JSON object with `templates`, a list of the fields of each, and `schemas`, a mapping of `schema_ref` to
+schema.  The document is accepted only with the SHA-256 of `prompts.sha256`, or without a hash if the configuration
+allows that.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ NAME = "prompts.download.json"
 LIMIT = 1 << 20
 """The maximum bytes of a document."""
 TIMEOUTS = (5.0, 10.0)
-"""Seconds to connect, and without a byte of the answer."""
+"""Timeout in seconds for the connection, and for each read of the answer."""
 WHOLE_SECONDS = 30.0
-"""Seconds for a whole answer."""
+"""Maximum seconds for a whole answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +85,8 @@ def parse_document(where: str, text: str) -> tuple[list[tuple[str, dict[str, Any
 def download(settings: Settings) -> bool:
     """Ask the server for a newer document, and store it; returns whether there is one.
 
-    Raises TemplateRefused when it cannot be had, is too large, or has another hash; what is stored stays.  Raises
-    DiskError."""
+    Raises TemplateRefused when the document cannot be downloaded, is too large, or has another hash; the stored
+    document is then unchanged.  Raises DiskError."""
     url = settings.prompts.url
     assert url is not None, "the callers check this"
     before = read_download(settings)
@@ -119,7 +120,7 @@ def _ask(url: str, etag: str) -> tuple[bytes, str] | None:
 
     headers = {"Accept": "application/json", "Accept-Encoding": "identity", **({"If-None-Match": etag} if etag else {})}
     session = requests.Session()
-    session.auth = _no_login  # else a login of ~/.netrc would be sent
+    session.auth = _no_login  # without this, `requests` would send a login of ~/.netrc
     try:
         with session, session.get(url, headers=headers, timeout=TIMEOUTS, stream=True, allow_redirects=False) as answer:
             if answer.status_code == requests.codes.not_modified and etag:
@@ -138,7 +139,9 @@ def _no_login(request: requests.PreparedRequest) -> requests.PreparedRequest:
 
 
 def _body(answer: requests.Response, url: str) -> bytes:
-    """The body in at most LIMIT bytes and WHOLE_SECONDS; it is read as it comes, so that a slow one is noticed."""
+    """The body of the answer, in at most LIMIT bytes and WHOLE_SECONDS; it is read in pieces, so that the time limit
+    also holds for a slow server.
+    """
     import requests
     from urllib3.exceptions import HTTPError
 

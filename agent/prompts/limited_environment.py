@@ -43,7 +43,9 @@ WORK_LIMIT = 8 << 20
 SECONDS = 1.0
 """The maximum CPU time of one rendering, in its thread; a busy machine makes no text fail."""
 LOOKS = 32
-"""The number of small steps between two looks at the time; after one of more than LARGE there is always one."""
+"""The number of small steps between two checks of the CPU time; after a step of more than LARGE the time is always
+checked.
+"""
 LARGE = 1000
 LONGEST_RANGE = 10_000
 LARGEST_NUMBER = 10**18
@@ -73,7 +75,7 @@ class LimitExceeded(MakimonoError, TemplateError):
 
 
 class _Budget:
-    """What is left for one rendering."""
+    """The remaining budget of one rendering."""
 
     def __init__(self) -> None:
         self.left = WORK_LIMIT
@@ -102,8 +104,8 @@ def spend(amount: int) -> None:
 
 
 def size(value: object) -> int:
-    """The number of characters of a text, or of the characters and items in a container, one that is contained twice
-    counted twice.  Raises LimitExceeded above OUTPUT_LIMIT."""
+    """The number of characters of a text, or of the characters and items in a container; an item that a container has
+    twice counts twice.  Raises LimitExceeded above OUTPUT_LIMIT."""
     count, waiting = 0, [value]
     while waiting:
         one = waiting.pop()
@@ -123,7 +125,7 @@ def size(value: object) -> int:
 
 
 def _measured(value: Any) -> Any:
-    """`value`, counted; a generator is counted item by item."""
+    """Return `value` after counting it; a generator is counted item by item."""
     if isinstance(value, GeneratorType):
         return _counted_items(value)
     spend(size(value))
@@ -157,7 +159,7 @@ def _counted(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _join(value: Iterable[Any], d: str = "", attribute: str | None = None) -> str:
-    """Join texts; `attribute` is not supported, `map(attribute=…)` is."""
+    """Join texts; the argument `attribute` is not supported, `map(attribute=…)` is."""
     if attribute is not None:
         raise LimitExceeded("join takes no attribute here; write `| map(attribute=…) | join`")
     return joined([part for item in value for part in (d, item)][1:])
@@ -232,7 +234,7 @@ _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def _range(*numbers: int) -> range:
-    """As Python's, with at most LONGEST_RANGE items."""
+    """`range` as in Python, with at most LONGEST_RANGE items."""
     found = range(*numbers)
     if len(found) > LONGEST_RANGE:
         raise LimitExceeded(f"a range has more than {LONGEST_RANGE} numbers")
@@ -296,7 +298,7 @@ def _texts(node: nodes.Node) -> Iterator[nodes.TemplateData]:
 class LimitedEnvironment(ImmutableSandboxedEnvironment):
     """The environment of templates that people may replace.
 
-    `published`: each value is passed to the function under WORDS, as `rendering.publish` describes.
+    `published`: the function under WORDS is applied to each value, as `rendering.publish` describes.
     """
 
     intercepted_binops = frozenset(_OPERATORS)
@@ -350,7 +352,7 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
             return True
         return isinstance(getattr(obj, "__self__", None), str | dict | LoopContext)
 
-    def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805, PYI063 - as in Jinja
+    def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805, PYI063 - Jinja has the same signature
         """Call an object; its arguments and its result are counted."""
         if not __self.is_safe_callable(__obj):
             raise SecurityError(f"{getattr(__obj, '__name__', type(__obj).__name__)!r} cannot be called")
@@ -361,11 +363,11 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
         return _measured(super().call(__context, __obj, *args, **kwargs))
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        """Apply an operator whose result is counted before it is made."""
+        """Apply an operator; the size of its result is checked before the result is computed."""
         del context
         for value in (left, right):
             if isinstance(value, Undefined):
-                str(value)  # raises the error that names it
+                str(value)  # `str` of an undefined variable raises the error with its name
             if not isinstance(value, int | float | str | list | tuple | type(None)):
                 raise SecurityError(f"{operator} takes numbers, texts and lists, found {type(value).__name__}")
         if operator == "+" and not isinstance(left, int | float):
@@ -376,9 +378,9 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
 def _shown(value: Any) -> Any:
     """`value` as a text that is counted; the last step before the output."""
     if isinstance(value, Undefined):
-        return value  # its text is the error
+        return value  # converting it to text raises the error
     spend(size(value))
-    text = value if isinstance(value, Live) else str(value)  # a plain text: Jinja's `escape` makes a class of its own
+    text = value if isinstance(value, Live) else str(value)  # Jinja's `escape` would return its own class of text
     spend(len(text))
     return text
 

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 ReloadMode = Literal["auto", "ttl", "force"]
 MODES = ("auto", "ttl", "force")
 SETTLED = 0.25
-"""Seconds without a change after which a folder counts as written."""
+"""A folder without a change for this many seconds counts as completely written."""
 PATIENCE = 1.0
-"""The maximum seconds of a wait for that."""
+"""Maximum seconds to wait until the folder counts as completely written."""
 TRIES = 5
 
 
@@ -84,10 +84,10 @@ class TemplateLoader:
         return packaged(name)
 
     def reload(self, name: str, mode: ReloadMode = "auto") -> TemplateRevision:
-        """Read the source again, then as `load`.
+        """Read the source again, if `mode` requires that, and return the revision of `name` like `load`.
 
-        `auto`: if it has changed on disk.  `ttl`: if the revision of `name` is older than its `ttl_seconds`.  `force`:
-        in any case.  Any failure leaves the set in use.
+        `auto`: read the source if it has changed on disk.  `ttl`: read it if the revision of `name` is older than its
+        `ttl_seconds`.  `force`: read it in any case.  Any failure leaves the set in use.
         """
         if mode not in MODES:
             raise TemplateRefused(f"reload: mode {mode!r} is not known; known are {', '.join(MODES)}")
@@ -104,9 +104,10 @@ class TemplateLoader:
     # --- reading -------------------------------------------------------------------------------------------------
 
     def refresh(self, *, force: bool = False) -> TemplateSet | None:
-        """Take a changed set, or with `force` read it again; returns the set in use.
+        """Replace the set if its source has changed, or with `force` in any case; return the set in use.
 
-        One thread does this at a time; another one gets the set in use at once.  Nothing is raised for a broken source.
+        Only one thread does this at a time; for another thread the method returns the present set without waiting.  A
+        broken source raises no error.
         """
         if not self.source or not self._single.acquire(blocking=False):
             return self.current
@@ -125,14 +126,14 @@ class TemplateLoader:
         return self.current
 
     def _is_known(self, found: Stored, mark: str) -> bool:
-        """Whether this state of the source was taken or refused already, by this version of the program."""
+        """Whether this version of the program has accepted or refused this state of the source before."""
         taken = mark == found.mark and not found.error
         return found.program == template_store.program_hash() and (taken or mark == found.failed_mark)
 
     def download(self) -> None:
-        """Ask the server of `prompts.url` for a newer set, and store it; `refresh` then takes it.
+        """Ask the server of `prompts.url` for a newer set, and store it; the next `refresh` uses the stored set.
 
-        One thread does this at a time; nothing is raised.  A failure is announced once."""
+        Only one thread does this at a time.  A failure is announced once and not raised."""
         if self.url is None or not self._downloading.acquire(blocking=False):
             return
         try:
@@ -155,7 +156,7 @@ class TemplateLoader:
         return template_store.read_stored(self.settings.base_dir, self.source, self._failed)
 
     def _settled(self, mark: str, changed: float) -> str:
-        """The mark of the folder when nobody has written to it for SETTLED seconds, or after PATIENCE."""
+        """The mark of the folder after nobody has written to it for SETTLED seconds, or after PATIENCE."""
         until = clock.monotonic() + PATIENCE
         while clock.monotonic() < until:
             age = clock.now().timestamp() - changed
@@ -166,7 +167,7 @@ class TemplateLoader:
         return mark
 
     def _take(self, mark: str, *, force: bool) -> None:
-        """Take the set that another process has read, or read it."""
+        """Use the set that another process has read, or read the source."""
         try:
             if not self._stores:
                 self._adopt(self._read_stored())
@@ -180,10 +181,10 @@ class TemplateLoader:
                 if force or not self._is_known(stored, mark):
                     self._read(mark)
         except (DiskError, LockHeld):
-            self._read(mark)  # base_dir cannot be written; this process goes on without it
+            self._read(mark)  # base_dir cannot be written; this process continues without stored sets
 
     def _adopt(self, stored: Stored) -> None:
-        """Use what another process has stored."""
+        """Use the set that another process has stored."""
         if stored.program:
             known, found = self.current, stored.templates
             same = known is not None and (found is None or found.sha256 == known.sha256)
@@ -246,8 +247,8 @@ class TemplateLoader:
     # --- tasks ---------------------------------------------------------------------------------------------------
 
     def of_task(self, folder: Path) -> TemplateSet | None:
-        """The set of the task with this folder: the recorded one, or the present one for a task that begins, which is
-        then recorded.  None: the program's own templates.  Raises DiskError."""
+        """The set of the task with this folder: the recorded set, or for a new task the present set, which is then
+        recorded.  Returns None for the program's own templates.  Raises DiskError."""
         try:
             found = template_store.read_of_task(folder, self._failed)
         except TemplateRefused as error:

@@ -70,7 +70,8 @@ def block(value: object) -> str:
 
 
 def numbers(facts: Mapping[str, Any]) -> str:
-    """Template filter: turns, tokens, money and model on one line, each followed by ` · `; "" when nothing is known.
+    """Template filter: turns, tokens, money and model on one line, each followed by ` · `; "" when none of them is
+    known.
 
     `estimated` is the number of tokens that no server has reported, or True for all of them.  If `estimated` is not 0,
     `~` precedes the numbers and a remark follows them.  `requests` are shown when there were more requests than turns.
@@ -175,7 +176,7 @@ class _InUse:
 
 
 def use(replacements: Replacements | None) -> None:
-    """Let these replacements be used from now on; None: the program's own templates alone."""
+    """Use these replacements from now on; None means the program's own templates alone."""
     _InUse.replacements = replacements
 
 
@@ -199,8 +200,8 @@ def render(name: str, /, **values: object) -> str:
 
 
 def publish(name: str, words: Words, /, **values: object) -> str:
-    """As `render`, for people outside: each value is passed to `words` (`issue/publish_filter.py`), except for values
-    with the filter `live`.
+    """Like `render`, but for texts that other people read: each value is passed to `words` (`issue/publish_filter.py`),
+    except values with the filter `live`.
 
     The template's own text is not passed to `words`.
     """
@@ -208,8 +209,8 @@ def publish(name: str, words: Words, /, **values: object) -> str:
 
 
 def publish_text(key: str, template: str, words: Words, /, **values: object) -> str:
-    """As `publish`, for a template of the operator's, from the configuration's `key`.  Raises ConfigError when the
-    template cannot be filled with these values."""
+    """Like `publish`, but for a template of the operator, which the configuration has under `key`.  Raises ConfigError
+    when the template cannot be filled with these values."""
     try:
         return _environment(published=True).from_string(template).render(values | {WORDS: words}).strip()
     except TemplateError as error:

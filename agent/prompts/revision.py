@@ -1,6 +1,6 @@
 """Templates of people as values: one revision of a template, and a set of them that is used as a whole.
 
-A set is immutable: another set takes its place in one assignment (`rendering.use`), so no text mixes two of them.
+A set is immutable: one assignment replaces it by another set (`rendering.use`), so no text mixes templates of two sets.
 
     ConfigError
     └── TemplateRefused   a template or its file cannot be used; the text names file and field
@@ -111,7 +111,7 @@ class TemplateSet:
     def fill(self, name: str, values: Mapping[str, object]) -> str | None:
         """The text of the template `name`; None when this set does not have it, or it cannot be filled.
 
-        With WORDS in `values` each value is passed to that function, as `rendering.publish` describes.
+        If `values` has the key WORDS, its function is applied to each value, as `rendering.publish` describes.
         """
         if name not in self.revisions:
             return None
@@ -169,7 +169,7 @@ def from_json(data: Any, failed: Callable[[str, str], None] = lambda _name, _err
 
 
 def _is_whole(one: TemplateRevision, schema: Any) -> bool:
-    """Whether the content has the recorded hash; the version counts only if the author gave one."""
+    """Whether the content has the recorded hash; the version is part of the hash only if the author gave one."""
     fields = _fields_of(one)
     given = (one.version, None) if one.sha256.startswith(one.version) else (one.version,)
     return any(make_revision({**fields, "version": version}, schema, "").sha256 == one.sha256 for version in given)

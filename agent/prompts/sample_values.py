@@ -1,7 +1,7 @@
 """Sample values of each template of the program, with which a template of people is rendered before it is used.
 
-The first sample of a template has only what is always given, the last one every variable.  The objects have the
-attributes of the real ones, which belong to higher floors; tests/unit/prompts compares the two.
+The first sample of a template has only the variables that are always given, the last one every variable.  The objects
+have the attributes of the real ones, which belong to higher floors; tests/unit/prompts compares the two.
 """
 
 from __future__ import annotations
@@ -64,20 +64,20 @@ _REVIEW: dict[str, Any] = {
 
 
 class DiffStat(SimpleNamespace):
-    """As `work/changes.DiffStat`: it has a text."""
+    """Stands for `work/changes.DiffStat`, which can be converted to text."""
 
     def __str__(self) -> str:
         return "1 file changed, +1 -1"
 
 
 def verdict(**more: Any) -> SimpleNamespace:
-    """As `work/verify.Verdict`."""
+    """Stands for `work/verify.Verdict`."""
     known = {"command": "make test", "exit_code": 2, "ok": False, "duration": 1.5, "tail": "boom\n", "timed_out": False}
     return SimpleNamespace(**{**known, "why": "", "outline": None, "is_red": True, **more})
 
 
 def report(**more: Any) -> SimpleNamespace:
-    """As `worker/delivery_report.Report`."""
+    """Stands for `worker/delivery_report.Report`."""
     known: dict[str, Any] = {
         "branch": "makimono/7-0123abcd",
         "changed": True,
@@ -139,7 +139,7 @@ ISSUE = SimpleNamespace(
     pull=None,
     confidential=False,
 )
-"""As `forge/base.IssueText`."""
+"""Stands for `forge/base.IssueText`."""
 
 _BRIEFING: dict[str, Any] = {
     "rules": [],

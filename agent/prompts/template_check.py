@@ -30,7 +30,7 @@ MUST_USE = {
     "malformed_call": ("mark",),
     "text_tools": ("mark", "tools"),
 }
-"""Variables without which the program cannot work."""
+"""Variables that a template must use, since the program cannot work without them."""
 
 _REFUSED = (nodes.Extends, nodes.Include, nodes.Import, nodes.FromImport, nodes.Block, nodes.ScopedEvalContextModifier)
 _SHORT = 200
@@ -162,8 +162,8 @@ def _render(where: str, name: str, text: str, meanings: dict[str, str] | None) -
 def _check_live(where: str, name: str, tree: nodes.Template) -> None:
     """Refuse `live` for values for which the program's own template does not use it.
 
-    The filter lets a text act on the forge (mentions, closing words), so a text of the model or of an issue must never
-    get it.
+    The filter lets a text act on the forge (mentions, closing words), so it must not be applied to a text of the model
+    or of an issue.
     """
     if name in names():
         own = environment(published=False).parse(source(name))
@@ -179,12 +179,12 @@ def _check_live(where: str, name: str, tree: nodes.Template) -> None:
 
 
 def _live_paths(tree: nodes.Template) -> Iterator[tuple[int, set[str]]]:
-    """(line, the values, as dotted paths) of each use of the filter."""
+    """(line, dotted paths of the values) for each use of the filter `live`."""
     aliases: dict[str, set[str]] = {}
     for one in tree.find_all((nodes.For, nodes.Macro, nodes.CallBlock, nodes.AssignBlock, nodes.With)):
         for name in _bound(one):
             aliases.setdefault(name, set()).add(f"a local value ({name})")
-    for _ in range(4):  # an alias of an alias
+    for _ in range(4):  # several rounds, since an alias may stand for another alias
         for one in tree.find_all(nodes.Assign):
             for name in _names(one.target):
                 aliases.setdefault(name, set()).update(_paths(one.node, aliases))
@@ -196,7 +196,7 @@ def _live_paths(tree: nodes.Template) -> Iterator[tuple[int, set[str]]]:
 
 
 def _bound(node: Any) -> Iterator[str]:
-    """The names that a loop, a macro or a block gives a value of its own."""
+    """The names to which a loop, a macro or a block assigns a value."""
     for one in (*getattr(node, "args", ()), *getattr(node, "targets", ())):
         yield from _names(one)
     if (target := getattr(node, "target", None)) is not None:
@@ -226,7 +226,7 @@ def _paths(node: nodes.Node, aliases: Mapping[str, set[str]]) -> set[str]:
 
 
 def _path(node: nodes.Node) -> str | None:
-    """`a.b` for `a.b`, `a["b"]` and `a.get("b")`."""
+    """The dotted path of an expression: `a.b` for `a.b`, `a["b"]` and `a.get("b")`."""
     if isinstance(node, nodes.Name):
         return node.name
     if isinstance(node, nodes.Getattr):

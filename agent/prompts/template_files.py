@@ -1,8 +1,8 @@
-"""Reads a folder of templates (`prompts.folder`) safely: no file counts that others may write, that lies elsewhere, or
-that is too large, and nothing waits for a FIFO.
+"""Reads a folder of templates (`prompts.folder`) safely: a file is refused if others may write it, if it is outside of
+the folder, or if it is too large, and a FIFO does not block the reader.
 
-The folder is opened once, so a symlink that is replaced meanwhile never mixes two folders.  `mark_of` describes the
-state of the folder; a folder with another mark is read again.
+The folder is opened once, so a symlink that is replaced meanwhile never mixes two folders.  `mark_of` returns a mark of
+the folder's state; the folder is read again when its mark changes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ DESCRIBED = (".yaml", ".yml", ".json")
 SCHEMA = ".schema.json"
 _SCHEMA_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\.schema\.json")
 FILE_LIMIT = 2 * TEMPLATE_LIMIT
-"""The maximum bytes of a file; a template in YAML or JSON is longer than its text."""
+"""Maximum size of a file in bytes; it is more than TEMPLATE_LIMIT, since a file in YAML or JSON has more than the
+template's text.
+"""
 MOST_FILES = 200
 
 
@@ -51,7 +53,7 @@ def others(folder: Path) -> list[str]:
 def mark_of(folder: Path) -> tuple[str, float]:
     """(a text that changes with the folder and its files, the time of the newest change in seconds).
 
-    For a folder that cannot be read the text is the reason.
+    If the folder cannot be read, the text is the reason.
     """
     try:
         with _opened(folder) as top:
@@ -203,7 +205,7 @@ def _text(top: int, place: Path, name: str, path: str, *, follow: bool = True) -
 
 
 def _writers_between(place: Path, file: Path) -> str:
-    """Who else may write a folder between the folder of the templates and the file."""
+    """Who else may write a folder between the folder of the templates and the file, as text; "" for nobody."""
     for folder in file.parents:
         if folder == place:
             break

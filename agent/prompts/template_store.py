@@ -1,7 +1,7 @@
-"""Stores sets of templates as files: the last good one in base_dir, and the one of a task in the task's folder.
+"""Stores sets of templates as files: the last valid set in base_dir, and the set of a task in the task's folder.
 
-The last good set is what a process uses while the folder of the templates is broken.  The set of a task is written
-once, before its first message, so that a resumed task, also on another host, and a replay use the same texts.
+A process uses the last valid set while the folder of the templates is broken.  The set of a task is written once,
+before its first message, so that a resumed task, also on another host, and a replay use the same texts.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     Failed = Callable[[str, str], None]
 
 NAME = "prompts.json"
-"""The file in base_dir, and in the folder of a task."""
+"""Name of the file with a set, in base_dir and in the folder of a task."""
 LARGEST = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What base_dir knows about the templates of `source`.
+    """The stored knowledge about the templates of `source`.
 
-    `mark`: the state of the source when `templates` were read; `program`: the program's own templates by then.
-    `failed_mark` and `error`: the state that was refused last, and why; "" if the newest state was taken.  `at`: when
-    the source was read last.
+    `mark`: the state of the source when `templates` were read; `program`: the hash of the program's own templates at
+    that time. `failed_mark` and `error`: the state that was refused last, and the reason; "" if the newest state was
+    accepted.  `at`: the time at which the source was read last.
     """
 
     source: str
@@ -45,12 +45,12 @@ class Stored:
 
 
 def program_hash() -> str:
-    """A hash of the program's own templates, with which the check of a set is valid."""
+    """A hash of the program's own templates; the check of a stored set is valid only for the same hash."""
     return hash_of(versions())
 
 
 def read_stored(base_dir: Path, source: str, failed: Failed) -> Stored:
-    """What base_dir knows of `source`; an empty record if there is nothing that can be read."""
+    """The record about `source` in base_dir; an empty record if there is none that can be read."""
     try:
         data = _read(base_dir / NAME)
         if data["source"] != source:

@@ -60,9 +60,11 @@ def _strays_ended() -> Iterator[None]:
 
 @contextmanager
 def _server_strays_ended() -> Iterator[None]:
-    """The same around a command with streams, which may run as long as this process and so is not counted.
+    """A context manager for a command with streams, which may run as long as this process and is not counted as a
+    running command.
 
-    Its strays are killed at its end, or, if a command runs then, at the end of this process.
+    The processes that it leaves are killed at its end, or at the end of this process if another command is running
+    then.
     """
     proc.become_subreaper()
     try:

@@ -36,5 +36,5 @@ _WORDS = re.compile(
 
 
 def is_example(token: bytes) -> bool:
-    """Whether a text with the shape of a key is a documented example, or contains a word such as `example`."""
+    """Whether a text in the form of a key is a documented example, or contains a word such as `example`."""
     return any(token.endswith(ending) for _, ending in DOCUMENTED) or _WORDS.search(token) is not None

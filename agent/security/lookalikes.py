@@ -87,8 +87,8 @@ def _is_foreign(letter: str) -> bool:
 
 
 FOREIGN, LATIN, TWIN, UNLIKE, OF_SCRIPT, WIDE_LATIN = (1 << bit for bit in range(6))
-"""Kinds of a character: a letter of `SCRIPTS`; a Latin letter; one of `TWINS`; a letter that is not in `TWINS` or
-`NEAR`; such a letter of `SCRIPTS`; one that programs normalise to a Latin letter."""
+"""Kinds of a character, as bits: a letter of `SCRIPTS`; a Latin letter; one of `TWINS`; a letter that is not in `TWINS`
+or `NEAR`; such a letter of `SCRIPTS`; one that programs normalise to a Latin letter."""
 
 
 @lru_cache(maxsize=1 << 14)

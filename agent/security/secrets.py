@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 OVERLAP = 4096
-"""Neighbouring pieces overlap by this many bytes, which is more than the length of every shape; the overlap is larger
-if a declared secret is longer."""
+"""Neighbouring pieces overlap by this many bytes, more than the longest known form of a token has; the overlap is
+larger if a declared secret is longer."""
 
 MOST = 50
 """Maximum number of findings that are listed."""

@@ -1,7 +1,7 @@
-"""SecurityFilter: the names of docs/design/consensus.md for what `sanitise` and `fence` do.
+"""SecurityFilter: `sanitise` and `fence` under the names that docs/design/consensus.md uses.
 
-Patterns are telemetry and never a wall.  So nothing is refused because of them, unless the operator wants that
-(`security.block`): "system prompt" is a legitimate term in an issue.
+Patterns are telemetry and no protection.  So they refuse no text, unless the operator wants that (`security.block`):
+"system prompt" is a legitimate term in an issue.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from agent.security.sanitise import clean
 
 FORGED = "PI-11"
 STAYS = frozenset(("PI-01", "PI-04", "PI-13", "PI-15"))
-"""Rules of phrases, which are counted and not removed."""
+"""Rules for phrases, which are counted but not removed."""
 
 
 @dataclass(frozen=True, slots=True)
 class SanitizedText:
-    """`safe` is the cleaned text between the markers of data; `markers_applied` is False for a text without content.
+    """`safe` is the cleaned text between the markers of data; `markers_applied` is False for an empty text.
     `removed_patterns`: the ids of the rules whose content was removed or made harmless, sorted."""
 
     safe: str
@@ -29,7 +29,7 @@ class SanitizedText:
 
 @dataclass(frozen=True, slots=True)
 class DetectionResult:
-    """`matched_rules`: the ids of all rules that match, sorted.  `blocked`: one of them has the risk `high`, and
+    """`matched_rules`: the ids of all rules that match, sorted.  `blocked`: one of these rules has the risk `high`, and
     blocking is on."""
 
     blocked: bool
@@ -37,9 +37,9 @@ class DetectionResult:
 
 
 class SecurityFilter:
-    """Sanitises and judges text from outside.
+    """Cleans text from outside and decides whether it is blocked.
 
-    `block` is `security.block`.  `marker` marks the text as data; without one, this object has a random marker.
+    `block` is `security.block`.  `marker` marks the text as data; the default is a random marker.
     """
 
     def __init__(self, *, block: bool = False, marker: str | None = None) -> None:
@@ -57,7 +57,7 @@ class SecurityFilter:
         return SanitizedText(safe, True, tuple(sorted(removed)))
 
     def detect_abuse(self, text: str) -> DetectionResult:
-        """The rules that match; the text itself is not changed."""
+        """The rules that match the text, which is not changed."""
         found = clean(text)
         _, forged = defuse(found.text, self.marker)
         matched = {*found.findings, *((FORGED,) if forged else ())}

@@ -27,11 +27,11 @@ FOLDER = Path(__file__).parent / "migrations"
 TASKS = "tasks"
 """The name of the ledger's database."""
 SHARED_LOG = "shared_memory_log"
-"""The name of the tables of long-term memory that are beside the ledger's in PostgreSQL."""
+"""The name of the tables of long-term memory that share a PostgreSQL schema with those of the ledger."""
 FIRST_TABLE = {SHARED_LOG: "memory_log"}
-"""database → its first table, where that has not the name of the database."""
+"""database → its first table, for databases whose first table has another name than the database."""
 VERSIONS = {SHARED_LOG: "memory_schema_version"}
-"""database → its table of applied migrations, where that is not `schema_version`."""
+"""database → its table of applied migrations, for databases in which that is not `schema_version`."""
 
 _COMMENT = re.compile(r"--[^\n]*")
 _TABLE = re.compile(r"CREATE TABLE (?:IF NOT EXISTS )?(\w+)")

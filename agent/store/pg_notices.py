@@ -1,5 +1,5 @@
-"""Notifications of PostgreSQL (LISTEN and NOTIFY): when one host queues a task, they tell the daemons of all other
-hosts at once, so that these poll less often.
+"""Notifications of PostgreSQL (LISTEN and NOTIFY): when one host queues a task, the daemons of all other hosts get a
+notification at once, and so can poll less often.
 
 Every statement that may make work for another process ends with a notification of the channel of its schema
 (`NOTIFYING`).  A notification has no content and may be lost with its connection, so the daemon still polls from time

@@ -1,7 +1,8 @@
 """The PostgreSQL database of the log of long-term memory, which the hosts of one ledger share.
 
 Its tables are in the schema of the ledger, with a table of versions of their own (`migrate.SHARED_LOG`).  Its
-transactions have an advisory lock of their own, so that an import of many events delays no claim and no heartbeat.
+transactions have an advisory lock of their own, so that a long import of events delays no claim and no heartbeat of the
+ledger.
 """
 
 from __future__ import annotations
@@ -16,21 +17,21 @@ if TYPE_CHECKING:
     from psycopg.errors import Diagnostic
 
 LOCK_TIMEOUT = 10_000
-"""Milliseconds that one of three tries waits for the write of another host."""
+"""Milliseconds that each of three attempts waits for the write of another host."""
 IDLE_TIMEOUT = 300_000
-"""Milliseconds without a statement after which the server ends a write.  A host makes its own tables between two
-statements; one that has disappeared delays the writes of the others so long."""
+"""Milliseconds without a statement after which the server ends a write.  A host updates its own tables between two
+statements; a host that disappeared in a write delays other writes only for this time."""
 QUERIES = "memory"
 _NUMBER = re.compile(r"\d+")
 
 
 class MemoryLogDatabase(PostgresDatabase):
-    """A connection for the log; a server that does not answer is tried once."""
+    """A connection for the log; if the server does not answer, the first failed attempt raises the error."""
 
     queries_folder = QUERIES
     lock_name = "makimono memory "
-    """PostgreSQL frees the lock after the commit is visible.  So an entry with a lower number is visible before one
-    with a higher number is made."""
+    """PostgreSQL frees the lock after the commit is visible.  So when an entry with a higher number is made, all
+    entries with lower numbers are visible."""
     lock_timeout = LOCK_TIMEOUT
     transaction_settings = (f"lock_timeout = {LOCK_TIMEOUT}", f"idle_in_transaction_session_timeout = {IDLE_TIMEOUT}")
 
@@ -62,7 +63,7 @@ class MemoryLogDatabase(PostgresDatabase):
 
 
 def open_memory_log(address: str) -> MemoryLogDatabase:
-    """Open the log at `address`, with the newest schema.  HostError when the server does not answer."""
+    """Open the log at `address`, with the newest schema.  Raises HostError when the server does not answer."""
     database = MemoryLogDatabase(address)
     try:
         _migrate(database)

@@ -3,8 +3,8 @@
 The files are read once per process.  Parameters have the form `:name`, and the SQL is valid for both SQLite and
 PostgreSQL.  Statements of another database than the ledger are in a folder of their own, `sql/memory/`.
 
-A file may begin with lines like `-- for each kind: event, record`.  A statement with `{kind}` in its name is then one
-statement for each of these words, which replaces `{kind}`.
+A file may begin with lines like `-- for each kind: event, record`.  A statement with `{kind}` in its name then stands
+for one statement per word, in which the word replaces `{kind}`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _EACH = re.compile(r"^-- for each (\w+): *(.+)$", re.MULTILINE)
 def queries(folder: str) -> dict[str, str]:
     """name → statement, of the SQL files of `folder`, which is LEDGER or the folder of another database.
 
-    ValueError for a name that is defined twice.
+    Raises ValueError for a name that is defined twice.
     """
     found: dict[str, str] = {}
     for path in sorted((FOLDER / folder).glob("*.sql")):
@@ -45,7 +45,7 @@ def queries(folder: str) -> dict[str, str]:
 
 
 def _expanded(name: str, statement: str, words: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, str]]:
-    """(name, statement) for each combination of the words that the name has a place for."""
+    """(name, statement) for each combination of the words that replace the placeholders in the name."""
     places = [place for place in words if f"{{{place}}}" in name]
     for chosen in product(*(words[place] for place in places)):
         made, text = name, statement

@@ -225,7 +225,9 @@ FREE = AtOnce()
 
 @dataclass(frozen=True, slots=True)
 class MemoryRequest:
-    """The usage of one request that was sent for long-term memory; `estimated` tokens of it no server has reported."""
+    """The usage of one request that was sent for long-term memory; `estimated` is the number of tokens that no server
+    has reported.
+    """
 
     usage: Usage
     estimated: int = 0
@@ -613,7 +615,7 @@ class BaseLedger(Protocol):
         ...
 
     def begin_extraction(self, uuid: str, until: datetime | str) -> bool:
-        """Take over the memory extraction of a row; False if it is done, or if another process does it.
+        """Take over the memory extraction of a row; False if the extraction is done, or if another process does it.
 
         The extraction is due again at `until`, unless `delay_extraction` or `mark_extracted` is called before.
         """

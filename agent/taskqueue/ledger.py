@@ -616,7 +616,7 @@ def _shown(text: str | None) -> str | None:
 def _left(row: Row) -> Status:
     """The new status of a row that its holder releases.
 
-    A decided end, of which people may have been notified, stays decided.
+    An end that is decided, of which people may have been notified, is not replaced.
     """
     return Status.QUEUED if row.is_decided else transitions.status_after_release(row.requested)
 

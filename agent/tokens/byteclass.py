@@ -209,7 +209,7 @@ def sixes(sample: bytes) -> list[int]:
 
 
 def long_runs(text: str) -> list[tuple[int, int]]:
-    """(start, end) of each run of at least LONG_RUN equal characters."""
+    """(start, end) of each run of at least LONG_RUN equal characters in a text."""
     return runs_at(text, sixes(sample_of(text)))
 
 

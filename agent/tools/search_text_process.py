@@ -53,7 +53,7 @@ def compiled(pattern: str) -> re.Pattern[str]:
 
 
 def around(piece: lines.Piece, start: int, end: int) -> str:
-    """A line, shortened around the match in one of its pieces."""
+    """A line that is shortened around its match."""
     text, before = piece.text, piece.before
     if len(text) <= SHOWN and piece.ends and not before:
         return text

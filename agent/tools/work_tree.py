@@ -1,6 +1,6 @@
 """The work tree for the tools: every path is opened beneath its root, in any state of the tree.
 
-The tree is treated as hostile (security.md 4.5: symlinks to /etc/shadow, symlinked parents, FIFOs).  No symlink is
+The tree is treated as hostile (docs/security.md: symlinks to /etc/shadow, symlinked parents, FIFOs).  No symlink is
 followed at any step, and only regular files are read; `..`, foreign absolute paths and `.git` are refused with advice.
 Commands see the tree at `/work`, so a path may begin with `/work`.  Only the file tools call this module.
 """

@@ -195,7 +195,7 @@ class Window:
         again = answers == self._overflowed_at
         self._overflowed_at = answers
         if self.shorten_briefing() and self.assembler.tokens_in_use() <= self.limits.input_limit:
-            return True  # the server's count shows that rules and comments exceeded their budgets
+            return True  # the server's count shows that rules and comments of the briefing exceeded their budgets
         if again or not self._is_for_the_answer(overflow, answer):
             self._free(self.compressor.reset if again else partial(self.compressor.compress, force=True))
         return self.assembler.estimate() < before or self._shortens(answer, self.limits.most)

@@ -54,7 +54,7 @@ class Assembler(Protocol):
 
     @property
     def fence(self) -> Callable[[str], str]:
-        """Marks a text as data."""
+        """The function that marks a text as data."""
         ...
 
     @property
@@ -68,7 +68,7 @@ class Assembler(Protocol):
         ...
 
     def count(self, text: str) -> int:
-        """The tokens of a text, as the model counts."""
+        """The number of tokens of a text, as the model counts."""
         ...
 
 
@@ -76,7 +76,7 @@ class LongTermRecall:
     """The long-term memory of one task.
 
     `layers` are plug-ins by name, of which at most `most` memories are taken.  `own` is the memory of this program,
-    None when it is off.  `records` has what was recalled.
+    None when it is off.  `records` stores each retrieval.
     """
 
     def __init__(

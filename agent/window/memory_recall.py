@@ -39,7 +39,7 @@ OWN = "memory.db"
 PATIENCE = 10.0
 """The time limit in seconds for all plug-ins together; a layer that has no result by then is left out."""
 OWN_PATIENCE = 1.0
-"""The same for the program's own memory."""
+"""The time limit in seconds for the program's own memory."""
 FILES_PART = 4
 """Files get at most 1/FILES_PART of the tokens."""
 
@@ -51,7 +51,7 @@ BEFORE = "given before"
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """The text for the model ("" if there is none), and the number of memories in it.
+    """The text of the recalled memories for the model ("" if there are none), and their number.
 
     `missing` names the layers that were unavailable, with the reason for each.  `hits` are the memories in the text,
     `dropped` the others with the reason for each, as `context.RecalledStore.add` takes them.
@@ -72,7 +72,7 @@ class OwnMemory(Protocol):
         ...
 
     def abandon(self) -> None:
-        """End a call that is not waited for any more; called in another thread."""
+        """End a call that no code waits for any more; another thread calls this method."""
         ...
 
 
@@ -105,7 +105,7 @@ class _Memory:
     layer: str = ""
 
     def told(self, **more: Any) -> Mapping[str, Any]:
-        """The memory as it is recorded, without its text."""
+        """The memory in the form of a record, without its text."""
         score = round(self.relevance, 4)
         return {
             "id": self.id,
@@ -170,7 +170,7 @@ class _Choice:
         self.dropped: list[Mapping[str, Any]] = []
 
     def take_files(self, found: Sequence[_Memory]) -> None:
-        """Take files, in at most a part of the budget."""
+        """Add files, in at most a part of the budget."""
         room = self.room // FILES_PART - self.count(FILES_HEADING)
         for one in found:
             text = f"- {one.content} ({one.source}, relevance {one.relevance:.2f})"
@@ -186,7 +186,7 @@ class _Choice:
                 self.hits.append(one.told(tokens=cost))
 
     def take(self, found: Sequence[_Memory]) -> None:
-        """Take memories in this order."""
+        """Add memories in this order, as long as they fit."""
         self.room -= self.count(HEADING)
         for one in found:
             text = f"{len(self.lines) + 1}. {one.content} (source: {one.source}, relevance {one.relevance:.2f})"
@@ -216,7 +216,7 @@ class _Choice:
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """A call of one layer.  `most` None: the layer limits the number of its memories by itself.  `abandon` ends a call
+    """A call to one layer.  `most` None: the layer limits the number of its memories by itself.  `abandon` ends a call
     that has no result at the time limit."""
 
     call: Callable[[], Any]
@@ -283,7 +283,7 @@ def _memories(answer: Any, most: int | None) -> list[_Memory]:
 
 
 def _memory(one: Any) -> _Memory:
-    """One memory, made from a layer's record.  Raises MemoryUnreadable for an invalid record."""
+    """A memory that is made from a layer's record.  Raises MemoryUnreadable for an invalid record."""
     content = one.get("content") if isinstance(one, Mapping) else None
     if not isinstance(content, str) or not content.strip():
         raise MemoryUnreadable(f"a record of type {type(one).__name__} has no `content`; each needs it, as a text")

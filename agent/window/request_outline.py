@@ -36,7 +36,7 @@ MEMORY_PLACES = {
     (False, True): "behind the briefing",
     (False, False): "",
 }
-"""(memories in the briefing, memories behind it) → where they are."""
+"""(whether the briefing has memories, whether later messages have) → a text about the place of the memories."""
 
 NOT_SENT = "not sent"
 """The layer name for lines of the view that the options of a plan exclude."""

@@ -136,7 +136,7 @@ def fit_paths(paths: Sequence[str], room: int, count: Count) -> list[str]:
 
 
 def _halves(number: int) -> Iterable[int]:
-    """The numbers from `number` down to 0, in steps that become smaller."""
+    """Candidates for the number of items to show, from `number` down to 0, with smaller steps at smaller numbers."""
     while number:
         yield number
         number = min(number - 1, number * 7 // 8)

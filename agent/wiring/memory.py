@@ -1,4 +1,4 @@
-"""Long-term memory of a configuration: whose memory a task uses, and the store, opened for a process.
+"""Long-term memory of a configuration: the actor whose memory a task uses, and the store for a process.
 
 Recall (`window`, `tools`) and extraction (`extraction`) use the same actor, so this module decides about it.
 """
@@ -30,10 +30,10 @@ CONFIDENTIAL = "confidential"
 
 
 def actor_of_task(settings: Settings, key: TaskKey, *, confidential: bool = False) -> str:
-    """The actor of a task, by `memory.actor`.
+    """The actor of a task, made from the template `memory.actor`.
 
-    A local tracker has no host and no owner: there the repository's path or address counts, so that every tracker and
-    every `solve` of one repository share a memory.
+    A local tracker has no host and no owner: its actor is made from the repository's path or address, so that every
+    tracker and every `solve` of one repository share a memory.
     """
     instance, owner, repo = key.instance, key.owner, key.repo
     if key.task_source == "local" and (address := _address(settings, key)):
@@ -66,7 +66,7 @@ def open_memory(settings: Settings, who: str) -> MemoryStore:
 
 
 def shared_place(settings: Settings) -> SharedPlace | None:
-    """The log that the hosts of the ledger share; None where each has its own."""
+    """The log that the hosts of the ledger share; None if each host has its own."""
     kind = LedgerKind.of(settings)
     opens = kind.memory_log()
     return None if opens is None else SharedPlace(kind.where, opens)
@@ -75,7 +75,7 @@ def shared_place(settings: Settings) -> SharedPlace | None:
 def task_recall(
     settings: Settings, key: TaskKey, uuid: str, *, confidential: bool, said_elsewhere: Iterable[str] = ()
 ) -> TaskRecall:
-    """Recall for one task.  `said_elsewhere` are sessions with a summary that the task has already."""
+    """Recall for one task.  `said_elsewhere` are sessions with a summary that the briefing contains already."""
     actors = actors_of_task(settings, key, confidential=confidential)
     return TaskRecall(partial(open_memory, settings, f"task {uuid}"), actors, uuid, said_elsewhere)
 

@@ -1,4 +1,4 @@
-"""Brings memory.db up to the log that several hosts share, before a task is briefed."""
+"""Brings memory.db up to the log that several hosts share, before the briefing of a task is written."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ if TYPE_CHECKING:
 
 LAYER = "shared log of memory"
 PATIENCE = 1.0
-"""Maximum seconds that a task waits.  The thread then continues, and recall uses memory.db as it is."""
+"""Maximum seconds that a task waits for the new entries.  The thread then continues, and recall uses memory.db as it
+is.
+"""
 
 
 def follow_shared_log(run: TaskRun) -> None:
-    """Follow the log, if hosts share one.  A failure is an event; the task continues."""
+    """Get the new entries of the log, if hosts share one.  A failure is an event; the task continues."""
     if shared_place(run.settings) is None:
         return
     failed: list[str] = []

@@ -31,7 +31,7 @@ def blocked_rules(settings: Settings, issue: IssueText) -> tuple[str, ...]:
 
 
 def withheld(settings: Settings, comment: Comment) -> Comment:
-    """The comment as the model may see it: with `security.block`, a text that is refused is replaced by its rules."""
+    """The comment for the model: with `security.block`, a refused text is replaced by the ids of its rules."""
     if not settings.security.block:
         return comment
     found = SecurityFilter(block=True).detect_abuse(comment.body)

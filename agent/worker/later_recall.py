@@ -1,9 +1,9 @@
 """Memories for a task after its briefing: about new comments, after a compaction, and after the first index of the
 history.
 
-Each retrieval is a line of recalled.jsonl, and then a message.  What is due follows from the files, so a process that
-starts again after a crash at any step goes on with the next one: a line without its message gets it, and a compaction
-without a line is asked about.
+Each retrieval is a line of recalled.jsonl, and then a message.  The files show which retrieval or message is due, so a
+process that starts again after a crash at any step does the next one: a retrieval without its message gets the message,
+and a compaction without a retrieval gets one.
 """
 
 from __future__ import annotations
@@ -25,11 +25,13 @@ if TYPE_CHECKING:
 
 LATER = (COMMENT, COMPACTION, HISTORY)
 PART = 2
-"""Memories behind the briefing get at most 1/PART of the budget for memories."""
+"""All memories after the briefing together get at most 1/PART of the budget for memories."""
 
 
 class LaterRecall:
-    """The later retrievals of one task.  Each method yields the messages to append; nothing without own memory."""
+    """The retrievals of one task after its briefing.  Each method yields the messages to append, and yields none if
+    this program's memory is off.
+    """
 
     def __init__(self, run: TaskRun, window: Window, tools: Toolbox) -> None:
         self.base_dir = run.settings.base_dir
@@ -64,11 +66,11 @@ class LaterRecall:
             yield FencedComment(str(line["text"]), kind="memory", memory=message_data(line))
 
     def about(self, query: str) -> Iterator[FencedComment]:
-        """Memories about new comments."""
+        """Retrieve memories about new comments."""
         yield from self._recall(COMMENT, query, self.records.given())
 
     def after_compaction(self) -> Iterator[FencedComment]:
-        """Memories for the present step, after each compaction."""
+        """Retrieve memories for the present step, once after each compaction."""
         count = self.store.index.cut.count
         if not self.is_on or count <= self.compactions:
             return
@@ -80,7 +82,7 @@ class LaterRecall:
         yield from self._recall(COMPACTION, query, self.records.given(BRIEFING, shown))
 
     def after_index(self) -> Iterator[FencedComment]:
-        """The files that the briefing lacked, when the history has been indexed for the first time."""
+        """Retrieve the similar files that the briefing lacked, after the history was indexed for the first time."""
         if self.awaited is None or self.awaited.is_open(self.base_dir):
             return
         self.awaited = None
@@ -90,7 +92,7 @@ class LaterRecall:
     def _recall(
         self, purpose: str, query: str, given: frozenset[str], kinds: Collection[str] | None = None
     ) -> Iterator[FencedComment]:
-        """A message with memories that the model has not got yet, if there are any."""
+        """The message with memories that the model has not got yet, if there are any."""
         assembler, room = self.window.assembler, self.window.shares.memory // PART
         count = self.store.index.cut.count
         text, data = assembler.recall.again(purpose, query, room, assembler, given, count, kinds)

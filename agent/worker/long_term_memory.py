@@ -31,7 +31,7 @@ OFFERED = "recall_tool"
 """Name of the receipt in effects.jsonl."""
 
 AWAITED = "history_request"
-"""Name of the receipt of a request for the first index of the history."""
+"""Name of the receipt that records the request for the first index of the history."""
 
 HISTORY_LAYER = "history of commits"
 
@@ -90,7 +90,7 @@ class MemoryQuestions:
 
 
 class _Search:
-    """Passes `TaskRecall.search` off as the method `recall`."""
+    """Calls `TaskRecall.search` where the window calls `recall`."""
 
     def __init__(self, own: TaskRecall) -> None:
         self.own = own
@@ -105,7 +105,9 @@ class _Search:
 def request_index(run: TaskRun, workspace: Workspace, own: TaskRecall | None) -> None:
     """Before the briefing, ask the daemon to index the history of the base branch, unless all of it is indexed.
 
-    If nothing of it is, that is recorded, so that the task looks again later (`awaited_index`)."""
+    If no commit is indexed yet, a receipt records that, so that the task retrieves similar files later
+    (`awaited_index`).
+    """
     if own is None or workspace.base_commit is None or not run.settings.remembers:
         return
     tips = answer_within(OWN_PATIENCE, own.indexed_tips, own.abandon)
@@ -124,7 +126,7 @@ def request_index(run: TaskRun, workspace: Workspace, own: TaskRecall | None) ->
 
 
 def awaited_index(context: TaskContextManager) -> IndexRequest | None:
-    """The index that the task waits for, None if it waits for none or has looked again already."""
+    """The index that the task waits for; None if it waits for none, or has already retrieved files from it."""
     receipt = context.get_effect_store().receipt(AWAITED)
     if receipt is None or context.get_recalled_store().newest(HISTORY) is not None:
         return None

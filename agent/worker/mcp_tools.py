@@ -1,6 +1,6 @@
 """The tools of MCP servers in one task.
 
-The lists of the servers are taken once, before the first message, and recorded in mcp.jsonl.  Every later process of
+The tools of all servers are listed once, before the first message, and recorded in mcp.jsonl.  Every later process of
 the task offers the recorded tools.  A replay starts no server: its calls get the recorded results.  docs/mcp.md has the
 rules.
 """
@@ -37,7 +37,7 @@ LEAST_LEFT = 0.6
 """The part of the window that the tools must leave free."""
 OWN_TOOLS = (*TOOLS.entries, "recall")
 NAMED = 12
-"""Maximum tools that a message names."""
+"""Maximum number of tools that a message to people names."""
 
 
 class TaskMcpTools:
@@ -110,7 +110,7 @@ class TaskMcpTools:
     def _offered(
         self, lock: McpLock, name: str, listed: Sequence[ListedTool], before: Sequence[OfferedTool]
     ) -> list[OfferedTool]:
-        """The tools of one server that are pinned, or pinned now; the others are reported."""
+        """The pinned tools of one server; the first list of a server is pinned here, and other tools are reported."""
         run, server = self.run, self.settings[name]
         changes = lock.pin_first(name, listed)
         refused: set[str] = set()
@@ -151,7 +151,7 @@ class TaskMcpTools:
         return self.run.control.poll() is not None
 
     def _answer(self, tool: OfferedTool, arguments: Json) -> RawResult:
-        """The result of one call, which is recorded; in a replay the recorded result."""
+        """Call a tool, record the result and return it; a replay returns the recorded result."""
         if self._recorded is not None:
             return self._replayed(tool, arguments)
         try:
@@ -207,7 +207,7 @@ class TaskMcpTools:
 
 
 def recorded_calls(store: McpStore) -> dict[str, deque[Json]]:
-    """The recorded calls by tool and arguments, those of each in their order."""
+    """The recorded calls by tool and arguments; calls with the same arguments are in their order."""
     found: dict[str, deque[Json]] = defaultdict(deque)
     for record in store.calls():
         found[_key(str(record.get("name")), record.get("args"))].append(record)
@@ -215,7 +215,7 @@ def recorded_calls(store: McpStore) -> dict[str, deque[Json]]:
 
 
 def tool_text(tool: OfferedTool) -> str:
-    """The text of a tool that is counted, as it is sent to the model."""
+    """The text of a tool as it is sent to the model, for counting its tokens."""
     function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
     return _text({"type": "function", "function": function})
 
@@ -233,7 +233,7 @@ def _pair(item: tuple[str, str]) -> str:
 
 
 def _some(names: Any) -> str:
-    """At most NAMED names as a text."""
+    """Names as one text, at most NAMED of them."""
     every = [str(name)[:200] for name in names]
     more = f" and {len(every) - NAMED:,} more" if len(every) > NAMED else ""
     return ", ".join(every[:NAMED]) + more

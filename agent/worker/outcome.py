@@ -75,7 +75,7 @@ def review_code(report: Report | None) -> str:
 
 
 def with_review(outcome: Outcome, report: Report | None) -> Outcome:
-    """The outcome, with `review_code` as its code if the task completes with work that was not approved."""
+    """The outcome; if the task completes with work that the reviewers did not approve, its code is `review_code`."""
     word = review_code(report)
     return replace(outcome, code=word) if word and decide(outcome, report).status is Status.COMPLETED else outcome
 

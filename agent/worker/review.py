@@ -3,8 +3,8 @@
 `worker/delivery.py` calls this module after the check, the scan for secrets and the path policy have passed; so no vote
 outweighs them.  A task without `consensus.enabled` does not import this module.
 
-Each commit is reviewed once: after a crash the deliberation goes on from the last finished vote, and a decision that
-was recorded is used again.  A replay uses the recorded decisions and asks nobody.
+Each commit is reviewed once: after a crash the deliberation continues after the last finished vote, and a recorded
+decision is used again.  A replay uses the recorded decisions and asks nobody.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ def _deliberate(
     record: DeliberationRecord,
     conditions: list[str],
 ) -> Json:
-    """Ask the reviewers; what keeps them from voting is FAILED_SAFE, a limit of tokens or cost included: the work is
-    finished, and a person can decide about it."""
+    """Ask the reviewers; anything that prevents a vote gives FAILED_SAFE, even a limit of tokens or cost, because the
+    work is finished and a person can decide about it."""
     run.check_held()
     if (over := run.limits.check_requests()) is not None:
         return _failed(over.summary)
@@ -105,7 +105,7 @@ def _failed(reason: str) -> Json:
 
 
 def _material(issue: IssueText, workspace: Workspace, report: Report) -> Material:
-    """The change of the task's branch, with what the reviewers need to judge it."""
+    """The change of the task's branch, with the texts that the reviewers need to judge it."""
     git_dir, base = workspace.git_dir, workspace.base_commit
     head = workspace.head() or ""
     diff = diff_of(git_dir, base or changes.empty_tree(git_dir), head)

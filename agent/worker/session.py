@@ -49,8 +49,8 @@ class TaskRun:
 
     `workspace`, `tools` and `model` are None until the step that opens them is done.  `reports` are notices for people
     that do not prevent the delivery; `isolation` describes how commands run.  `resting`: this attempt has paused the
-    row, and is still showing that on the issue.  `ended` is the status with which this attempt closed the row, None
-    before.
+    row, and has not finished showing the pause on the issue.  `ended` is the status with which this attempt closed the
+    row, None before.
     """
 
     def __init__(

@@ -1,9 +1,9 @@
 """Facts about a task that long-term memory needs after its end, as receipts in effects.jsonl.
 
-ORIGIN is written when the task is briefed: the actor of its memory, the path of the repository's mirror, and whether
-the author of the issue may ask for work.  DELIVERY is written when the work was delivered: commit, files, result of the
-check.  The work tree, the verdict and the text of the issue may be gone or changed when the task is taken into memory
-(`extraction/task_record.py`).
+ORIGIN is written together with the briefing: the actor of its memory, the path of the repository's mirror, and whether
+the author of the issue may ask for work.  DELIVERY is written after the work was delivered; it has the commit, the
+files and the result of the check.  The work tree, the verdict and the text of the issue may be gone or changed when the
+task is taken into memory (`extraction/task_record.py`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ORIGIN, DELIVERY = "origin", "delivery"
 
 MOST_FILES = 500
 MOST_BLOBS = 50
-"""Files of a delivery whose versions are recorded; a change of more files says little about one of them."""
+"""Maximum number of files of a delivery with recorded versions; a larger change says little about one of its files."""
 
 
 def _blobs(git_dir: Path, report: Report) -> Mapping[str, str]:
@@ -45,7 +45,9 @@ def _blobs(git_dir: Path, report: Report) -> Mapping[str, str]:
 
 
 def record_origin(run: TaskRun, issue: IssueText, workspace: Workspace) -> None:
-    """Record where the task comes from, once.  If the forge cannot be asked, nobody is trusted."""
+    """Record the actor, the mirror and the trust in the author, once.  If the forge does not answer, the author counts
+    as not trusted.
+    """
     if run.effects.receipt(ORIGIN) is not None:
         return
     reports = ForgeReports(run.forge)
@@ -70,7 +72,7 @@ def record_origin(run: TaskRun, issue: IssueText, workspace: Workspace) -> None:
 
 
 def record_delivery(run: TaskRun, report: Report | None) -> None:
-    """Record what was delivered, if long-term memory will read it; a later delivery that differs is recorded again."""
+    """Record the delivered work, if long-term memory is on; a later delivery with other content is recorded again."""
     if report is None or not run.publishing or not run.settings.remembers:
         return
     effects, git_dir = run.effects, run.workspace.git_dir if run.workspace is not None else None

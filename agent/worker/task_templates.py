@@ -1,7 +1,7 @@
-"""The templates of one task: those that it began with, as long as it lives (docs/templates.md).
+"""The templates of one task, which uses the set with which it began until its end (docs/templates.md).
 
-`worker/attempt.py` and the job of long-term memory call this module.  A task without templates of people costs one look
-for a file, and imports nothing.
+`worker/attempt.py` and the job of long-term memory call this module.  Without templates of people, a task checks only
+that a file is missing, and imports no other module.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FILE = "prompts.json"
 
 @contextmanager
 def present_templates(settings: Settings, events: Events) -> Iterator[None]:
-    """Use the templates as they are now, for work that is no task."""
+    """Use the present templates, for work that belongs to no task."""
     if not settings.prompts.is_set:
         yield
         return

@@ -1,5 +1,5 @@
-"""The client of MCP servers: starts them, lists their tools, and calls a tool when the model does.
+"""The client of MCP servers: starts them, lists their tools, and executes the model's calls of these tools.
 
-`servers.py` is the entrance.  Only `session.py`, `pipes.py` and `http.py` import the SDK, when a server is started.
+The other rooms use `servers.py`.  Only `session.py`, `pipes.py` and `http.py` import the SDK, when a server is started.
 docs/mcp.md has the rules.
 """

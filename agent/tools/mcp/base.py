@@ -1,4 +1,4 @@
-"""The values and the protocol that the modules around servers share."""
+"""Values and a protocol that the modules of this room share."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ServerFailed(MakimonoError):
-    """A server did not do what it was asked for; the message says what it did.
+    """A server did not fulfil a request; the message says what the server did instead.
 
     `alive`: the session can still be used.
     """

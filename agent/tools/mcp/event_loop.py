@@ -1,7 +1,7 @@
-"""One thread with an asyncio event loop, behind a synchronous face.
+"""One thread with an asyncio event loop, with methods that code without asyncio can call.
 
-The SDK is asynchronous, this program is not.  All sessions of a task live in this thread; the worker waits for their
-results with a time limit, and stops waiting when the task shall stop.
+The SDK is asynchronous, the rest of this program is not.  All sessions of a task live in this thread; the worker waits
+for their results with a time limit, and stops waiting when the task shall stop.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ END_SECONDS = 10.0
 
 
 class WaitStopped(Exception):
-    """The task shall stop, so the wait ended."""
+    """Raised when a wait ended because the task shall stop."""
 
 
 class EventLoop:
-    """The thread, which runs until `close`."""
+    """The thread with the event loop, which runs until `close`."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
@@ -45,7 +45,7 @@ class EventLoop:
             self.loop.close()
 
     def start_task(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Start a task in the loop; returns it when it exists."""
+        """Start an asyncio task in the loop; return it when it exists."""
 
         async def start() -> asyncio.Task[Any]:
             return asyncio.ensure_future(coroutine)
@@ -53,7 +53,7 @@ class EventLoop:
         return asyncio.run_coroutine_threadsafe(start(), self.loop).result(END_SECONDS)
 
     def wait(self, coroutine: Coroutine[Any, Any, T], seconds: float, is_stopping: Callable[[], bool]) -> T:
-        """The result of a coroutine.
+        """Wait for the result of a coroutine that runs in the loop.
 
         Raises TimeoutError after `seconds`, WaitStopped when `is_stopping()` is True, and the errors of the coroutine,
         which is cancelled in the first two cases.
@@ -75,7 +75,7 @@ class EventLoop:
                     raise
 
     def close(self) -> None:
-        """Cancel all tasks, and end the thread."""
+        """Cancel all asyncio tasks, and end the thread."""
         if self.loop.is_closed():
             return
 

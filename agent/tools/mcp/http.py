@@ -25,13 +25,14 @@ CONNECT = 15.0
 """Maximum seconds for a connection, and for sending a part of a request."""
 
 RESUME_SECONDS = 0.5
-"""Seconds before a broken answer is requested again; the server may want none."""
+"""Seconds to wait before a broken answer is requested again, whatever time the server asks for."""
 
 
 def http_client(url: str, headers: Mapping[str, str], timeout: float, traffic: Traffic) -> httpx2.AsyncClient:
     """A client with these headers, which are sent to the origin of `url` only.
 
-    `timeout` is the maximum number of seconds of silence.  Raises ConfigError for a proxy that cannot be used.
+    `timeout` is the maximum number of seconds without data from the server.  Raises ConfigError for a proxy that cannot
+    be used.
     """
     environ = network_environment()
     host = httpx2.URL(url).host
@@ -68,8 +69,8 @@ class _Bounded(httpx2.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         if request.method == "GET":
             if "last-event-id" not in request.headers:
-                # Messages of a server outside of calls are not used.  The SDK would open their stream again and again,
-                # as often as the server wants.
+                # Messages that a server sends outside of calls are not used.  So the stream for them is not opened,
+                # which the SDK would do again after each end.
                 return httpx2.Response(405, request=request)
             await anyio.sleep(RESUME_SECONDS)
         response = await self.inner.handle_async_request(request)
@@ -89,7 +90,7 @@ class _Bounded(httpx2.AsyncBaseTransport):
 
 
 class _BoundedBody(httpx2.AsyncByteStream):
-    """A body; `most` is its maximum size, 0 for a stream of events, of which only the traffic is limited."""
+    """Counts one body; `most` is its maximum size, 0 for a stream of events, of which only the traffic is limited."""
 
     def __init__(self, inner: httpx2.AsyncByteStream, traffic: Traffic, most: int) -> None:
         self.inner = inner

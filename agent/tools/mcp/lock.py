@@ -1,9 +1,9 @@
-"""mcp.lock in base_dir: the descriptions of tools that were seen first, or accepted by a person.
+"""Reads and writes mcp.lock in base_dir: the descriptions of tools that were seen first, or that a person accepted.
 
-A server may change the description of a tool after it was looked at, and descriptions reach the model.  So the file has
-for each server a hash of each tool (`offered.ListedTool.digest`).  The first list of a server is pinned.  Later a tool
-that is new or has changed is refused until `mcp accept`.  All workers of a base_dir share the file; each change is made
-under a lock, and the file is replaced as a whole.
+A server may change the description of a tool after a person has read it, and descriptions reach the model.  So the file
+has a hash of each tool of each server (`offered.ListedTool.digest`).  The first list of a server is pinned without a
+question.  Later a new or changed tool is refused until a person runs `mcp accept`.  All workers of a base_dir share the
+file; each change is made under a lock, and the file is replaced as a whole.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """How the list of a server differs from the pinned one, as names of tools.
+    """The differences between the list of a server and the pinned list, as names of tools.
 
-    `first`: nothing was pinned before.  `gone` tools are pinned and not in the list.
+    `first`: no list of this server was pinned before.  `gone` are the pinned tools that the list lacks.
     """
 
     first: bool
@@ -39,23 +39,23 @@ class Changes:
 
     @property
     def refused(self) -> tuple[str, ...]:
-        """The tools that are not offered before a person has accepted them."""
+        """The tools that the model does not get before a person has accepted them."""
         return () if self.first else (*self.new, *self.changed)
 
 
 class McpLock:
-    """The file in `base_dir`.  All methods raise ConfigError for a file that cannot be read, or DiskError."""
+    """The file mcp.lock in `base_dir`.  All methods raise ConfigError for a file that cannot be read, or DiskError."""
 
     def __init__(self, base_dir: Path) -> None:
         self.path = base_dir / NAME
         self._guard = base_dir / f".{NAME}"
 
     def compare(self, server: str, listed: Sequence[ListedTool]) -> Changes:
-        """The differences between a list and the pinned one; nothing is written."""
+        """The differences between a list and the pinned one; the file is not changed."""
         return _changes(self._read().get(server), server, listed)
 
     def pin_first(self, server: str, listed: Sequence[ListedTool]) -> Changes:
-        """The same, and the list is pinned if none of this server was."""
+        """Like `compare`, but the list is pinned if there is no pinned list of this server."""
         with durable_files.locked(self._guard):
             pinned = self._read()
             changes = _changes(pinned.get(server), server, listed)
@@ -64,7 +64,7 @@ class McpLock:
         return changes
 
     def accept(self, server: str, listed: Sequence[ListedTool]) -> Changes:
-        """Pin the list in place of the old one; returns the differences."""
+        """Pin the list in place of the old one; return the differences."""
         durable_files.make_dir(self.path.parent, durable_files.passable())
         with durable_files.locked(self._guard):
             pinned = self._read()
@@ -114,7 +114,8 @@ def _pins(server: str, listed: Sequence[ListedTool]) -> dict[str, Any]:
 def _changes(pinned: dict[str, Any] | None, server: str, listed: Sequence[ListedTool]) -> Changes:
     if pinned is None:
         return Changes(first=True, new=tuple(dict.fromkeys(one.tool for one in listed)))
-    found = {one.tool: one.digest(server) for one in reversed(listed)}  # of two with one name the first counts
+    # of two tools with one name only the first is pinned
+    found = {one.tool: one.digest(server) for one in reversed(listed)}
     return Changes(
         first=False,
         new=tuple(tool for tool in found if tool not in pinned),

@@ -1,4 +1,5 @@
-"""The tools of servers as the model gets them: legal names, short descriptions, schemas that are cheap to check.
+"""Converts the tools of servers to the form that the model gets: legal names, short descriptions, schemas that are
+cheap to check.
 
 Pure functions.  The texts come from a server, so they are data: a description is marked with the name of its server,
 cleaned and cut.  Annotations, titles and icons are not used.
@@ -57,7 +58,7 @@ class OfferedTool:
     parameters: Json
     digest: str
     renamed: Mapping[str, str] = field(default_factory=dict)
-    """Name of an argument for the model → its name for the server, where the two differ."""
+    """Name of an argument for the model → its name for the server, for the names that differ."""
 
     def arguments(self, given: Json) -> Json:
         """The arguments of a call of the model, with their names for the server."""
@@ -88,7 +89,8 @@ class OfferedTool:
 def legal_name(server: str, tool: str, taken: Collection[str] = ()) -> str:
     """`{server}__{tool}` with the characters and the length that every model server accepts.
 
-    A name that had to be changed, or that is `taken`, ends with digits of a hash, so that two tools never share a name.
+    A name that was changed, or that another tool has (`taken`), ends with digits of a hash, so that two tools never
+    share a name.
     """
     plain = f"{server}__{tool}"
     name = _SIGNS.sub("_", plain)
@@ -109,10 +111,10 @@ def offer(
     clean: Callable[[str], str],
     taken: Collection[str] = (),
 ) -> tuple[list[OfferedTool], dict[str, str]]:
-    """(the tools to offer, tool → why it is left out).
+    """(the offered tools, name of each other tool → the reason why it is left out).
 
     `wanted` are the names in the key `tools`, empty for all; `clean` makes a text safe to show.  A tool that cannot be
-    offered costs only itself.
+    offered does not affect the other tools.
     """
     found: list[OfferedTool] = []
     problems: dict[str, str] = {}
@@ -126,7 +128,7 @@ def offer(
             continue
         seen.add(one.tool)
         try:
-            # numbers that no file of this program can hold would be others after the record
+            # the record in tools.jsonl could not represent such numbers exactly
             parameters, renamed = legal_arguments(_cleaned(offered_schema(fit_json(one.schema)), clean))
             name = legal_name(server, one.tool, names)
         except ToolError as error:
@@ -144,7 +146,7 @@ def offer(
 
 
 def _cleaned(value: Any, clean: Callable[[str], str]) -> Any:
-    """A schema with all its texts cleaned.  The names of properties stay, since the server knows them by these; raises
+    """A schema with all its texts cleaned.  The names of properties are not changed, since the server uses them; raises
     ToolError for a name that a person would not see as it is."""
     if isinstance(value, str):
         return clean(value)
@@ -158,11 +160,12 @@ def _cleaned(value: Any, clean: Callable[[str], str]) -> Any:
 
 
 def legal_arguments(parameters: Json) -> tuple[Json, dict[str, str]]:
-    """(the schema with names of arguments that every model server accepts, new name → name for the server).
+    """(the schema with names of arguments that every model server accepts, new name → the server's name).
 
-    Anthropic refuses a whole request for one other name, such as `$top` or `filter[id]` (ComposioHQ/composio#3500).
+    Anthropic refuses the whole request because of one other name, such as `$top` or `filter[id]`
+    (ComposioHQ/composio#3500).
     """
-    names: dict[str, str] = {}  # name for the server → new name
+    names: dict[str, str] = {}  # name that the server uses → new name for the model
     for key in parameters["properties"]:
         if not _ARGUMENT.fullmatch(key):
             digits = hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:6]

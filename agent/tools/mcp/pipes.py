@@ -45,7 +45,7 @@ async def pipe_transport(reader: int, writer: int, traffic: Traffic) -> AsyncIte
                     data = item.message.model_dump_json(by_alias=True, exclude_unset=True)
                     await _write(writer, data.encode() + b"\n")
             except OSError:
-                await to_session.aclose()  # the server is gone, and no request gets an answer
+                await to_session.aclose()  # the server is gone, so its requests get no answer
 
     async with anyio.create_task_group() as group:
         group.start_soon(read)
@@ -83,7 +83,7 @@ async def _read_lines(reader: int, to_session: Any, traffic: Traffic) -> None:
             try:
                 message = mcp_types.jsonrpc_message_adapter.validate_json(line, by_name=False)
             except ValueError:
-                traffic.unreadable += 1  # a line of a log, for instance
+                traffic.unreadable += 1  # for example a line of a log
                 continue
             await to_session.send(SessionMessage(message))
 

@@ -44,5 +44,5 @@ def _part(block: Any) -> str:
 
 
 def _size(data: Any) -> str:
-    """The size of base64 data."""
+    """The number of bytes that base64 data encodes."""
     return size_text(len(data) * 3 // 4) if isinstance(data, str) else "no data"

@@ -1,8 +1,8 @@
-"""Input schemas of servers in the form in which the model gets them, and in which its arguments are checked.
+"""Converts input schemas of servers to the form that the model gets, and by which the model's arguments are checked.
 
 A schema comes from outside and may be hostile: references to other hosts, patterns that take for ever, definitions that
-double at each step.  So only known keywords stay; references are replaced by their definitions, a recursive one by "any
-value"; patterns are left out (the server checks its arguments itself); the size is bounded.  Keywords that model
+double at each step.  So unknown keywords are removed; references are replaced by their definitions, a recursive one by
+"any value"; patterns are left out (the server checks its arguments itself); the size is bounded.  Keywords that model
 servers refuse at the top of a function's parameters are left out too.
 """
 
@@ -38,7 +38,9 @@ _NOT_AT_THE_TOP = ("oneOf", "anyOf", "allOf", "not", "enum", "const", "if", "the
 
 
 def offered_schema(schema: Json) -> Json:
-    """The schema for the model and for the check of arguments.  Raises ToolError when the tool cannot be offered."""
+    """The schema that the model gets, and that its arguments are checked against.  Raises ToolError when the tool
+    cannot be offered.
+    """
     if not isinstance(schema, dict):
         raise ToolError("its input schema is no JSON object")
     kind = schema.get("type", "object")
@@ -78,7 +80,7 @@ class _Expansion:
         self.nodes = 0
 
     def expand(self, schema: Any, inside: tuple[str, ...], depth: int) -> Any:
-        """A schema without references; `inside` are the references around it."""
+        """A schema without references; `inside` are the references that are being replaced."""
         self.nodes += 1
         if self.nodes > _MOST_NODES:
             raise ToolError("its input schema has too many parts")
@@ -105,7 +107,7 @@ class _Expansion:
                 if key == "items" and isinstance(value, list):
                     yield "prefixItems", [self.expand(one, inside, depth + 1) for one in value]
                 elif key == "additionalProperties" and patterns:
-                    continue  # properties that a pattern allows would be refused
+                    continue  # an object may then have properties that only a pattern allows
                 else:
                     yield key, self.expand(value, inside, depth + 1)
             elif key in _LIST and isinstance(value, list):
@@ -117,7 +119,7 @@ class _Expansion:
         if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
             raise ToolError(f"its input schema refers to {str(reference)[:80]!r}, outside of itself")
         if reference in inside or reference == "#":
-            return {}  # recursive: any value
+            return {}  # a recursive definition becomes any value
         target: Any = self.root
         for step in reference[2:].split("/"):
             name = step.replace("~1", "/").replace("~0", "~")

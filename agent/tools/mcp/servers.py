@@ -1,7 +1,7 @@
 """The servers of one task: each is started at its first use, started again after a failure, and ended with the task.
 
-All methods are for the thread of the worker.  A server with a `command` has a thread of its own, which waits for the
-command; sessions live in the thread of `event_loop.py`.
+Only the worker's own thread calls these methods.  A server with a `command` has a thread of its own, which waits for
+the command; sessions live in the thread of `event_loop.py`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 MOST_STARTS = 5
 """Maximum starts of one server in one attempt of a task."""
 GRACE = 1.0
-"""Seconds that a server has for its end after its stdin was closed; then its processes are killed."""
+"""Seconds that a server gets to end after its stdin was closed; then its processes are killed."""
 KILL_SECONDS = 10.0
 LONGEST_STDERR = 600
 
@@ -52,7 +52,7 @@ class ServerProcess:
         self._closed = False
         self._ends = [inside, outside]
         self.pid = 0
-        # a daemon thread: the sandbox is killed when this thread ends with the process
+        # a daemon thread, so the process can end; the sandbox is killed when this thread ends
         self.thread = threading.Thread(
             target=self._serve, args=(server, run, inside, outside), name=f"mcp {name}", daemon=True
         )
@@ -70,14 +70,14 @@ class ServerProcess:
                 self.failure = f"its process ended with exit code {done.returncode}"
         except MakimonoError as error:
             self.failure = str(error)
-        except Exception as error:  # noqa: BLE001 - an error in this thread would be lost
+        except Exception as error:  # noqa: BLE001 - nobody would see an error in this thread
             self.failure = f"{type(error).__name__}: {error}"
         finally:
             self._close_ends()
 
     def _started(self, pid: int) -> None:
         self.pid = pid
-        self._close_ends()  # only the server has them now, so its end and theirs are seen
+        self._close_ends()  # only the server has these descriptors now, so each side sees when the other closes them
 
     def _close_ends(self) -> None:
         for descriptor in self._ends:
@@ -85,19 +85,19 @@ class ServerProcess:
         self._ends = []
 
     def freeze(self) -> bool:
-        """Stop all processes of the server until the next call; returns False if that is not possible.
+        """Suspend all processes of the server until the next call; returns False if that is not possible.
 
-        A server that could go on between calls could change files while this program commits them.
+        A server that is not suspended could change files while this program commits them.
         """
         return not self.pid or not self.thread.is_alive() or process_tree.freeze(self.pid)
 
     def thaw(self) -> None:
-        """Let the server continue."""
+        """Let the processes of the server continue."""
         if self.pid and self.thread.is_alive():
             process_tree.thaw(self.pid)
 
     def close_input(self) -> None:
-        """Close the stdin of the server, by which it should end."""
+        """Close the stdin of the server, which tells it to end."""
         if not self._closed:
             self._closed = True
             os.close(self.writer)
@@ -115,7 +115,7 @@ class ServerProcess:
                 self.reader = -1
 
     def why(self) -> str:
-        """The reason of its end, with the end of its stderr; "" while it runs."""
+        """The reason why the server ended, with the last part of its stderr; "" while it runs."""
         self.thread.join(0.5)
         if not self.failure:
             return ""
@@ -160,7 +160,9 @@ class McpServers:
         self._starts: dict[str, int] = {}
 
     def list_all(self, names: Iterable[str]) -> dict[str, list[ListedTool] | str]:
-        """The tools of each server, or why it has none; the servers start at the same time, in the order of `names`."""
+        """The tools of each server, or the reason why it has none; the servers start at the same time, and the result
+        has the order of `names`.
+        """
         names = list(names)
         if not names:
             return {}
@@ -191,7 +193,7 @@ class McpServers:
     def call(self, name: str, tool: str, arguments: Json) -> Json:
         """The result of one call in the JSON form of the protocol.
 
-        Raises ServerFailed; the server is then started again at the next call, unless it lives.
+        Raises ServerFailed; unless the session can still be used, the server is started again at the next call.
         """
         server = self.connected(name)
         try:
@@ -203,7 +205,7 @@ class McpServers:
                 raise
             raise self._dropped(name, error) from None
         except BaseException:
-            self.drop(name)  # the wait was stopped, and the answer may still come
+            self.drop(name)  # the wait was stopped, but the answer may still arrive
             raise
         if not self._freeze(name):
             self.drop(name)
@@ -214,7 +216,7 @@ class McpServers:
         return process is None or process.freeze()
 
     def drop(self, name: str) -> str:
-        """End a server; returns why its process had ended before, "" if it had not."""
+        """End a server; return the reason why its process had ended before, "" if it had not."""
         known = self._open.pop(name, None)
         if known is None:
             return ""
@@ -284,6 +286,6 @@ class McpServers:
 
 
 def _explained(error: ServerFailed, process: ServerProcess | None) -> ServerFailed:
-    """The error with the end of the server's process, if it ended by itself."""
+    """The error of a call, with the reason why the server's process ended, if it ended by itself."""
     why = process.why() if process is not None else ""
     return ServerFailed(f"{error}; {why}") if why else error

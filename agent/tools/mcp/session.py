@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 
 MOST_PAGES = 50
 MOST_LISTED = 1000
-"""Maximum pages and tools of one list."""
+"""Maximum number of pages, and of tools, in one list."""
 LONGEST_TOOL_NAME = 256
 CLOSE_SECONDS = 5.0
 _CALLED: TypeAdapter[Any] = TypeAdapter(mcp_types.CallToolResult | mcp_types.InputRequiredResult)
 
 for _name in ("mcp", "client", "httpx2", "httpcore2"):
-    logging.getLogger(_name).setLevel(logging.CRITICAL)  # a server decides what they log, and how much
+    logging.getLogger(_name).setLevel(logging.CRITICAL)  # a server decides what and how much these loggers log
 
 
 class Session:
@@ -91,7 +91,7 @@ class Session:
         try:
             self.loop.wait(end(), CLOSE_SECONDS + 1, lambda: False)
         except TimeoutError:
-            return  # the loop is closed with the task, which ends it
+            return  # `close` of the event loop cancels the task of the session
 
     # --- in the event loop -----------------------------------------------------------------------------------
 
@@ -103,7 +103,7 @@ class Session:
         self._run(self._wait_ready(), seconds, "start a session", connecting=True)
 
     async def _live(self, transport: Callable[[], Any]) -> None:
-        """The life of the session: every part is opened and closed in this task."""
+        """Open every part of the session, wait, and close the parts in the same asyncio task."""
         self._ready, self._closing = asyncio.Event(), asyncio.Event()
         async with AsyncExitStack() as stack:
             reader, writer = await stack.enter_async_context(transport())
@@ -200,7 +200,7 @@ class Session:
         return ServerFailed(f"error {error.error.code}: {said}", alive=self._is_alive(error))
 
     def _is_alive(self, error: MCPError) -> bool:
-        """Whether the session can be used after an error that came as an answer."""
+        """Whether the session can still be used after the server answered with an error."""
         status = self.traffic.status
         if status is None:
             return True

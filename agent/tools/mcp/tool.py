@@ -1,4 +1,4 @@
-"""A tool of a server in the toolbox of a task.
+"""A tool of an MCP server, in the form in which the toolbox of a task uses it.
 
 The toolbox checks the arguments, and cleans, masks, caps and records the result, as for every tool.
 """
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class McpTool:
-    """The tool; `answer(tool, arguments)` returns the result of a call, or raises ToolError."""
+    """One tool of a server; `answer(tool, arguments)` returns the result of a call, or raises ToolError."""
 
     def __init__(self, offered: OfferedTool, answer: Callable[[OfferedTool, Json], RawResult]) -> None:
         self.offered = offered

@@ -1,4 +1,4 @@
-"""Counts what a server sends, so that one that floods is ended.
+"""Counts the traffic of a server, so that a server that sends too much is ended.
 
 Between two requests a server may send a certain number of bytes and messages.  `pipes.py` and `http.py` call `add`.
 """
@@ -6,13 +6,13 @@ Between two requests a server may send a certain number of bytes and messages.  
 from __future__ import annotations
 
 LONGEST_MESSAGE = 8 << 20
-"""Maximum bytes of one message, which may be a line or a body."""
+"""Maximum size in bytes of one message, which may be a line or a body."""
 MOST_BYTES = 32 << 20
 MOST_MESSAGES = 5000
 
 
 class Flooded(Exception):
-    """The server sent too much; the message is the reason."""
+    """Raised when a server sent too much; the message is the reason."""
 
 
 class Traffic:
@@ -28,11 +28,11 @@ class Traffic:
         """The newest HTTP status; None with pipes."""
 
     def start_request(self) -> None:
-        """Begin to count anew."""
+        """Set the counters to zero."""
         self.bytes = self.messages = self.unreadable = 0
 
     def add(self, size: int, *, message: bool = False) -> None:
-        """Count bytes, or a message.  Raises Flooded at the limit."""
+        """Count some bytes, or one message.  Raises Flooded at the limit."""
         self.bytes += size
         self.messages += message
         if self.bytes > MOST_BYTES:
