@@ -3,7 +3,7 @@
 import pytest
 from flow_home import Held, finish, until, write
 from forge_home import HOMES, OFTEN, TASK
-from forges.gitlab_server import GUEST
+from forges.gitlab_state import GUEST
 
 from agent import clock
 

@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 from flow_home import Held, finish, finished, git, until, write
 from forge_home import OFTEN, TASK
-from forges.gitlab_server import REPORTER
+from forges.gitlab_state import REPORTER
 from llm_servers import Reply
 
 from agent.issue.claims import with_claim_markers, withdraw

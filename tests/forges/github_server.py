@@ -19,35 +19,14 @@ from urllib.parse import parse_qs, unquote, urlencode, urlsplit
 from agent import clock
 from forges.faults import Fault, answer_git, take
 from forges.front import hand_on
-from forges.github_state import State, now
-
-MAX_BODY = 65_536
-DOCS = "https://docs.github.com/rest"
-
-
-class Refused(Exception):
-    """An error answer."""
-
-    def __init__(self, status, message, errors=None, headers=()):
-        self.status = status
-        self.body = {"message": message, "documentation_url": DOCS}
-        if status < 500 and status != 422:
-            self.body["status"] = str(status)
-        if errors is not None:
-            self.body["errors"] = errors
-        self.headers = dict(headers)
+from forges.github_errors import DOCS, Refused, missing
+from forges.github_graphql import GraphQL
+from forges.github_issue_routes import IssueRoutes
+from forges.github_pull_routes import PullRoutes
+from forges.github_state import State
 
 
-def missing():
-    return Refused(404, "Not Found")
-
-
-def invalid(resource, field, code="invalid", message=None):
-    error = {"resource": resource, "field": field, "code": code} | ({"message": message} if message else {})
-    return Refused(422, "Validation Failed", [error])
-
-
-class GitHubServer:
+class GitHubServer(IssueRoutes, PullRoutes, GraphQL):
     """Use as a context manager.  `state` is its data, `journal` the requests so far: (verb, path, status)."""
 
     def __init__(self, own="makimono"):
@@ -238,51 +217,6 @@ class GitHubServer:
             return 201, {"token": token, "expires_at": stamp, "permissions": self.permissions}, {}
         raise missing()
 
-    def _graphql(self, body):
-        if body["query"].startswith("query "):
-            return self._edited(body)
-        found = re.fullmatch(
-            r"mutation Do\(\$input: (\w+)Input!\) \{ (\w+)\(input: \$input\) \{ pullRequest \{ isDraft \} \} \}",
-            body["query"],
-        )
-        drafts = {"markPullRequestReadyForReview": False, "convertPullRequestToDraft": True}
-        if not found or found[2] not in drafts or found[1] != found[2][0].upper() + found[2][1:]:
-            return {"errors": [{"message": "Parse error"}]}
-        node = body["variables"]["input"]["pullRequestId"]
-        for repo in self.state.repos.values():
-            for issue in repo.issues.values():
-                if issue["pull"] and node == f"PR_{issue['id']}":
-                    issue["pull"]["draft"] = drafts[found[2]]
-                    issue["updated_at"] = now()
-                    return {"data": {found[2]: {"pullRequest": {"isDraft": issue["pull"]["draft"]}}}}
-        error = {"type": "NOT_FOUND", "message": f"Could not resolve to a node with the global id of '{node}'"}
-        return {"data": {found[2]: None}, "errors": [error]}
-
-    def _edited(self, body):
-        """Time and author of the last edit of an issue's text."""
-        fields = r"\{ lastEditedAt editor \{ login type: __typename \} \}"
-        found = re.fullmatch(
-            r"query \w+\(\$owner: String!, \$name: String!, \$number: Int!\) \{ "
-            r"repository\(owner: \$owner, name: \$name\) \{ issueOrPullRequest\(number: \$number\) \{ "
-            rf"\.\.\. on Issue {fields} \.\.\. on PullRequest {fields} \}} \}} \}}",
-            " ".join(body["query"].split()),
-        )
-        if not found:
-            return {"errors": [{"message": "Parse error"}]}
-        wanted = body["variables"]
-        repo = self.state.repos.get(f"{wanted['owner']}/{wanted['name']}".casefold())
-        issue = repo.issues.get(wanted["number"]) if repo is not None else None
-        if issue is None:
-            error = {"type": "NOT_FOUND", "message": "Could not resolve to an issue or pull request"}
-            return {"data": {"repository": None}, "errors": [error]}
-        who = issue.get("editor")
-        editor = (
-            None if who is None else {"login": who.removesuffix("[bot]"), "type": "Bot" if "[bot]" in who else "User"}
-        )
-        return {
-            "data": {"repository": {"issueOrPullRequest": {"lastEditedAt": issue.get("edited_at"), "editor": editor}}}
-        }
-
     def _search(self, path, query):
         words = re.findall(r'[\w-]+:"[^"]*"|\S+', query.get("q", ""))
         self.queries.append(query.get("q", ""))
@@ -345,23 +279,6 @@ class GitHubServer:
     def _get_repo(self, repo, _parts, _query, _body, _login, _path):
         return 200, self.state.show_repo(repo), {}
 
-    def _list_issues(self, repo, _parts, query, _body, _login, path):
-        if not repo.has_issues:
-            raise Refused(410, "Issues has been disabled in this repository.")
-        wanted = [one.casefold() for one in query.get("labels", "").split(",") if one]
-        found = [
-            issue
-            for issue in repo.issues.values()
-            if query.get("state", "open") in (issue["state"], "all")
-            and set(wanted) <= {one.casefold() for one in issue["labels"]}
-            and query.get("assignee") in [None, *issue["assignees"]]
-            and issue["updated_at"] >= query.get("since", "")
-        ]
-        order = "updated_at" if query.get("sort") == "updated" else "number"
-        found.sort(key=lambda issue: (issue[order], issue["number"]), reverse=query.get("direction", "desc") == "desc")
-        items, more = self._page(path, query, found)
-        return 200, [self.state.show_issue(repo, issue) for issue in items], more
-
     def _list_activity(self, repo, _parts, query, _body, _login, path):
         """docs.github.com, REST, "List repository activities": newest first, pages by cursor."""
         if unknown := set(query) - {"direction", "per_page", "before", "after", "ref", "actor", "time_period"}:
@@ -376,97 +293,6 @@ class GitHubServer:
         shown = [one | {"actor": self.state.user(one["actor"])} for one in found[start : start + size]]
         return 200, shown, more
 
-    def _open_issue(self, repo, _parts, _query, body, login, _path):
-        if not repo.has_issues:
-            raise Refused(410, "Issues has been disabled in this repository.")
-        if not body.get("title"):
-            raise invalid("Issue", "title", "missing_field")
-        may_label = repo.people.get(login) in ("admin", "maintain", "write", "triage")  # labels of others are dropped
-        labels = body.get("labels", ()) if may_label else ()
-        return 201, self.state.show_issue(repo, repo.issue(body["title"], body.get("body"), login, labels)), {}
-
-    def _get_issue(self, repo, parts, _query, _body, _login, _path):
-        return 200, self.state.show_issue(repo, self._find(repo, parts[0])), {}
-
-    def _list_labels(self, repo, parts, _query, _body, _login, _path):
-        return 200, [self.state.show_label(repo, name) for name in self._find(repo, parts[0])["labels"]], {}
-
-    def _add_labels(self, repo, parts, _query, body, login, _path):
-        issue = self._find(repo, parts[0], "POST", "/labels")
-        for name in body["labels"]:
-            if len(name) > 50:
-                raise invalid("Label", "name")
-            repo.put_label(issue, name, login)
-        return 200, [self.state.show_label(repo, name) for name in issue["labels"]], {}
-
-    def _drop_label(self, repo, parts, _query, _body, login, _path):
-        issue = self._find(repo, parts[0], "DELETE", f"/labels/{parts[1]}")
-        if not repo.drop_label(issue, parts[1], login):
-            raise Refused(404, "Label does not exist")
-        return 200, [self.state.show_label(repo, name) for name in issue["labels"]], {}
-
-    def _get_label(self, repo, parts, _query, _body, _login, _path):
-        if parts[0].casefold() not in repo.labels:
-            raise missing()
-        return 200, self.state.show_label(repo, parts[0]), {}
-
-    def _all_labels(self, repo, _parts, query, _body, _login, path):
-        names = sorted(label["name"] for label in repo.labels.values())
-        items, more = self._page(path, query, names)
-        return 200, [self.state.show_label(repo, name) for name in items], more
-
-    def _make_label(self, repo, _parts, _query, body, _login, _path):
-        if body["name"].casefold() in repo.labels:
-            raise invalid("Label", "name", "already_exists")
-        if not re.fullmatch(r"[0-9a-f]{6}", body.get("color", "ededed")):
-            raise invalid("Label", "color")
-        repo.label(body["name"], body.get("color", "ededed"), body.get("description"))
-        return 201, self.state.show_label(repo, body["name"]), {}
-
-    def _list_events(self, repo, parts, query, _body, _login, path):
-        items, more = self._page(path, query, self._find(repo, parts[0])["events"])
-        return 200, [self.state.show_event(repo, one) for one in items], more
-
-    def _list_comments(self, repo, parts, query, _body, _login, path):
-        number = self._find(repo, parts[0])["number"]
-        found = [one for one in repo.comments.values() if one["issue"] == number]
-        found = [one for one in found if one["updated_at"] >= query.get("since", "")]
-        items, more = self._page(path, query, found)
-        return 200, [self.state.show_comment(repo, one) for one in items], more
-
-    def _add_comment(self, repo, parts, _query, body, login, _path):
-        number = self._find(repo, parts[0], "POST", "/comments")["number"]
-        self._check_body(body)
-        return 201, self.state.show_comment(repo, repo.comment(number, body["body"], login)), {}
-
-    def _check_body(self, body):
-        if not (body.get("body") or "").strip():
-            raise invalid("IssueComment", "body", "missing_field")
-        if len(body["body"]) > MAX_BODY:
-            said = f"Body is too long (maximum is {MAX_BODY} characters)"
-            raise invalid("IssueComment", "data", "unprocessable", said)
-
-    def _get_comment(self, repo, parts, _query, _body, _login, _path):
-        if int(parts[0]) not in repo.comments:
-            raise missing()
-        return 200, self.state.show_comment(repo, repo.comments[int(parts[0])]), {}
-
-    def _edit_comment(self, repo, parts, _query, body, _login, _path):
-        if int(parts[0]) not in repo.comments:
-            raise missing()
-        self._check_body(body)
-        repo.comments[int(parts[0])] |= {"body": body["body"], "updated_at": now()}
-        return 200, self.state.show_comment(repo, repo.comments[int(parts[0])]), {}
-
-    def _remove_comment(self, repo, parts, _query, _body, login, _path):
-        comment = repo.comments.get(int(parts[0]))
-        if comment is None:
-            raise missing()
-        if comment["user"] != login and repo.people.get(login) not in ("admin", "maintain", "write"):
-            raise Refused(403, "Must have admin rights to Repository.")
-        del repo.comments[int(parts[0])]
-        return 204, None, {}
-
     def _permission(self, repo, parts, _query, _body, _login, _path):
         from forges.github_shapes import make
 
@@ -478,95 +304,12 @@ class GitHubServer:
         user = self.state.user(name, "nullable-collaborator")
         return 200, make("repository-collaborator-permission", permission=old, role_name=role, user=user), {}
 
-    def _list_pulls(self, repo, _parts, query, _body, _login, path):
-        found = [issue for issue in repo.issues.values() if issue["pull"]]
-        if "head" in query:
-            found = [
-                one
-                for one in found
-                if f"{(one['pull']['fork'] or repo).owner}:{one['pull']['head']}".casefold() == query["head"].casefold()
-            ]
-        found = [one for one in found if query.get("state", "open") in (one["state"], "all")]
-        found.sort(key=lambda issue: issue["number"], reverse=query.get("direction", "desc") == "desc")
-        items, more = self._page(path, query, found)
-        return 200, [self.state.show_pull(repo, one, "pull-request-simple") for one in items], more
-
-    def _open_pull(self, repo, _parts, _query, body, login, _path):
-        head, base = body["head"].removeprefix(f"{repo.owner}:"), body["base"]
-        for name, branch in (("base", base), ("head", head)):
-            if not repo.has_branch(branch):
-                raise invalid("PullRequest", name)
-        if body.get("draft") and not repo.drafts:
-            raise Refused(422, "Draft pull requests are not supported in this repository.", [])
-        for issue in repo.issues.values():
-            if issue["pull"] and issue["state"] == "open" and issue["pull"]["head"] == head:
-                said = f"A pull request already exists for {repo.owner}:{head}."
-                raise Refused(
-                    422, "Validation Failed", [{"resource": "PullRequest", "code": "custom", "message": said}]
-                )
-        draft, sha = bool(body.get("draft")), repo.commit_of(head)
-        issue = repo.pull(body["title"], body.get("body"), login, head, base, draft, sha=sha)
-        return 201, self.state.show_pull(repo, issue), {}
-
-    def _get_pull(self, repo, parts, _query, _body, _login, _path):
-        return 200, self.state.show_pull(repo, self._find_pull(repo, parts[0])), {}
-
-    def _edit_pull(self, repo, parts, _query, body, _login, _path):
-        issue = self._find_pull(repo, parts[0])
-        if "state" in body and issue["pull"]["merged_at"]:
-            raise invalid("PullRequest", "state")
-        issue.update({key: body[key] for key in ("title", "body", "state") if key in body}, updated_at=now())
-        return 200, self.state.show_pull(repo, issue), {}
-
-    def _list_review_comments(self, repo, parts, query, _body, _login, path):
-        number = self._find_pull(repo, parts[0])["number"]
-        found = [one for one in repo.review_comments.values() if one["pull"] == number]
-        found = [one for one in found if one["updated_at"] >= query.get("since", "")]
-        items, more = self._page(path, query, found)
-        return 200, [self.state.show_review_comment(repo, one) for one in items], more
-
-    def _list_reviews(self, repo, parts, query, _body, _login, path):
-        number = self._find_pull(repo, parts[0])["number"]
-        items, more = self._page(path, query, [one for one in repo.reviews.values() if one["pull"] == number])
-        return 200, [self.state.show_review(repo, one) for one in items], more
-
-    def _request_review(self, repo, parts, _query, body, _login, _path):
-        issue = self._find_pull(repo, parts[0])
-        for name in body["reviewers"]:
-            if name == issue["user"]:
-                raise Refused(422, "Review cannot be requested from pull request author.", [])
-            if name not in repo.people:
-                said = "Reviews may only be requested from collaborators."
-                raise Refused(422, said, [])
-        issue["reviewers"] = sorted({*issue.get("reviewers", ()), *body["reviewers"]})
-        return 201, self.state.show_pull(repo, issue, "pull-request-simple"), {}
-
     routes = (
-        ("POST", r"/pulls/(\d+)/requested_reviewers", _request_review),
         ("GET", "", _get_repo),
         ("GET", "/activity", _list_activity),
-        ("GET", "/issues", _list_issues),
-        ("POST", "/issues", _open_issue),
-        ("GET", r"/issues/(\d+)", _get_issue),
-        ("GET", r"/issues/(\d+)/labels", _list_labels),
-        ("POST", r"/issues/(\d+)/labels", _add_labels),
-        ("DELETE", r"/issues/(\d+)/labels/([^/]+)", _drop_label),
-        ("GET", r"/issues/(\d+)/events", _list_events),
-        ("GET", r"/issues/(\d+)/comments", _list_comments),
-        ("POST", r"/issues/(\d+)/comments", _add_comment),
-        ("GET", r"/issues/comments/(\d+)", _get_comment),
-        ("PATCH", r"/issues/comments/(\d+)", _edit_comment),
-        ("DELETE", r"/issues/comments/(\d+)", _remove_comment),
-        ("GET", r"/labels/([^/]+)", _get_label),
-        ("GET", "/labels", _all_labels),
-        ("POST", "/labels", _make_label),
         ("GET", r"/collaborators/([^/]+)/permission", _permission),
-        ("GET", "/pulls", _list_pulls),
-        ("POST", "/pulls", _open_pull),
-        ("GET", r"/pulls/(\d+)", _get_pull),
-        ("PATCH", r"/pulls/(\d+)", _edit_pull),
-        ("GET", r"/pulls/(\d+)/comments", _list_review_comments),
-        ("GET", r"/pulls/(\d+)/reviews", _list_reviews),
+        *IssueRoutes.issue_routes,
+        *PullRoutes.pull_routes,
     )
 
 

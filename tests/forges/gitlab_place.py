@@ -14,7 +14,8 @@ from agent.config.commits import Branch
 from agent.config.forge_sections import GitLab as Section
 from agent.forge.gitlab.forge import GitLabForge
 from agent.values import TaskKey
-from forges.gitlab_server import DEVELOPER, GitLab
+from forges.gitlab_server import GitLab
+from forges.gitlab_state import DEVELOPER
 
 TOKEN = "glpat-" + "t" * 20
 PROJECT = "acme/tools/web"

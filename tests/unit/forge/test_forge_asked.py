@@ -3,7 +3,7 @@
 import pytest
 from forges.github_place import GitHubPlace
 from forges.gitlab_place import PROJECT, GitLabPlace
-from forges.gitlab_server import GUEST, REPORTER
+from forges.gitlab_state import GUEST, REPORTER
 from forges.local_place import LocalPlace
 
 from agent import clock

@@ -6,7 +6,7 @@ import pytest
 from forges.github_place import GitHubPlace
 from forges.github_state import now
 from forges.gitlab_place import GitLabPlace
-from forges.gitlab_server import GUEST
+from forges.gitlab_state import GUEST
 from forges.local_place import LocalPlace
 
 from agent.issue.commands import command_in, mentions

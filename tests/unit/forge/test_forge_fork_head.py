@@ -3,7 +3,7 @@
 import pytest
 from forges.github_place import GitHubPlace
 from forges.gitlab_place import GitLabPlace
-from forges.gitlab_server import GUEST
+from forges.gitlab_state import GUEST
 
 from agent import clock
 from agent.errors import ForgeUnreachable

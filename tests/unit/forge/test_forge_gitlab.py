@@ -9,7 +9,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from forges.gitlab_place import PROJECT, TOKEN, GitLabPlace, gitlab_settings
-from forges.gitlab_server import DEVELOPER, GUEST, REPORTER, GitLab
+from forges.gitlab_server import GitLab
+from forges.gitlab_state import DEVELOPER, GUEST, REPORTER
 
 from agent import clock
 from agent.config import Settings

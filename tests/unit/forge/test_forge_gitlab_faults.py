@@ -12,7 +12,8 @@ from email.utils import format_datetime
 import pytest
 from certificates import self_signed
 from forges.gitlab_place import PROJECT, TOKEN, GitLabPlace, gitlab_settings
-from forges.gitlab_server import DEVELOPER, GitLab
+from forges.gitlab_server import GitLab
+from forges.gitlab_state import DEVELOPER
 
 from agent import clock
 from agent.errors import (

@@ -4,7 +4,7 @@ import pytest
 from forges.faults import page
 from forges.github_place import GitHubPlace
 from forges.gitlab_place import PROJECT, GitLabPlace
-from forges.gitlab_server import DEVELOPER
+from forges.gitlab_state import DEVELOPER
 
 from agent import clock
 from agent.errors import AnswerOdd, ForgeAccessRefused, ForgeRefused, ForgeUnreachable, IssueUnreadable

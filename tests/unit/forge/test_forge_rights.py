@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from forges import github_place, gitlab_place
 from forges.gitlab_place import GitLabPlace
-from forges.gitlab_server import REPORTER
+from forges.gitlab_state import REPORTER
 
 from agent import clock
 from agent.commands.doctor import WARN, examine

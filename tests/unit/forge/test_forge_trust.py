@@ -11,7 +11,8 @@ import pytest
 import requests.certs
 from forges.git_http import served
 from forges.gitlab_place import PROJECT, TOKEN, gitlab_settings
-from forges.gitlab_server import DEVELOPER, GitLab
+from forges.gitlab_server import GitLab
+from forges.gitlab_state import DEVELOPER
 
 from agent.errors import ConfigError, ForgeUnreachable, GitError
 from agent.forge.ca_bundle import CaBundle

@@ -1,0 +1,56 @@
+"""The GraphQL requests of our loopback GitHub: ready and draft, and the last edit of a text."""
+
+from __future__ import annotations
+
+import re
+
+from forges.github_state import now
+
+
+class GraphQL:
+    """A part of `github_server.GitHubServer`."""
+
+    def _graphql(self, body):
+        if body["query"].startswith("query "):
+            return self._edited(body)
+        found = re.fullmatch(
+            r"mutation Do\(\$input: (\w+)Input!\) \{ (\w+)\(input: \$input\) \{ pullRequest \{ isDraft \} \} \}",
+            body["query"],
+        )
+        drafts = {"markPullRequestReadyForReview": False, "convertPullRequestToDraft": True}
+        if not found or found[2] not in drafts or found[1] != found[2][0].upper() + found[2][1:]:
+            return {"errors": [{"message": "Parse error"}]}
+        node = body["variables"]["input"]["pullRequestId"]
+        for repo in self.state.repos.values():
+            for issue in repo.issues.values():
+                if issue["pull"] and node == f"PR_{issue['id']}":
+                    issue["pull"]["draft"] = drafts[found[2]]
+                    issue["updated_at"] = now()
+                    return {"data": {found[2]: {"pullRequest": {"isDraft": issue["pull"]["draft"]}}}}
+        error = {"type": "NOT_FOUND", "message": f"Could not resolve to a node with the global id of '{node}'"}
+        return {"data": {found[2]: None}, "errors": [error]}
+
+    def _edited(self, body):
+        """Time and author of the last edit of an issue's text."""
+        fields = r"\{ lastEditedAt editor \{ login type: __typename \} \}"
+        found = re.fullmatch(
+            r"query \w+\(\$owner: String!, \$name: String!, \$number: Int!\) \{ "
+            r"repository\(owner: \$owner, name: \$name\) \{ issueOrPullRequest\(number: \$number\) \{ "
+            rf"\.\.\. on Issue {fields} \.\.\. on PullRequest {fields} \}} \}} \}}",
+            " ".join(body["query"].split()),
+        )
+        if not found:
+            return {"errors": [{"message": "Parse error"}]}
+        wanted = body["variables"]
+        repo = self.state.repos.get(f"{wanted['owner']}/{wanted['name']}".casefold())
+        issue = repo.issues.get(wanted["number"]) if repo is not None else None
+        if issue is None:
+            error = {"type": "NOT_FOUND", "message": "Could not resolve to an issue or pull request"}
+            return {"data": {"repository": None}, "errors": [error]}
+        who = issue.get("editor")
+        editor = (
+            None if who is None else {"login": who.removesuffix("[bot]"), "type": "Bot" if "[bot]" in who else "User"}
+        )
+        return {
+            "data": {"repository": {"issueOrPullRequest": {"lastEditedAt": issue.get("edited_at"), "editor": editor}}}
+        }
