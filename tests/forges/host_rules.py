@@ -6,6 +6,9 @@ messages, not in code ("Basic writing and formatting syntax", dependabot/dependa
 
 GitLab: docs.gitlab.com "Manage issues", default closing pattern, applied to title, description and commit messages as
 raw text (`Gitlab::ClosingIssueExtractor`); mentions as on GitHub, and `@all`.
+
+Forgejo: forgejo.org/docs "Automatically Linked References": nine keywords, a colon may follow and one space must; in
+title, description and comments of a pull request, and in commit messages on the default branch.
 """
 
 import html
@@ -39,6 +42,16 @@ def gitlab_closes(text, host, project):
         rf"(?i)\b{GITLAB_WORDS}:? +((?:(?:issues? +)?{reference}(?:(?: *,? +and +)|(?: *,? *)))+)", text or ""
     )
     return {int(number) for part in found for number in re.findall(r"([0-9]+)(?![^\s,])", part)}
+
+
+def forgejo_closes(text, address, repository, *, is_markdown=True):
+    """The same for Forgejo at `address`; the last number of a keyword with several references is the only one."""
+    text = shown(text) if is_markdown else text or ""
+    reference = (
+        rf"(?:[#!]|{re.escape(repository)}[#!]|{re.escape(address)}/{re.escape(repository)}/(?:issues|pulls)/)([0-9]+)"
+    )
+    ends = r"(?=\s|$|\)|\]|'|\"|[:;,.?!]\s|[:;,.?!]$)"
+    return {int(number) for number in re.findall(rf"(?i)(?:\s|^|\(|\[){GITHUB_WORDS}:? {reference}{ends}", text)}
 
 
 def rung(text, *, is_markdown=True):
