@@ -19,6 +19,8 @@ from urllib.parse import parse_qs, unquote, urlencode, urlsplit
 from agent import clock
 from forges.faults import Fault, answer_git, take
 from forges.front import hand_on
+from forges.github_blobs import Blobs
+from forges.github_check_routes import CheckRoutes
 from forges.github_errors import DOCS, Refused, missing
 from forges.github_graphql import GraphQL
 from forges.github_issue_routes import IssueRoutes
@@ -26,7 +28,7 @@ from forges.github_pull_routes import PullRoutes
 from forges.github_state import State
 
 
-class GitHubServer(IssueRoutes, PullRoutes, GraphQL):
+class GitHubServer(IssueRoutes, PullRoutes, CheckRoutes, GraphQL):
     """Use as a context manager.  `state` is its data, `journal` the requests so far: (verb, path, status)."""
 
     def __init__(self, own="makimono"):
@@ -39,6 +41,8 @@ class GitHubServer(IssueRoutes, PullRoutes, GraphQL):
         self.expires = {}  # token → Unix seconds
         self.permissions = {"contents": "write", "issues": "write", "pull_requests": "write", "metadata": "read"}
         self.apps = {}  # app id → (public key PEM, slug, {installation id: account})
+        self.withheld = set()  # permissions that the tokens lack: checks, statuses, actions
+        self.blobs = Blobs()
         self.journal = []
         self.queries = []
         self.faults = []
@@ -58,6 +62,7 @@ class GitHubServer(IssueRoutes, PullRoutes, GraphQL):
         self.http.shutdown()
         self.http.server_close()
         self.thread.join()
+        self.blobs.close()
 
     def fault(self, verb, path, *, message="", body=None, **more):
         """See `faults.Fault`; without a `body` it is GitHub's, with `message`."""
@@ -310,6 +315,7 @@ class GitHubServer(IssueRoutes, PullRoutes, GraphQL):
         ("GET", r"/collaborators/([^/]+)/permission", _permission),
         *IssueRoutes.issue_routes,
         *PullRoutes.pull_routes,
+        *CheckRoutes.check_routes,
     )
 
 

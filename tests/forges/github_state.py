@@ -13,6 +13,7 @@ from itertools import count
 from pathlib import Path  # noqa: TC003 - a dataclass needs it
 
 from agent import clock
+from forges.github_checks import Checks
 from forges.github_shapes import make
 from forges.host_rules import github_closes, rung
 
@@ -51,6 +52,16 @@ class Repo:
     pushes: list = field(default_factory=list)  # one for each push, oldest first
     gone: bool = False  # the repository was removed, or the token cannot see it
     git: Path | None = None  # a bare repository, whose branches are then used
+
+    def __post_init__(self):
+        self.checks = Checks(self)
+
+    def checks_changed(self, sha):
+        """A check of a commit has changed."""
+
+    def has_commit(self, sha):
+        argv = ["git", "--git-dir", str(self.git), "cat-file", "-e", f"{sha}^{{commit}}"]
+        return subprocess.run(argv, stderr=subprocess.DEVNULL).returncode == 0
 
     def has_branch(self, name):
         if self.git is None:

@@ -78,7 +78,12 @@ class ItemCalls(Call):
         return self.paged([one for one in merges if word.search(one["description"] or "")], self.shape)
 
     def one(self, name, kind, number):
-        return 200, {}, self.shape(self.find_item(name, kind, number))
+        item = self.find_item(name, kind, number)
+        shown = self.shape(item)
+        if kind == "merge_requests":
+            head = self.server.head_pipeline(item)
+            shown["head_pipeline"] = None if head is None else self.pipeline_shape(head, whole=True)
+        return 200, {}, shown
 
     def change(self, name, kind, number):
         item = self.find_item(name, kind, number, REPORTER if kind == "issues" else DEVELOPER)

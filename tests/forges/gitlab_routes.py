@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from forges.gitlab_item_calls import ItemCalls
 from forges.gitlab_note_calls import NoteCalls
+from forges.gitlab_pipeline_calls import PipelineCalls
 from forges.gitlab_project_calls import ProjectCalls
 
 
-class Routed(ProjectCalls, ItemCalls, NoteCalls):
+class Routed(ProjectCalls, ItemCalls, NoteCalls, PipelineCalls):
     """One request of an account; its methods return (status, headers, body)."""
 
 
@@ -40,4 +41,11 @@ ROUTES = [
     ("GET", f"{_P}/labels", "labels"),
     ("GET", f"{_P}/repository/branches/([^/]+)", "branch"),
     ("GET", f"{_P}/protected_branches", "protected"),
+    ("GET", f"{_P}/pipelines", "pipelines"),
+    ("GET", f"{_P}/merge_requests/([^/]+)/pipelines", "merge_pipelines"),
+    ("GET", rf"{_P}/pipelines/(\d+)", "one_pipeline"),
+    ("GET", rf"{_P}/pipelines/(\d+)/jobs", "jobs"),
+    ("GET", rf"{_P}/jobs/(\d+)", "one_job"),
+    ("GET", rf"{_P}/jobs/(\d+)/trace", "trace"),
+    ("GET", f"{_P}/repository/commits/([^/]+)/statuses", "commit_statuses"),
 ]

@@ -113,6 +113,7 @@ class GitLab(State):
                 "verb": handler.command,
                 "path": parts.path,
                 "query": dict(parse_qsl(parts.query, keep_blank_values=True)),
+                "raw_query": parts.query,
                 "headers": {name.lower(): value for name, value in handler.headers.items()},
                 "body": raw,
             }

@@ -11,6 +11,7 @@ import subprocess
 from datetime import timedelta
 
 from agent import clock
+from forges.gitlab_pipelines import Pipelines
 from forges.host_rules import gitlab_closes, rung
 
 NOTHING = "0" * 40
@@ -30,7 +31,7 @@ def in_git(project, branch):
     return subprocess.run(argv, stdout=subprocess.PIPE, text=True).stdout.strip()
 
 
-class State:
+class State(Pipelines):
     """A part of `gitlab_server.GitLab`."""
 
     # --- what people do -------------------------------------------------------------------------------------
