@@ -26,9 +26,10 @@ from forges.github_graphql import GraphQL
 from forges.github_issue_routes import IssueRoutes
 from forges.github_pull_routes import PullRoutes
 from forges.github_state import State
+from forges.github_talk_routes import TalkRoutes
 
 
-class GitHubServer(IssueRoutes, PullRoutes, CheckRoutes, GraphQL):
+class GitHubServer(IssueRoutes, PullRoutes, CheckRoutes, TalkRoutes, GraphQL):
     """Use as a context manager.  `state` is its data, `journal` the requests so far: (verb, path, status)."""
 
     def __init__(self, own="makimono"):
@@ -316,6 +317,7 @@ class GitHubServer(IssueRoutes, PullRoutes, CheckRoutes, GraphQL):
         *IssueRoutes.issue_routes,
         *PullRoutes.pull_routes,
         *CheckRoutes.check_routes,
+        *TalkRoutes.talk_routes,
     )
 
 

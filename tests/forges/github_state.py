@@ -166,8 +166,13 @@ class Repo:
         self.issues[number]["updated_at"] = now()
         return made
 
-    def review_comment(self, number, body, user, path, line, reply_to=None):
+    def review_comment(self, number, body, user, path, line, reply_to=None, *, start=None, side="RIGHT", hunk="@@ @@"):
+        """A comment on a line of the change, or on the lines from `start`; `side` LEFT is the text before it."""
         made = {
+            "start": start,
+            "side": side,
+            "hunk": hunk,
+            "commit": self.issues[number]["pull"]["sha"],
             "id": next(self.ids),
             "pull": number,
             "body": body,
@@ -186,7 +191,9 @@ class Repo:
         made = {"id": next(self.ids), "pull": number, "body": body, "user": user, "state": state, "created_at": now()}
         made["commit_id"] = self.issues[number]["pull"]["sha"]  # the head at the time of the review
         self.reviews[made["id"]] = made
-        self.issues[number]["updated_at"] = now()
+        issue = self.issues[number]  # who has reviewed is asked no more
+        issue["reviewers"] = [one for one in issue.get("reviewers", ()) if one != user]
+        issue["updated_at"] = now()
         return made
 
     def pull(self, title, body, user, head, base, draft, fork=None, sha=NOTHING):
@@ -368,7 +375,15 @@ class State:
             user=self.user(one["user"]),
             path=one["path"],
             line=one["line"],
-            original_line=12,
+            original_line=one["line"] or 12,
+            start_line=one["start"],
+            original_start_line=one["start"],
+            start_side=one["side"] if one["start"] else None,
+            side=one["side"],
+            diff_hunk=one["hunk"],
+            commit_id=one["commit"],
+            original_commit_id=one["commit"],
+            html_url=f"{self.base}/{repo.full_name}/pull/{one['pull']}#discussion_r{one['id']}",
             created_at=one["created_at"],
             updated_at=one["updated_at"],
             pull_request_url=f"{repo.url}/pulls/{one['pull']}",

@@ -102,7 +102,9 @@ class Call:
             "commands_changes": {},
         }
         if shown["resolvable"]:
-            shown |= {"resolved": note.get("resolved", False), "resolved_by": None, "resolved_at": None}
+            by = note.get("resolver")
+            shown |= {"resolved": note.get("resolved", False), "resolved_by": self.basic(by) if by else None}
+            shown["resolved_at"] = note["updated_at"] if by else None
         return shown | ({"position": note["position"]} if "position" in note else {})
 
     def project_shape(self, project):

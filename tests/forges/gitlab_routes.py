@@ -6,9 +6,10 @@ from forges.gitlab_item_calls import ItemCalls
 from forges.gitlab_note_calls import NoteCalls
 from forges.gitlab_pipeline_calls import PipelineCalls
 from forges.gitlab_project_calls import ProjectCalls
+from forges.gitlab_talk_calls import TalkCalls
 
 
-class Routed(ProjectCalls, ItemCalls, NoteCalls, PipelineCalls):
+class Routed(ProjectCalls, ItemCalls, NoteCalls, PipelineCalls, TalkCalls):
     """One request of an account; its methods return (status, headers, body)."""
 
 
@@ -37,6 +38,16 @@ ROUTES = [
     ("PUT", rf"{_P}/{_KIND}/([^/]+)/notes/(\d+)", "edit_note"),
     ("DELETE", rf"{_P}/{_KIND}/([^/]+)/notes/(\d+)", "remove_note"),
     ("GET", f"{_P}/{_KIND}/([^/]+)/discussions", "discussions"),
+    ("POST", f"{_P}/{_KIND}/([^/]+)/discussions", "start_discussion"),
+    ("GET", f"{_P}/{_KIND}/([^/]+)/discussions/([^/]+)", "one_discussion"),
+    ("PUT", f"{_P}/{_KIND}/([^/]+)/discussions/([^/]+)", "resolve_discussion"),
+    ("POST", f"{_P}/{_KIND}/([^/]+)/discussions/([^/]+)/notes", "answer_discussion"),
+    ("GET", f"{_P}/{_KIND}/([^/]+)/award_emoji", "awards"),
+    ("POST", f"{_P}/{_KIND}/([^/]+)/award_emoji", "award"),
+    ("DELETE", rf"{_P}/{_KIND}/([^/]+)/award_emoji/(\d+)", "unaward"),
+    ("GET", rf"{_P}/{_KIND}/([^/]+)/notes/(\d+)/award_emoji", "awards"),
+    ("POST", rf"{_P}/{_KIND}/([^/]+)/notes/(\d+)/award_emoji", "award"),
+    ("DELETE", rf"{_P}/{_KIND}/([^/]+)/notes/(\d+)/award_emoji/(\d+)", "unaward"),
     ("GET", f"{_P}/{_KIND}/([^/]+)/resource_label_events", "label_events"),
     ("GET", f"{_P}/labels", "labels"),
     ("GET", f"{_P}/repository/branches/([^/]+)", "branch"),
