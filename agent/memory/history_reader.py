@@ -52,19 +52,16 @@ class HistoryReader:
         self.git_dir = inner if inner.is_dir() else repository
 
     def tip(self, branch: str) -> str:
-        """The commit that a branch points to.  Raises UsageError if there is no such branch."""
-        done = git(
-            "rev-parse",
-            "--verify",
-            "--quiet",
-            "--end-of-options",
-            f"{branch}^{{commit}}",
-            git_dir=self.git_dir,
-            check=False,
-        )
-        if done.returncode != 0:
-            raise UsageError(f"there is no branch or commit {branch!r} in {self.git_dir}")
-        return done.output.decode().strip()
+        """The commit of a branch, or of another revision if there is no such branch.
+
+        git alone would prefer a tag of that name.  Raises UsageError if there is neither.
+        """
+        for name in (f"refs/heads/{branch}", branch):
+            wanted = ("--end-of-options", f"{name}^{{commit}}")
+            done = git("rev-parse", "--verify", "--quiet", *wanted, git_dir=self.git_dir, check=False)
+            if done.returncode == 0:
+                return done.output.decode().strip()
+        raise UsageError(f"there is no branch or commit {branch!r} in {self.git_dir}")
 
     def has(self, sha: str) -> bool:
         """Whether the repository has the commit."""

@@ -122,13 +122,15 @@ class Mirror:
 
     def default_branch(self) -> str | None:
         """The branch that the remote's HEAD named at the last `fetch`; None if that branch does not exist."""
-        done = git("symbolic-ref", "--short", "HEAD", git_dir=self.path)
-        name = _text(done.output)
+        name = self.head_name()
         return name if self.commit_of(name) is not None else None
 
     def head_name(self) -> str:
-        """The branch name in HEAD, even if the repository is empty (then "main")."""
-        return _text(git("symbolic-ref", "--short", "HEAD", git_dir=self.path).output)
+        """The branch name in HEAD, even if the repository is empty (then "main").
+
+        `--short` is not used: with a tag of the same name it gives `heads/main`.
+        """
+        return _text(git("symbolic-ref", "HEAD", git_dir=self.path).output).removeprefix("refs/heads/")
 
     def commit_of(self, branch: str) -> str | None:
         """The commit of a branch, None if the branch does not exist."""

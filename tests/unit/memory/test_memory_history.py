@@ -79,6 +79,11 @@ def test_a_branch_that_was_written_anew_is_indexed_from_where_it_differs(store, 
     assert paths(store.likely_files("terminal colours", "a"))[0] == "app/colour.py"
 
 
+def test_a_tag_with_the_name_of_the_branch_is_not_read_in_its_place(store, repository):
+    git(repository, "tag", "main", "HEAD~3")
+    assert store.index_commits(repository, "a", branch="main") == 4
+
+
 def test_the_limit_takes_the_newest(store, repository):
     assert store.index_commits(repository, "a", branch="main", limit=2) == 2
     rows = store._open.database.execute("SELECT subject FROM memory_commits ORDER BY key")

@@ -52,6 +52,16 @@ def test_the_default_branch_need_not_be_main(tmp_path, make_mirror):
     assert make_mirror(source.path).default_branch() == "trunk/größe"
 
 
+def test_a_tag_with_the_name_of_the_default_branch_does_not_hide_it(source, make_mirror, make_workspace):
+    first = source.git("rev-parse", "HEAD").strip()
+    source.git("tag", "main")
+    newest = source.commit("second")
+    mirror = make_mirror(source.path)
+    assert mirror.default_branch() == mirror.head_name() == "main"
+    assert mirror.commit_of("main") == newest != first
+    assert make_workspace(source, mirror=mirror).base_commit == newest
+
+
 def test_a_detached_head_means_the_branch_at_that_commit(source, make_mirror):
     first = source.git("rev-parse", "HEAD").strip()
     source.git("branch", "old")
