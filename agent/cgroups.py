@@ -46,7 +46,7 @@ class Parent:
 class GroupPlaces:
     """Where this process can make groups: one folder to kill their processes, and one to limit their memory.
 
-    None means that this process cannot make such groups.
+    None in a field means that this process cannot make such groups.
     """
 
     kill: Parent | None = None
@@ -143,7 +143,7 @@ def any_ran_over(prefix: str, places: GroupPlaces) -> bool:
 
 def used(name: str, places: GroupPlaces) -> int | None:
     """The memory of the group, in bytes, that the kernel cannot reclaim: pages of processes, memfds, System V segments
-    and files of a tmpfs.  None if this process is in no such group.
+    and files of a tmpfs.  Returns None if this process is in no such group.
 
     The kernel's documents are Documentation/admin-guide/cgroup-v2.rst, `memory.stat` (anon, shmem), and
     cgroup-v1/memory.rst (total_rss, total_shmem)."""

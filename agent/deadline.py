@@ -1,11 +1,11 @@
 """Records the current step of the working thread and its deadline.
 
 Every operation that can take long has a time limit of its own (the time-out of a command, the time-out of a model call,
-the length of a wait), and declares it with `within`.  The work between two such steps has a limit of ALLOWANCE seconds.
-`worker/lease.py` renews a task's lease only while the current step is not overdue.  If another process has taken over
-the task, `worker/lease.py` calls `interrupt`, which ends the step.  The state is global, since a process works on one
-task only.  Calls from threads other than the one that called `begin` have no effect; calls in a command that works on
-no task have none either, since it never calls `begin`.
+the length of a wait), and declares it with `within`.  The work between two declared steps has a limit of ALLOWANCE
+seconds. `worker/lease.py` renews a task's lease only while the current step is not overdue.  If another process has
+taken over the task, `worker/lease.py` calls `interrupt`, which ends the step.  The state is global, since a process
+works on one task only.  Calls from threads other than the one that called `begin` have no effect; calls in a command
+that works on no task have none either, since it never calls `begin`.
 
 Code that waits can ask with `is_stopping` whether the task shall stop.
 """

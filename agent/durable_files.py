@@ -176,7 +176,7 @@ def sync_dir(path: Path) -> None:
 def libc() -> ctypes.CDLL:
     """The C library, for functions that the module `os` lacks.
 
-    It is cached, since ctypes makes a new library class for each call.
+    The library object is cached, since ctypes makes a new library class for each call.
     """
     return ctypes.CDLL(None, use_errno=True)
 
@@ -334,8 +334,8 @@ def unlock(descriptor: int) -> None:
 def is_locked(path: Path) -> bool:
     """Whether a live process holds the flock on `path`.
 
-    It is False if there is no file, or a link in its place.  A lock is also found on a read-only file system, and on a
-    file without write permission.  Raises OSError if the answer is unknown.
+    The result is False if there is no file, or a link in its place.  A lock is also found on a read-only file system,
+    and on a file without write permission.  Raises OSError if the answer is unknown.
     """
     flags = os.O_CLOEXEC | os.O_NOFOLLOW
     try:

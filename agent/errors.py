@@ -162,8 +162,8 @@ class ContextError(MakimonoError):
 class RecordRefused(MakimonoError, ValueError):
     """A store of a task refuses a message, a summary, a compaction or a tool call that would make its files invalid.
 
-    Nothing was written, and the next record can be added.  It is also a ValueError: where this program itself makes
-    such a record, that is a mistake, and the log has the traceback.
+    Nothing was written, and the next record can be added.  This error is also a ValueError: a refused record that this
+    program itself made is a mistake, and the log has the traceback.
     """
 
     code = "record_refused"
@@ -587,7 +587,9 @@ class ShapeWrong(AnswerUnreadable):
 
 
 class CallUnreadable(AnswerUnreadable):
-    """The model wrote a call that its own server cannot parse.  The same request may succeed when it is sent again."""
+    """The model wrote a call that its own server cannot parse.  A request that is unchanged may succeed when it is sent
+    again.
+    """
 
     code = "call_unreadable"
 

@@ -45,8 +45,8 @@ MOST_SHARE = 2
 """The memory limit of git on a work tree is a quarter of the memory for this process (`cgroups.machine_memory`), within
 MEMORY and LEAST, but never more than half of it, as in a container with less than 1 GiB.
 
-The limit counts allocations (RLIMIT_DATA).  It does not count maps of packs, since the kernel can reclaim those pages;
-RLIMIT_AS would kill git in every large repository."""
+The limit counts allocations (RLIMIT_DATA).  The limit does not count maps of packs, since the kernel can reclaim those
+pages; RLIMIT_AS would kill git in every large repository."""
 
 STDERR_LINES = 12
 STDERR_BYTES = 16 << 10

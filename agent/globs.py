@@ -82,7 +82,7 @@ def _fits(segments: list[re.Pattern[str] | None], parts: list[str]) -> bool:
     """Match all interpretations of `**` at the same time, so that the work is proportional to segments × parts."""
     last = segments[-1]
     if last is not None and not last.match(parts[-1]):
-        return False  # this is the usual case in a large tree
+        return False  # most paths of a large tree end here
     states = _through({0}, segments)
     for part in parts:
         after = set()

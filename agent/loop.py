@@ -320,8 +320,8 @@ def hint_text(reason: str) -> str:
 def refusal_reason(tool: str, reason: str) -> str:
     """The reason why a call in an answer that ended for `reason` is not run; "" if it is run.
 
-    The arguments of such a call are complete, but a later part of the answer is missing.  So the task may continue
-    after this answer, but not end with it.
+    The arguments of a call may be complete although a later part of the answer is missing.  So the task may
+    continue after this answer, but not end with it.
     """
     if reason == "length" or (tool == END and reason not in WHOLE):
         return hint_text(reason)

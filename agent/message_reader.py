@@ -67,8 +67,8 @@ class Reading:
     def shape_of(self, spans: Sequence[Span]) -> Shape | None:
         """The shape of the lines in `spans`.
 
-        None if they are not the lines that were read, if the file has changed since then, or if its reader has read
-        further.
+        Returns None if they are not the lines that were read, if the file has changed since then, or if its reader has
+        read further.
         """
         if tuple(spans) != (Span(self.path, 0, self.offset),) or self.messages.shape.count != self.count:
             return None
@@ -121,7 +121,7 @@ class MessageReader:
         """
         looked = _looked(spans)
         if looked != self._looked:
-            self._looked = None  # None until all lines have been read
+            self._looked = None  # the result of reading; None until all lines have been read
             try:
                 self._take_in([part for part in looked if part[2] > part[1]])
             except FileNotFoundError:  # the file was removed after its size was determined
@@ -152,7 +152,7 @@ class MessageReader:
             self._take_lines(descriptor, self.offset, end, path.name)
             self._identity = identity(descriptor, self.offset)
             if not self.unfinished or os.pread(descriptor, 1, self.offset - 1) == b"\n":
-                self._read = read  # else the last line may continue, and is read again
+                self._read = read  # a line without its newline may continue, so it is read again
         finally:
             os.close(descriptor)
 

@@ -151,7 +151,7 @@ def reap_orphans() -> int:
 def end_strays(spared: Iterable[int] = (), seconds: float = 5.0) -> int:
     """Kill the processes that foreign commands of this process left running, in any session and with any environment.
 
-    Returns the number of killed processes.  An orphan of such a command is a child of this subreaper.  Its session
+    Returns the number of killed processes.  An orphan of a foreign command is a child of this subreaper.  Its session
     distinguishes it from children that this process started itself: a command never runs in the session of this
     process, and a process cannot join a session again.  `spared` are children that existed before the commands
     (`children`).  The function must be called while no foreign command runs.
@@ -168,7 +168,7 @@ def end_strays(spared: Iterable[int] = (), seconds: float = 5.0) -> int:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
                 killed.add(pid)
-            proc.wait_gone(pid, 0.05)  # after that its children are children of this process
+            proc.wait_gone(pid, 0.05)  # after the death of a process its children are children of this process
     return len(killed)
 
 
@@ -260,7 +260,7 @@ def _in_memory(pids: Iterable[str]) -> dict[str, int]:
                     number = os.stat(root).st_dev  # noqa: PTH116
                     if (
                         f"{os.major(number)}:{os.minor(number)}" == device
-                    ):  # otherwise another file system is mounted over this one
+                    ):  # skips a mount point that another file system covers
                         status = os.statvfs(root)
                         files = max(0, status.f_files - status.f_ffree)
                         found[device] = (status.f_blocks - status.f_bfree) * status.f_frsize + files * INODE

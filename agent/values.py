@@ -48,7 +48,7 @@ class TaskKey:
 
     @classmethod
     def of(cls, key: TaskKey | Mapping[str, Any]) -> TaskKey:
-        """Make a key from such a mapping; unknown keys (`uuid`, `user`) are ignored, and `instance` may be missing."""
+        """Make a key from a mapping; unknown keys (`uuid`, `user`) are ignored, and `instance` may be missing."""
         if isinstance(key, TaskKey):
             return key
         names = ("task_source", "owner", "repo", "task_type", "task_id")
@@ -395,8 +395,8 @@ class Control(Protocol):
 class MemoryLayer(Protocol):
     """One layer of long-term memory, as the assembler uses it.
 
-    The layer is called in another thread than the one that built it.  If it raises any error or takes longer than 10
-    seconds, the layer is left out and the task continues.
+    The layer is called in another thread than the one that built it.  If a layer raises any error or takes longer than
+    10 seconds, the layer is left out and the task continues.
     """
 
     def recall(self, query: str, limit: int) -> Sequence[Mapping[str, Any]]:

@@ -7,8 +7,8 @@ folder stays while its lock is held.  The row is removed first, because the data
 open task has begun to continue.  A folder without its row is removed like any folder without a row.
 
 The newest task of an issue may be continued for `context_inheritance.expiry_days`, by a mention or by the label.  Until
-then its row stays, and so do the files of its folder that describe its end, because a later task reads only these
-(`worker/parent_task.py`).  If a person gives an age (`--days`), older tasks are removed as a whole.
+that day the task's row stays, and so do the files of its folder that describe its end, because a later task reads only
+these (`worker/parent_task.py`).  If a person gives an age (`--days`), older tasks are removed as a whole.
 
 Hosts that share a ledger each clean up the tasks that they worked on.  If a host is gone for good, any other host
 removes its tasks, with row and replica.  A host counts as gone when no row shows activity of it for GONE and for the
@@ -129,7 +129,7 @@ def _task(
     if row is None or (folder is not None and durable_files.is_locked(folder / "lock")):
         return []
     if folder is None and of_another_host(row, settings) and not is_gone(row.hostname):
-        return []  # the folder is on that host, which removes it together with the row
+        return []  # the folder is on the task's own host, which removes it together with the row
     until = "" if all_of_it else gone_on_from_until(settings, ledger, row)
     kept = KEPT if until else ()
     going = [path for path in folder.iterdir() if path.name not in kept] if folder is not None else []
@@ -147,7 +147,7 @@ def _task(
         return removed  # an open task has begun to continue this one since it was listed
     if not dry_run:
         remove(folder, going, whole=not kept)
-        if ledger.latest(row.key) is None:  # otherwise a later task uses the same tracker
+        if ledger.latest(row.key) is None:  # a later task of the same issue uses the same tracker
             private_tracker.forget(settings, row.instance)
     return [*removed, Removed(row.uuid, str(row.status), row.completed_at or "", size, until)]
 

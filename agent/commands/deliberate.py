@@ -1,7 +1,7 @@
 """`deliberate` asks the reviewers about a question, a file, a change or an issue.
 
-Its requests are recorded in a folder of its own below `base_dir/deliberations/`, and `limits.tokens` and `limits.cost`
-hold for it as for a task.  Nothing is published.
+Requests to reviewers are recorded in a folder of its own below `base_dir/deliberations/`, and `limits.tokens` and
+`limits.cost` hold for it as for a task.  Nothing is published.
 """
 
 from __future__ import annotations

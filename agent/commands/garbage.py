@@ -1,7 +1,7 @@
 """Removes data, other than tasks, that was not used for as long: mirrors, cached set-ups, check results of base
 commits, quarantine, and folders in `completed/` without a row.
 
-This is safe while a daemon runs.  A mirror is removed only under its lock, and only when no task's git directory
+The removal is safe while a daemon runs.  A mirror is removed only under its lock, and only when no task's git directory
 borrows from it; branches of ended tasks that the mirror has are removed with it.  A cached set-up is removed under its
 lock.  The age counts from the last use, which each use records.  No link is followed, and nothing outside base_dir is
 touched.  `cleanup.py` calls this module.

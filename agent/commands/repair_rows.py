@@ -1,8 +1,8 @@
 """`doctor --repair` restores missing rows after a person has looked at the folders.
 
 Rows are made again from all folders without a row, including those in quarantine.  Issues with the label of a running
-or paused task are queued when the ledger has no task for them.  The daemon does both when it starts and detects that
-the ledger was lost; this command needs no such detection.
+or paused task are queued when the ledger has no task for them.  The daemon does the same when it starts and detects
+that the ledger was lost; this command needs no such detection.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """`replay` runs a recorded task again, with the recorded answers, on a copy, without publishing.
 
-The copy is a base_dir of its own below `base_dir/replays/`, with its own database, mirror and task.  It begins with the
-recorded system prompt and briefing, unchanged, and with the commit at which the recording began.  So later changes of
-the issue or the repository have no effect.  Comments that people wrote while the recorded task waited are posted again
-when the copy waits.  The original task is only read: git objects for the comparison are written to a temporary folder.
+The copy is a base_dir of its own below `base_dir/replays/`, with its own database, mirror and task.  The copy begins
+with the recorded system prompt and briefing, unchanged, and with the commit at which the recording began.  So later
+changes of the issue or the repository have no effect.  Comments that people wrote while the recorded task waited are
+posted again when the copy waits.  The original task is only read: git objects for the comparison are written to a
+temporary folder.
 """
 
 from __future__ import annotations

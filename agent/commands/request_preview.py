@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from agent.wiring.wiring import Wiring
 
 FACTS = ("compactions.jsonl", "summaries.jsonl", "messages.jsonl", "mcp.jsonl")
-"""The files are copied in this order: each refers only to records of a later one."""
+"""The files are copied in this order: the records of each file refer only to records of later files."""
 
 
 @dataclass(frozen=True, slots=True)

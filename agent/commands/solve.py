@@ -3,9 +3,9 @@
 The command takes the folder's lock before the row is queued, so that any other worker that sees the row fails to claim
 it.  Ctrl-C has the same effect as `stop UUID`: the task ends as stopped; a second Ctrl-C ends it at once.  A private
 tracker (`wiring/private_tracker.py`) is made in two cases: for a file that is not an issue of the configured tracker,
-and for an issue that is to be solved in another repository.  A daemon that finds such a task after a crash continues it
-like any other task.  A second `solve` of an issue continues the first, on its branch while the pull request is open
-(`worker/parent_task.py`).
+and for an issue that is to be solved in another repository.  A daemon that finds a task of `solve` after a crash
+continues it like any other task.  A second `solve` of an issue continues the first, on its branch while the pull
+request is open (`worker/parent_task.py`).
 """
 
 from __future__ import annotations
@@ -221,8 +221,8 @@ def work_on(
 def remember_beside(settings: Settings, row: Row) -> None:
     """Start a process that takes an ended task into long-term memory, without waiting for it.
 
-    Nothing is started while a daemon works on this base_dir, since the daemon does it.  If the process cannot be
-    started, the next daemon or `solve` does it."""
+    Nothing is started while a daemon works on this base_dir, since the daemon does the extraction.  If the process
+    cannot be started, the next daemon or `solve` does the extraction."""
     if row.remember_at is not None and not durable_files.is_locked(lock_of(settings)):
         with suppress(OSError):
             start_beside(settings, row.uuid)

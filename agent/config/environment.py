@@ -40,8 +40,8 @@ def current() -> Mapping[str, str]:
 def host_environment(environ: Mapping[str, str] | None = None, *, network: bool = True) -> dict[str, str]:
     """The environment for child processes of this program (git, bwrap).
 
-    It has the search path, home, language and time zone, and with `network` also proxies and certificates.  A proxy's
-    address may contain a password: never pass it to commands of a model.
+    The environment for child processes has the search path, home, language and time zone, and with `network` also
+    proxies and certificates.  A proxy's address may contain a password: never pass it to commands of a model.
     """
     environ = os.environ if environ is None else environ
     names = (*_PLAIN, *_NETWORK, *_TRUST) if network else _PLAIN
@@ -58,7 +58,7 @@ def network_environment(environ: Mapping[str, str] | None = None) -> dict[str, s
 def hidden_values(environ: Mapping[str, str]) -> tuple[str, ...]:
     """Secrets of this program in the environment, used or not.
 
-    These are tokens, keys, passwords of proxies, and the credentials that the program's libraries find in the
+    The secrets are tokens, keys, passwords of proxies, and the credentials that the program's libraries find in the
     environment.
     """
     found = [environ.get(name, "") for names in _secret_variables() for name in names]

@@ -43,7 +43,7 @@ VARIABLES: dict[Path, tuple[str, ...]] = {
 }
 """Keys with environment variables of their own, in order of precedence.
 
-Any other key has the variable `AGENT__SECTION__KEY`.
+A key that is not listed here has the variable `AGENT__SECTION__KEY`.
 """
 
 PREFIX = "AGENT__"

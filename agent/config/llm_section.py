@@ -22,8 +22,8 @@ SILENCE = "Seconds without a byte after which a call is given up."
 SLOW_START = 600
 """Seconds for which a self-hosted server may send nothing.
 
-Such a server sends nothing while it loads the model (Ollama itself waits five minutes for that) and reads the prompt,
-and a client that disconnects makes it start again."""
+A self-hosted server sends nothing while it loads the model (Ollama itself waits five minutes for that) and reads the
+prompt, and a client that disconnects makes it start again."""
 
 
 class Price(Section):

@@ -1,8 +1,8 @@
 """The validated configuration: one frozen value for all rooms, with the origin of each key.
 
 This module reads nothing: `loading.py` builds the settings from config.yaml, the environment and the command line.  The
-settings can be pickled for workers.  They contain the few environment variables that `configured_window.py` uses, but
-never the whole environment.
+settings can be pickled for workers.  The settings contain the few environment variables that `configured_window.py`
+uses, but never the whole environment.
 """
 
 from __future__ import annotations
@@ -77,7 +77,8 @@ class ProviderSettings:
 class Loaded:
     """The identity of one loaded configuration, which all copies of its settings share.
 
-    It is the key of per-process data, so that all copies of the settings use the same data (`security/redact.py`).
+    The identity is the key of per-process data, so that all copies of the settings use the same data
+    (`security/redact.py`).
     """
 
 
@@ -288,8 +289,8 @@ class Settings(Section):
     def secrets(self) -> tuple[str, ...]:
         """Every declared secret of at least 8 characters, longest first.
 
-        These are secret keys, passwords in addresses, and this program's tokens in the environment, including those
-        that a key overrides.
+        The declared secrets are secret keys, passwords in addresses, and this program's tokens in the environment,
+        including those that a key overrides.
         """
         found = set(self._hidden)
         for _, value in _held(self):
@@ -335,7 +336,7 @@ class Settings(Section):
 def passwords_in(address: str) -> list[str]:
     """The secrets in an address, as they are written and in decoded form.
 
-    They are the password in amqp://user:password@host, and query values with a secret's name (`?key=`,
+    The secrets are the password in amqp://user:password@host, and query values with a secret's name (`?key=`,
     `?access_token=`).
     """
     if "://" not in address or ("@" not in address and "?" not in address):

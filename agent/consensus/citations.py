@@ -1,7 +1,7 @@
 """Removes the findings of a vote whose place does not exist, that is neither a line of the diff nor a known test.
 
-The lines that a diff shows are the added and the unchanged ones, numbered as in the new file, and the removed ones,
-numbered as in the old file.
+A diff shows added and unchanged lines, which are numbered as in the new file, and removed lines, which are numbered as
+in the old file.
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ def final_vote(provisional: CheckedVote | None, final: CheckedVote) -> tuple[Che
     """(the vote that counts, whether it is the earlier DENY).
 
     An APPROVE after a provisional DENY counts only with a finding at a place that the provisional vote did not cite.
-    Without such a finding the reviewer has only joined the others, so its DENY counts.
+    Without a finding of that kind the reviewer has only joined the others, so its DENY counts.
     """
     if provisional is None or provisional.vote.vote is not Vote.DENY or final.vote.vote is not Vote.APPROVE:
         return final, False

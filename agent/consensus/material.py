@@ -21,7 +21,7 @@ CORRECTNESS, SAFETY, UPKEEP = "correctness", "safety", "upkeep"
 PERSONAS = (CORRECTNESS, SAFETY, UPKEEP)
 QUESTION, DIFF = "question", "diff"
 WHOLE = (QUESTION, DIFF)
-"""Parts that are never shortened: without room for all of such a part there is no vote."""
+"""Parts that are never shortened: if one of them does not fit whole, there is no vote."""
 SEES: Mapping[str, tuple[str, ...]] = {
     CORRECTNESS: (QUESTION, "issue", DIFF, "checks"),
     SAFETY: (QUESTION, DIFF, "checks"),

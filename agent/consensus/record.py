@@ -23,8 +23,8 @@ class DeliberationRecord:
 
     @classmethod
     def open(cls, store: DeliberationStore, subject: str) -> DeliberationRecord:
-        """The newest deliberation about `subject` (the hash of a commit, a hash of a question); a new one if there is
-        none."""
+        """The newest deliberation about `subject` (the hash of a commit, a hash of a question); a new deliberation if
+        there is none."""
         newest, found = 0, 0
         for line in store.records():
             newest = max(newest, int(line.get("deliberation") or 0))

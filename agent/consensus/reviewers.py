@@ -1,7 +1,7 @@
 """The reviewers of a deliberation: each has its own folder, its own model client and its own switch that ends its
 requests.
 
-Their requests are recorded in the requests.jsonl that the caller hands in, so they count in its limits.
+Requests to reviewers are recorded in the requests.jsonl that the caller hands in, so they count in its limits.
 """
 
 from __future__ import annotations

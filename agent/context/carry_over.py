@@ -1,8 +1,8 @@
 """The text behind a summary: the state that is carried over from the omitted messages, and the instruction to continue.
 
 The text is derived from the record of a compaction and never stored itself.  The carried state in the record has one of
-two forms.  The current form is a mapping with `comments`, a list of references (`comments.py`).  Any other form is from
-an earlier version or from the library interface; the newest message of a person is added to it.
+two forms.  The current form is a mapping with `comments`, a list of references (`comments.py`).  A carried state in any
+other form is from an earlier version or from the library interface; the newest message of a person is added to it.
 """
 
 from __future__ import annotations

@@ -272,7 +272,7 @@ def end_before(store: CompactableMessages, path: Path) -> int:
     candidates = _backwards(store)
     for number, wanted in _lines_backwards(path):
         if wanted.get("role") == "tool" and wanted.get("content") == LOST:
-            continue  # this record replaces a damaged one
+            continue  # the present record replaces a damaged one
         for offset, record in candidates:
             if _matches(wanted, record, survey.cut):
                 oldest = min(oldest, record["seq"])

@@ -66,7 +66,7 @@ def is_legible(record: Json) -> bool:
 def is_seen(record: Json) -> bool:
     """Whether a record may be in the message sequence of the view.
 
-    It may be none of these: a system message or briefing (the view has them at its head), a copy of a summary, an
+    These records are excluded: a system message or briefing (the view has them at its head), a copy of a summary, an
     answer with neither text nor calls (every provider refuses it; messages.jsonl has it for its usage).
     """
     if record.get("kind") in UNSEEN_KINDS or record["role"] == "system":

@@ -45,8 +45,8 @@ def kind_of(survey: MessageIndex, role: str, kind: str | None) -> str | None:
 def call_for(survey: MessageIndex, tool_name: str | None, tool_call_id: str | None) -> Json:
     """The open call that a tool result answers.
 
-    It is the call with that id or that original id, else the oldest call of that tool, else the oldest call.  Raises
-    RecordRefused when there is no open call.
+    The answered call is the one with that id or that original id, else the oldest call of that tool, else the oldest
+    call.  Raises RecordRefused when there is no open call.
     """
     calls = survey.calls
     if tool_call_id is not None:

@@ -387,8 +387,8 @@ class MessageStore:
     def tokens_in_use(self) -> int:
         """The estimated tokens of the next request.
 
-        They are the last reported prompt, the stored part of its answer, and an estimate for later messages.  Before
-        the first report, and after a compaction, the number is an estimate of everything.
+        The next request consists of the last reported prompt, the stored part of its answer, and an estimate for later
+        messages.  Before the first report, and after a compaction, the number is an estimate of everything.
         """
         self._catch_up()
         survey = self._survey
@@ -519,8 +519,8 @@ class MessageStore:
     def _answer_interrupted(self, only: AbstractSet[str] | None = None) -> bool:
         """Append a result for each call (of `only`) that a dead process left without one, before the view is derived.
 
-        Returns whether there was such a call.  The first such call may have its result in tools.jsonl, which is written
-        before messages.jsonl.
+        Returns whether there was a call without a result.  The first call without a result may have its result in
+        tools.jsonl, which is written before messages.jsonl.
         """
         waiting = bool(self._survey.calls)
         for call in [call for name, call in self._survey.calls.items() if only is None or name in only]:

@@ -1,11 +1,11 @@
 """messages.jsonl in the specification's first form: without kinds and tool calls, results with the name of the tool
 only.
 
-Such a file, from another program or written by hand, is converted once, when it is opened; the original stays beside
-it.  The first system message and the first user message become the head of the view; a later system message is used
-from the next compaction that omits messages (`message_rules.kind_of`).  A tool result gets a call in the answer before
-it, with the arguments from tools.jsonl; a result without such an answer becomes a user message, since no wire accepts
-it otherwise.  Only `MessageStore` calls this module.
+A file in this form, from another program or written by hand, is converted once, when it is opened; the original stays
+beside it.  The first system message and the first user message become the head of the view; a later system message is
+used from the next compaction that omits messages (`message_rules.kind_of`).  A tool result gets a call in the answer
+before it, with the arguments from tools.jsonl; a result without such an answer becomes a user message, since no wire
+accepts it otherwise.  Only `MessageStore` calls this module.
 """
 
 from __future__ import annotations

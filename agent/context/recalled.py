@@ -1,6 +1,6 @@
 """RecalledStore has recalled.jsonl: one line for each time that long-term memory was asked for this task.
 
-A line is written before the message with the memories.  It has the text that the message gets, so a process that
+A line is written before the message with the memories.  The line has the text that the message gets, so a process that
 starts again after a crash between the two writes the same message without a second retrieval: the data of the message
 names the line (`recalled`).  `memory why` shows the lines; extraction reads the ids, so that it does not store a
 recalled text as a new memory.

@@ -1,10 +1,10 @@
 """RequestStore writes requests.jsonl: one line for each request to a model, successful or not.
 
-A line is written at the end of the request: answered, refused, cut, stalled or cancelled.  Until then the file
-`.requests.begun` has the beginning of the request, written before the first byte is sent.  After a crash the beginning
-is still there, and the next opening closes it as `interrupted`, with the estimate.  So a kill loses no request that may
-be billed, and a turn costs at most one additional `fdatasync`: beginnings are not synced, a failure is synced at once,
-an answer together with its message.
+A line is written at the end of the request: answered, refused, cut, stalled or cancelled.  While the request runs, the
+file `.requests.begun` has the beginning of the request, written before the first byte is sent.  After a crash the
+beginning is still there, and the next opening closes it as `interrupted`, with the estimate.  So a kill loses no
+request that may be billed, and a turn costs at most one additional `fdatasync`: beginnings are not synced, a failure is
+synced at once, an answer together with its message.
 
 Totals are sums over the lines.  The totals are computed once, when the file is opened, and updated after that.
 """

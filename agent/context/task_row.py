@@ -59,9 +59,10 @@ class TaskRow:
     ) -> None:
         """Make this process the holder of the row.
 
-        With `attempt`, the row was claimed through the ledger and must have that attempt.  Without it, a missing row is
-        inserted with status running (docs/design/context.md, 4.1), and an open one is taken over with the next attempt.
-        Raises Fenced, ContextError for a task that has ended, or LedgerError when another open task has the same key.
+        With `attempt`, the row was claimed through the ledger and must have that attempt.  Without `attempt`, a missing
+        row is inserted with status running (docs/design/context.md, 4.1), and an open one is taken over with the next
+        attempt. Raises Fenced, ContextError for a task that has ended, or LedgerError when another open task has the
+        same key.
         """
         fields = {
             "now": clock.stamp(),

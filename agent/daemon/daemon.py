@@ -92,7 +92,7 @@ class Daemon:
 
     def run(self, *, once: bool = False) -> int:
         """Take the daemon's lock and work.  Raises HostError when another daemon has the lock, or ConfigError."""
-        # without this check each task would run without its replica
+        # fails now if a driver is missing, since otherwise each task would run without its replica
         require_driver(self.settings.context_storage.replica)
         durable_files.claim_dir(self.settings.base_dir, durable_files.passable())
         try:
@@ -108,7 +108,7 @@ class Daemon:
         ground: SelfCheck | None = None
         wiring = Wiring(self.settings, events=self.events)
         try:
-            wiring.forges  # noqa: B018 - this reports a wrong configuration before anything is started
+            wiring.forges  # noqa: B018 - reports a wrong configuration before anything is started
             self._listen()
             proc.become_subreaper()
             started = clock.monotonic()
@@ -159,7 +159,7 @@ class Daemon:
             self.kill = self.kill or self.drain
             self.drain = True
             self.signal = signal.Signals(number).name
-            self.waker.wake()  # this takes no lock, which the interrupted main thread might hold itself
+            self.waker.wake()  # `wake` takes no lock, which the interrupted main thread might hold itself
 
         signal.signal(signal.SIGTERM, heard)
         signal.signal(signal.SIGINT, heard)
@@ -352,7 +352,7 @@ class Daemon:
     def _surviving(self, source: str, instance: str = "") -> Iterator[list[Exception]]:
         """A context manager that reports the error of one round of a part of the daemon, and lets that part continue.
 
-        The context manager yields a list that contains the error afterwards.  The same error is reported every
+        The context manager yields a list that contains the error afterwards.  An unchanged error is reported every
         SAID_AGAIN seconds, since a report each second would fill the rest of the disk."""
         failed: list[Exception] = []
         try:

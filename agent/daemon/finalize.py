@@ -88,7 +88,7 @@ def move_leftovers(wiring: Wiring) -> list[str]:
     running = wiring.settings.base_dir / "running"
     moved = []
     items = wiring.items("move_leftovers")
-    # this is one query instead of one for each of hundreds of tasks
+    # one query for all tasks instead of one for each of hundreds
     busy = {row.uuid for row in wiring.ledger.running_here()}
     for folder in sorted(running.iterdir()) if durable_files.is_real_dir(running) else ():
         if folder.name in busy:
@@ -149,7 +149,7 @@ def _notify(wiring: Wiring, forge: Forge, row: Row, folder: Path | None) -> None
     if row.status is Status.COMPLETED and row.branch:
         _make_ready(forge, row, row.branch)
     newest = wiring.ledger.latest(row.key)
-    if newest is None or newest.uuid == row.uuid:  # otherwise the label is that of a later task
+    if newest is None or newest.uuid == row.uuid:  # a later task has set the label otherwise
         forge.move_label(row.key, LABELS[row.status])
     wiring.events.emit("effect_done", uuid=row.uuid, effect="final")
 
@@ -187,9 +187,9 @@ def _final_state(wiring: Wiring, forge: Forge, row: Row) -> FinalState:
 def _move(wiring: Wiring, row: Row, folder: Path) -> None:
     """Record the end in the folder and move it.
 
-    If `completed/` has a folder of this task already, that folder is not replaced.  In that case the folder here comes
-    from a process that came too late for the row, for example after a repeated broker message.  The folder here is
-    removed if it contains only a lock, otherwise it is moved to quarantine."""
+    If `completed/` has a folder of this task already, that folder is not replaced.  A folder in both places comes from
+    a process that came too late for the row, for example after a repeated broker message.  The folder here is removed
+    if it contains only a lock, otherwise it is moved to quarantine."""
     target = wiring.settings.base_dir / "completed" / row.uuid
     if target.is_dir():
         if os.listdir(folder) == ["lock"]:  # noqa: PTH208 - only the names are needed

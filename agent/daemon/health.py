@@ -60,7 +60,7 @@ class HealthFile:
         self.beaten_at = now
         with suppress(DiskError, OSError):
             if words == self.said and self.path.exists():
-                os.utime(self.path)  # this works even on a full disk
+                os.utime(self.path)  # a change of times works even on a full disk
                 return
             facts = {"pid": os.getpid(), "at": clock.stamp(), "why": words}
             durable_files.write_file(self.path, orjson.dumps(facts), sync=False)

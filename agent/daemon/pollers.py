@@ -34,8 +34,8 @@ TOLD_SECONDS = {True: 15.0, False: 2.0}
 
 
 STALL_SECONDS = 60.0
-"""`run --once` waits for the poll of a source as long as the source answers something within this time.  It is longer
-than the time-out of one request."""
+"""`run --once` waits for the poll of a source as long as the source answers something within this time.  STALL_SECONDS
+is longer than the time-out of one request."""
 
 
 @dataclass(slots=True)

@@ -2,8 +2,9 @@
 
 The forkserver imports this module by its name (`set_forkserver_preload`); it must not open a file descriptor, a thread
 or a database.  Modules that a task loads later must be imported too: modules behind registries, libraries that are
-imported where they are used.  The same holds for what a process makes once from the program's files: templates, SQL
-statements, weights, tables.  `tests/unit/daemon` checks that a task imports, compiles and reads nothing more.
+imported where they are used.  The module also makes the objects that a process makes once from the program's files:
+templates, SQL statements, weights, tables.  `tests/unit/daemon` checks that a task imports, compiles and reads nothing
+more.
 """
 
 import encodings.ascii

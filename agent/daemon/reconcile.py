@@ -119,7 +119,7 @@ def adopt_ended(wiring: Wiring, statuses: tuple[Status, ...] = ()) -> None:
                 continue
             now = wiring.ledger.get(row.uuid)  # a worker that closes the row writes it before it moves the folder
             if now is not None and now.status not in CLOSED_STATUSES:
-                with suppress(LedgerError):  # another process has done this already
+                with suppress(LedgerError):  # another process has closed the row already
                     _settle(wiring, now, folder)
     items.finish()
 

@@ -75,7 +75,7 @@ class SelfCheck:
         if not lost:
             return False
         durable_files.claim_dir(self.base_dir, durable_files.passable())
-        self.wiring.ledger.counts()  # this opens the present file, or makes one
+        self.wiring.ledger.counts()  # a read opens the present file, or makes one
         self.seen = self._identities()
         return True
 

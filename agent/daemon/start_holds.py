@@ -1,10 +1,10 @@
 """Holds back the start of tasks: when MANY different tasks failed in the same way, the next ones would probably fail
 too.
 
-Each failure is assigned to a place: the model's server, the repository, or this host.  For the first two places,
-failures are of one kind when they have the same code.  A host can fail in many ways, so for a host all failures without
-progress that the host may have caused are of one kind: the host then pauses itself, and other hosts of a shared ledger
-take the tasks.
+Each failure is assigned to a place: the model's server, the repository, or this host.  At the model's server or a
+repository, failures are of one kind when they have the same code.  A host can fail in many ways, so for a host all
+failures without progress that the host may have caused are of one kind: the host then pauses itself, and other hosts of
+a shared ledger take the tasks.
 
 After failures of one kind of MANY different tasks in a row, no more tasks are started at that place for a while; then
 one task starts as a probe.  When the model answers the probe, tasks start there again; when the probe fails in the same

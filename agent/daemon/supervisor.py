@@ -272,8 +272,8 @@ class Supervisor:
     def end_strays(self) -> None:
         """End processes that dead workers left running, in any session and with any environment.
 
-        Such processes are children of this process now, since it adopts orphans.  Processes of a living worker are
-        below that worker in the process tree.
+        Processes of dead workers are children of this process now, since it adopts orphans.  Processes of a living
+        worker are below that worker in the process tree.
         """
         pids = (*(child.process.pid for child in self.children.values()), self.extraction.pid)
         process_tree.end_strays(self.before | {pid for pid in pids if pid is not None})
@@ -370,7 +370,7 @@ class Supervisor:
         found = self.ledger.requeue_dead(
             self.is_alive,
             on_settled=settled.append,
-            everywhere=is_alone(self.settings),  # one kernel has all locks of a local ledger
+            everywhere=is_alone(self.settings),  # for a local ledger one kernel has all locks, so locks decide
             tool_calls=self.tool_calls,
             publish=self.publish,
             blamed=self.blame.may_be_the_task,
@@ -500,7 +500,7 @@ class Supervisor:
                         started.append(uuid)
                     well = True
                 if not well:
-                    self.postpone(uuid)  # otherwise the task would block the head of the queue
+                    self.postpone(uuid)  # a task that cannot start must not block the head of the queue
             if len(started) >= room or not taken:
                 break
         items.finish()
@@ -573,8 +573,8 @@ class Supervisor:
     def postponed(self) -> set[str]:
         """Tasks that wait for their next attempt.
 
-        They are left to another host, or their workers could not even claim them, for example because their folder is
-        not writable; in the second case they wait longer each time.
+        These tasks are left to another host, or their workers could not even claim them, for example because their
+        folder is not writable; in the second case they wait longer each time.
         """
         now = clock.monotonic()
         return {uuid for uuid, (_, until) in self.refusals.items() if now < until}

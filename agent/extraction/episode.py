@@ -1,7 +1,7 @@
 """Writes the episode of a task and the summary of its session from the task's events, without a model.
 
 An episode has the goal, the steps of the plan, the commands that failed and then passed, the touched files, the outcome
-and the cost.  Its last part says what people did with the result afterwards; `amended` replaces that part in the stored
+and the cost.  The last part of an episode tells how people used the result; `amended` replaces that part in the stored
 record, when the folder of the task may be gone.
 """
 

@@ -226,7 +226,7 @@ def _failed(wiring: Wiring, store: MemoryStore, job: Job, row: Row, attempt: int
 
 
 def restart(wiring: Wiring, store: MemoryStore, job_id: str) -> None:
-    """Queue a failed job again and make it due now.  UsageError when there is no such failed job."""
+    """Queue a failed job again and make it due now.  Raises UsageError when there is no failed job of this name."""
     found = next((one for one in store.list_memory_extraction_jobs() if one["id"] == job_id), None)
     store.start_memory_extraction_job(job_id)
     wiring.ledger.extract_again(str(found["session_id"]) if found is not None else job_id)

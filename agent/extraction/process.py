@@ -49,7 +49,7 @@ _CHILD = "import sys; sys.path[:] = sys.argv[2:]; from agent.extraction.process 
 def main(settings: Settings, uuid: str, report: Connection | None = None) -> None:
     """Entry point of the forked process.  It sends every event to `report` as (name, fields).  The exit code is 0
     unless the ledger failed."""
-    with suppress(PermissionError):  # it leads a session already
+    with suppress(PermissionError):  # the process leads a session already
         os.setsid()
     log.lose_what_stderr_refuses()
     sys.exit(_do(settings, uuid, _to(report)))
@@ -86,7 +86,7 @@ def _in_background(title: str, report: Connection | None) -> Iterator[Events]:
     """Make this forked process one of low priority, which SIGTERM ends; yields its events, which go to `report`.
 
     An error of this program becomes the event `memory_unavailable`."""
-    with suppress(PermissionError):  # it leads a session already
+    with suppress(PermissionError):  # the process leads a session already
         os.setsid()
     log.lose_what_stderr_refuses()
     _prepare(title)

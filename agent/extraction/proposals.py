@@ -1,8 +1,8 @@
 """Checks the proposals of a model for records of a task; accepts or drops each.
 
 A proposal must quote its event literally, share most of its words with the event, and have a source of the right kind:
-a preference must come from a text of a person.  It may replace a record only if the request contained that record.  A
-proposal that breaks a rule is dropped with a reason.
+a preference must come from a text of a person.  A proposal may replace a record only if the request contained that
+record.  A proposal that breaks a rule is dropped with a reason.
 """
 
 from __future__ import annotations

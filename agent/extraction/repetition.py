@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 LENGTH = 8
 SHORTEST = 4
-"""Minimum number of words in a sentence that is compared.  A shorter one is too short for a planted instruction."""
+"""Minimum number of words in a sentence that is compared.  A shorter sentence is too short for a planted instruction.
+"""
 
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W_\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+")
 _END = re.compile(r"(?<=[.!?。！？])\s+|\n+")

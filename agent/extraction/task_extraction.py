@@ -147,7 +147,7 @@ class TaskExtraction:
     def _commits(self) -> None:
         """Index the new commits of the repository's base branch.
 
-        They belong to the actor of the repository also for a confidential issue, because everybody who can read the
+        Commits belong to the actor of the repository also for a confidential issue, because everybody who can read the
         repository can read its commits."""
         place, branch = str(self.task.origin.get("mirror") or ""), str(self.task.origin.get("base") or "")
         mirror = self.wiring.settings.base_dir / place

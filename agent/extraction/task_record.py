@@ -1,8 +1,8 @@
 """Reads an ended task from its folder: texts of people, the plan, commands that failed and then passed, the end.
 
-It never writes, has one line of a file in memory at a time, and bounds every list.  The module takes texts of people
-from the fenced regions of the conversation only.  So the module cannot mistake other text of a message for a person's:
-rules of the repository, memories of earlier tasks, the summary of an earlier run.
+The module never writes, has one line of a file in memory at a time, and bounds every list.  The module takes texts of
+people from the fenced regions of the conversation only.  So the module cannot mistake other text of a message for a
+person's: rules of the repository, memories of earlier tasks, the summary of an earlier run.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ def _remove(name: str, within: int) -> None:
     for entry in walk(name, within=within, repair=True):
         if entry.is_folder and not entry.left:
             continue
-        with suppress(FileNotFoundError):  # another process removes it too
+        with suppress(FileNotFoundError):  # another process removes the tree too
             if entry.left:
                 os.rmdir(entry.name, dir_fd=entry.folder)
             else:

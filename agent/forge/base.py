@@ -2,7 +2,7 @@
 
 Each adapter is a room with one line in `FORGES`, and must pass `tests/contract/test_contract_forge.py`.  `issue` and
 the rooms above it call the adapters.  An adapter only translates: it makes no decision about a task and has no state
-between calls (its position in a list is a cursor that the caller stores).  It turns every foreign error into
+between calls (its position in a list is a cursor that the caller stores).  An adapter turns every foreign error into
 `ForgeError`, or into `IssueUnreadable` when the error concerns only one issue.  A forge that is a folder also raises
 `DiskError`, when it cannot write.
 
@@ -197,8 +197,8 @@ class Labels:
     def is_left_behind(self, present: Iterable[str], *, by_comment: bool) -> bool:
         """Whether a starting run has to set the label itself.
 
-        True when the task was paused.  It is also true when a comment started the task and the only label of the six is
-        that of the previous end, because the process that queued the task died before it set the label.
+        True when the task was paused.  The result is also True when a comment started the task and the only label of
+        the six is that of the previous end, because the process that queued the task died before it set the label.
         """
         here = self.names() & set(present)
         ended = {self.done, self.stopped, self.failed} - {""}
@@ -217,9 +217,10 @@ class Labels:
 class Task:
     """One issue with a request for work, on its way from a forge to the queue and to the worker.
 
-    It holds the key, the person who asked, the labels, and the adapter.  It does not hold the text of the issue: the
-    worker reads the issue itself.  `uuid` is None until the queue assigns one (docs/design/context.md, 4.6).  `asker`
-    looks up the person who asked, if the list of issues does not contain that person.
+    A task object holds the key, the person who asked, the labels, and the adapter.  A task object does not hold the
+    text of the issue: the worker reads the issue itself.  `uuid` is None until the queue assigns one
+    (docs/design/context.md, 4.6).  `asker` looks up the person who asked, if the list of issues does not contain that
+    person.
     """
 
     def __init__(
@@ -278,7 +279,7 @@ class Task:
 class TaskGetter(Protocol):
     """Lists the waiting tasks of one forge.
 
-    `problems` are the issues of the last list that could not be read.  These issues are left out of the list, the
+    `problems` are the issues of the last list that could not be read.  Unreadable issues are left out of the list, the
     others are listed, and the caller has to report the problems.  `failed` is the error of a part of the forge that did
     not answer while others did (one project of several); the poll is then incomplete.
     """

@@ -1,8 +1,8 @@
 """Finds the branch to start from, which an issue may name: a line `base: NAME`, first or last in its text, or a label
 `base:NAME`.
 
-It is for forges that have no field for the branch in an issue (docs/forges.md, "What users of such agents report", row
-21).
+The module is for forges that have no field for the branch in an issue (docs/forges.md, "What users of such agents
+report", row 21).
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ def digest_of(title: str, body: str) -> str:
 def edited(title: str, body: str, seen: str, author: str, when: str, *, is_bot: bool = False) -> Comment:
     """An edit of the issue's own title or text, represented as a comment.
 
-    It is delivered like a comment, but it cannot be a command (`is_edit`).
+    An edit is delivered like a comment, but cannot be a command (`is_edit`).
     """
     said = f"# {title}\n\n{body}"
     return Comment(f"text-{seen}", author, said, when, when, is_bot, is_edit=True, place="The issue itself was edited")

@@ -114,7 +114,7 @@ class CommentPoller:
         """
         waiting = {_state(row): row for row in rows.values() if _is_begun(row)}
         closed = {_state(row): row for row in rows.values() if row.status in CLOSED_STATUSES}
-        # the first cursor begins before all these ends
+        # the first cursor of the list begins before all ends of tasks that are checked
         before = set(closed) if self.released is None else self.released
         self.released = {*waiting, *closed}
         if clock.monotonic() - self.paused_at >= PAUSED_SECONDS:
@@ -155,7 +155,7 @@ class CommentPoller:
     def _believe(self, row: Row) -> bool:
         """Whether the label shows an end of the task that is missing in the row, because a backup was restored.
 
-        In that case the forge is newer, and the row gets the status that the label shows.
+        If the label shows an end, the forge is newer than the row, and the row gets the status that the label shows.
         """
         with suppress(IssueUnreadable):  # the issue was deleted
             status = shown_end(self.forge, row.key, row.uuid, self.forge.read_issue(row.key).labels)

@@ -10,8 +10,8 @@ own.  The claim on the issue (`issue/claims.py`) names its owner by an id of the
 - No claim: the issue is queued at once if the ledger is known to be lost, else after a day without a change.
 - Claim from another ledger, or of an older version: the issue is queued after a day without a change, and only if it
   has the label `processing`.
-- Claim of a task of this ledger that has a reported end: the issue is never queued.  In this case an older attempt
-  stopped between its check of the fence and its write, and wrote late; the end is shown again.
+- Claim of a task of this ledger that has a reported end: the issue is never queued.  This claim appears when an older
+  attempt stopped between its check of the fence and its write, and wrote late; the end is shown again.
 
 If the other daemon returns to such an issue, it finds the claim of another task there and ends its own
 (`claims.check`).

@@ -128,7 +128,7 @@ class Poller:
         for place in self.places:
             if everything or place.interval.is_due():
                 with self.items.handling(f"{place.forge.source} {place.forge.instance}"):
-                    # so that after an error, too, the next poll is not due at once
+                    # set before the poll, so that the next poll is not due at once after an error
                     place.interval.polled(happened=False)
                     self._look(place, None if everything else AT_ONCE, new)
         self.items.finish()
@@ -197,7 +197,7 @@ class Poller:
         try:
             problems = list(ForgeReports(forge).label_problems())
         except (ForgeUnreachable, ForgeLimited):
-            return  # they are checked after the next poll
+            return  # labels are checked after the next poll
         except ForgeError as error:
             problems = [f"the labels cannot be read: {error}"]
         place.labels_checked = True

@@ -81,7 +81,7 @@ def restore_rows(wiring: Wiring, *, everything: bool = False, lost: bool = False
             record["attempt"] = max(record["attempt"], _newest_attempt(wiring.settings, folder.name))
         try:
             is_new = wiring.ledger.restore(record)
-        except LedgerError as error:  # only this row failed, the loop continues
+        except LedgerError as error:  # only this row failed, so the loop continues
             wiring.events.emit("row_restored", uuid=folder.name, status="", error=str(error))
             continue
         if is_new:
@@ -178,8 +178,8 @@ def record_of(folder: Path) -> dict[str, Any] | None:
 def _newest_attempt(settings: Settings, uuid: str) -> int:
     """The last attempt that wrote a replica of the task, possibly on another host; 0 if there is none.
 
-    If it is newer than the local folder, the next attempt fetches the replica (`worker/takeover.py`).  The result is 0
-    also when the storage does not answer.
+    If that attempt is newer than the local folder, the next attempt fetches the replica (`worker/takeover.py`).  The
+    result is 0 also when the storage does not answer.
     """
     if settings.context_storage.replica is None:
         return 0

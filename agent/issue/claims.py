@@ -1,10 +1,10 @@
 """Elects one daemon per issue among daemons of one account that do not share a ledger; the forge arbitrates.
 
 The claim is the progress comment, which every task posts anyway.  The claim is the first write on an issue, before the
-label moves.  Its marker carries the task's uuid: the claim belongs to the task, not to a host, and can be found after a
-crash.  A claim is *live* until the final comment of the same task is posted, or until the local ledger says that the
-task has ended.  Among several live claims the oldest wins, in the order of the forge's comment ids.  Every other daemon
-deletes its comment and gives up its row.
+label moves.  The marker of the progress comment carries the task's uuid: the claim belongs to the task, not to a host,
+and can be found after a crash.  A claim is *live* until the final comment of the same task is posted, or until the
+local ledger says that the task has ended.  Among several live claims the oldest wins, in the order of the forge's
+comment ids.  Every other daemon deletes its comment and gives up its row.
 
 A forge may make an older comment visible after a younger one (two transactions).  A new claim is therefore read again
 after `Forge.propagation_delay` seconds and counts only then.  A live daemon that holds a claim on a waiting issue moves
@@ -77,13 +77,13 @@ def over_in(ledger: Ledger) -> Callable[[str], bool]:
 
 def home_of(settings: Settings) -> str:
     """8 hexadecimal digits that identify the ledger from which a claim was made: this host and base_dir, or the shared
-    database.  They are a digest, so they reveal no secret and no path, and they stay the same when the ledger is lost
-    (`intake/orphaned_issues.py`).
+    database.  The digits are a digest, so they reveal no secret and no path, and they stay the same when the ledger is
+    lost (`intake/orphaned_issues.py`).
 
-    The id of a base_dir is stored there in HOME_FILE when it is first used.  So it stays the same when the host gets
-    another name, when a new container uses the same volume, and when base_dir is moved.  If the file is missing, the id
-    is computed again from the host name and the path, so that a base_dir that was removed and made again has the same
-    id.
+    The id of a base_dir is stored there in HOME_FILE when it is first used.  So the id stays the same when the host
+    gets another name, when a new container uses the same volume, and when base_dir is moved.  If the file is missing,
+    the id is computed again from the host name and the path, so that a base_dir that was removed and made again has the
+    same id.
     """
     address = settings.taskqueue.ledger
     if has_address(settings):
@@ -236,7 +236,8 @@ def is_end_shown(marks: Iterable[MarkedComment], uuid: str) -> bool:
 def shown_end(forge: Forge, key: TaskKey, uuid: str, present: Iterable[str]) -> Status | None:
     """The end of this task according to its final comment and the label on the forge; None if they show no end.
 
-    If they show an end although the row is open, the forge is right: the row comes from a backup that was restored.
+    If comment and label show an end although the row is open, the forge is right: the row comes from a backup that was
+    restored.
     """
     here = set(present) - {""}
     status = next((status for status, state in LABELS.items() if forge.labels.name(state) in here), None)
@@ -263,7 +264,8 @@ def is_held(forge: Forge, key: TaskKey, uuid: str, is_over: Callable[[str], bool
 def _may_go_on(forge: Forge, key: TaskKey) -> bool:
     """Whether a comment can start a task (`Forge.mark_taken`).
 
-    This is checked before the first write, because a write changes the issue and makes every daemon read it again.
+    The permission is checked before the first write, because a write changes the issue and makes every daemon read it
+    again.
     """
     issue = forge.read_issue(key)
     return issue.state == "open" and forge.labels.can_start(issue.labels)

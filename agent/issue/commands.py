@@ -48,7 +48,7 @@ def mentions(comment: Comment, names: Sequence[str]) -> bool:
         return False
     called = [_mention(name) for name in names]
     if not any(one.search(comment.body) for one in called):
-        return False  # this saves the parsing of most comments
+        return False  # a fast check, which saves the parsing of most comments
     text = own_text(comment.body)
     return any(one.search(text) for one in called)
 

@@ -1,9 +1,9 @@
 """Cleans every text before it is published: comments, pull requests, titles, commit messages, branch names.
 
 A `PublishFilter` belongs to one forge.  The filter cleans each value of a template separately, since only the template
-itself may close an issue or mention a person.  Then it cleans the whole text, because two values side by side may form
-a secret.  The result has the type `Public`, and forges accept no other type (`forge/base.py`; the type checker enforces
-this).  Each passage that was masked or disarmed is reported in an event with the rule ids of
+itself may close an issue or mention a person.  After that the filter cleans the whole text, because two values side by
+side may form a secret.  The result has the type `Public`, and forges accept no other type (`forge/base.py`; the type
+checker enforces this).  Each passage that was masked or disarmed is reported in an event with the rule ids of
 `security/finding_catalogue.py`.
 """
 
@@ -47,9 +47,10 @@ KINDS: dict[str, Kind] = {
 class PublishFilter:
     """Cleans texts for the forge `instance`.
 
-    It masks the secrets that `redact` knows at that time, fragments of them, texts with the shape of a token, and paths
-    of this machine (`places`).  It disarms words that would act on the forge, such as mentions and closing keywords.
-    `tell(what, rules)` is called with the findings of a text as rule id → count, once for each text and result.
+    The filter masks the secrets that `redact` knows at that time, fragments of them, texts with the shape of a token,
+    and paths of this machine (`places`).  The filter disarms words that would act on the forge, such as mentions and
+    closing keywords. `tell(what, rules)` is called with the findings of a text as rule id → count, once for each text
+    and result.
     """
 
     def __init__(

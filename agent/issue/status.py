@@ -53,7 +53,7 @@ def show_status(
         _show(settings, forge(), events, now, note)
     except IssueUnreadable as error:  # the issue was deleted
         events.emit("effect_failed", uuid=row.uuid, effect="progress", error=str(error))
-    except MakimonoError as error:  # the command takes effect even if this fails
+    except MakimonoError as error:  # the command takes effect even if its notification fails
         events.emit("effect_failed", uuid=row.uuid, effect="progress", error=str(error))
         return False
     if ledger.mark_notified(row.uuid, until):

@@ -400,9 +400,10 @@ class ChatClient(Learner, ABC):
     def _another_way(self, error: RequestRefused | HistoryRefused | ModelNotFound, *, summary: bool) -> bool:
         """Whether a refused request is to be sent again in another form.
 
-        If the reason of the refusal is known, only the matching part is changed.  Otherwise the request is sent without
-        its pictures, then without optional parameters, then with its tools in the text.  In the last two forms the
-        pictures are sent again, since they were not the reason.
+        If the reason of the refusal is known, only the matching part is changed.  If the reason is unknown, the request
+        is sent without its pictures, then without optional parameters, then with its tools in the text.  Without
+        optional parameters, and with the tools in the text, the pictures are sent again, since they were not the
+        reason.
         """
         explained = self.adapt_to_refusal(error)
         if not explained and self._give_up_pictures(error):

@@ -239,7 +239,8 @@ _UNIT = {"ms": 0.001, "milli": 0.001, "h": 3600.0, "m": 60.0, "s": 1.0}
 def retry_after(text: str, headers: Mapping[str, str]) -> float | None:
     """Seconds to wait before a retry: the longest of `retry-after-ms`, `retry-after` (seconds or a date) and the text.
 
-    None when the response has none of these; never negative.  The names in `headers` are in lower case.
+    Returns None when the response has no such value; the result is never negative.  The names in `headers` are in lower
+    case.
     """
     found: list[float] = []
     for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):

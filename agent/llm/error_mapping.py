@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from agent.llm.error_body import ErrorBody
 
 LONGEST_WAIT = 120.0
-"""The longest delay in seconds that the client waits itself; for a longer one it raises an error with the number."""
+"""The longest delay in seconds that the client waits itself; for a longer delay it raises an error with the number."""
 DAY = 86_400.0
 
 SLOW_DOWN_TRIES = 8

@@ -55,10 +55,10 @@ class Sockets:
         """A context manager for sending the body of a request.
 
         A server may answer before it has read the whole body (413, 401), and then close the connection or stop reading.
-        Such an answer is used: BrokenPipeError is raised, after which urllib3 reads it.
+        An early answer is used: BrokenPipeError is raised, after which urllib3 reads it.
         """
         self.sent = True
-        sock.settimeout(self.patience)  # this time-out replaces the one for connecting
+        sock.settimeout(self.patience)  # replaces the time-out for connecting
         try:
             yield
         except (ssl.SSLError, ConnectionError, TimeoutError) as error:

@@ -195,7 +195,8 @@ class ReturnedFields:
     def give_up(self, dialect: Dialect, shape: Shape | None) -> bool:
         """Stop sending fields back; True when the next request will differ.
 
-        This is the last attempt after a refusal that names no field, if the server has never accepted such fields.
+        To leave all such fields out is the last attempt after a refusal that names no field, if the server has never
+        accepted such fields.
         """
         if shape is None or self.bare or self.proven:
             return False

@@ -1,6 +1,6 @@
 """Separates reasoning that a server left in the text of an answer from the rest of the answer.
 
-Only text at the beginning of an answer counts as reasoning, so an answer that describes such tags is not changed.
+Only text at the beginning of an answer counts as reasoning, so an answer that describes reasoning tags is not changed.
 """
 
 from __future__ import annotations
@@ -78,6 +78,6 @@ def _channels(text: str) -> tuple[str, str]:
         elif mark in ("end", "return", "call"):
             channel = ""
         if mark in ("start", "constrain") or (mark == "channel" and before in ("message", "constrain")):
-            continue  # this piece is a header, not text
+            continue  # a piece after a header token is not text
         (thought if channel == "analysis" else said).append(piece.strip())
     return "\n\n".join(part for part in said if part), "\n".join(part for part in thought if part)

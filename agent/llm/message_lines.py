@@ -46,8 +46,8 @@ class Lines:
     """Checks the lines of a message list, each line once.
 
     The planner has read the lines of a whole view already, and its plan contains the result.  This class reads lists
-    without a plan, lists of requests outside the conversation, and plans that omit lines of the view.  None of these
-    lists needs a system prompt (`message_list_check.MessageList`).
+    without a plan, lists of requests outside the conversation, and plans that omit lines of the view.  A list that the
+    planner has not read need not have a system prompt (`message_list_check.MessageList`).
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
 """Adapts message lists for strict chat templates, one message at a time.
 
 In an adapted list a user message follows the system message, and no two neighbours are of one side.  Local chat
-templates and Anthropic require this (docs/wire.md, "The request").  Only lists that such a server would refuse are
+templates and Anthropic require this (docs/wire.md, "The request").  Only lists that a strict server would refuse are
 changed, and only in the request, never in the files.
 """
 

@@ -1,7 +1,7 @@
 """Provider-specific fields of an answer: merged from chunks, and limited to a form that can be stored.
 
-Such fields are reasoning with a signature, a signature beside a call, and any other field that a server expects back
-together with the message (docs/wire.md).  This module does not interpret them.
+Provider-specific fields are reasoning with a signature, a signature beside a call, and any other field that a server
+expects back together with the message (docs/wire.md).  This module does not interpret them.
 """
 
 from __future__ import annotations

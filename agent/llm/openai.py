@@ -137,7 +137,8 @@ class OpenAIClient(ChatClient):
         if aside is None:
             wire_openai.check_tools(self.tools)
             header = wire_openai.header(self.parameters(output) | self.caching(), self.offered)
-            before, self._written = self._written, None  # None until the request is complete
+            # shape of a complete request; None while the request is being written
+            before, self._written = self._written, None
         else:
             header, before = self._header_aside(output, aside), None
         roles, change = self.dialect.roles, self.message_change(shape)

@@ -1,8 +1,8 @@
 """A loopback server that replays recorded answers on OpenAI's and Ollama's wires, streamed or not.
 
-It is a real server: `provider: replay`, the tests, `demo` and the bench use it.  It does not check requests, and calls
-no other service.  The position in the recording is the number of assistant messages in the request, or the number in
-the replay client's header.
+The replay server is a real HTTP server: `provider: replay`, the tests, `demo` and the bench use it.  The replay server
+does not check requests, and calls no other service.  The position in the recording is the number of assistant messages
+in the request, or the number in the replay client's header.
 """
 
 from __future__ import annotations

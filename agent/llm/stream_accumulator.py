@@ -157,7 +157,7 @@ class StreamAccumulator:
     def ends_well(self) -> bool:
         """Whether the content is a whole answer although the server ended the stream without a reason.
 
-        True for text, and for calls with readable arguments.  If it is, the reason is set.
+        True for text, and for calls with readable arguments.  For a whole answer the method also sets the reason.
         """
         calls = [finish_call(draft, ()) for draft in self.calls]
         if (calls and not any("invalid" in call for call in calls)) or (not calls and "".join(self.text).strip()):
@@ -295,7 +295,7 @@ _MARKERS = re.compile(r"[<>|\uff5c\s=]+")
 LONGEST_NAME = 64
 """Maximum characters of a tool's name."""
 LONGEST_MARKED = 1000
-"""Maximum characters of a name with its markers; a longer one names no tool."""
+"""Maximum characters of a name with its markers; a longer name belongs to no tool."""
 
 
 def legal_name(name: str) -> str:
@@ -309,8 +309,8 @@ def legal_name(name: str) -> str:
 def read_arguments(raw: str) -> Any:
     """The object in the text `raw`, None when it contains none.
 
-    These repairs lose nothing: empty text is `{}`, JSON inside a JSON string is unwrapped once, raw line breaks and
-    tabs inside strings are accepted.
+    The repairs of arguments lose nothing: empty text is `{}`, JSON inside a JSON string is unwrapped once, raw line
+    breaks and tabs inside strings are accepted.
     """
     if not raw.strip():
         return {}

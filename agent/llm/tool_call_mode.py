@@ -1,9 +1,9 @@
 """Selects how the model of one conversation calls tools: with the tool calls of its server, or as text.
 
-With the setting `auto` the conversation begins with the tool calls of the server.  It switches to text when the server
-has no tool calls: the server reports this about the model (`ChatClient.abilities`), or refuses the tools.  A first
-request that is refused for no known reason is tried once without tools; if that is refused as well, the first refusal
-is raised.
+With the setting `auto` the conversation begins with the tool calls of the server.  The conversation switches to calls
+as text when the server has no tool calls: the server reports this about the model (`ChatClient.abilities`), or refuses
+the tools.  A first request that is refused for no known reason is tried once without tools; if that is refused as well,
+the first refusal is raised.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """Tool calls as text, for models and servers without tool calls: the system prompt describes the tools, and calls are
 read from the answer.
 
-Calls have one strict form: a block with a mark that is derived from the task's first messages.  These messages contain
-the random fence of the run, so no file, issue or tool result can contain a block that is run as a call, even if the
-model quotes it.  In messages.jsonl these calls are ordinary tool calls with `"form": "text"`.  Only requests differ:
-no tools, no `tool_calls`, no role `tool`, and alternating messages of user and assistant, which every template accepts.
+Calls have one strict form: a block with a mark that is derived from the task's first messages.  The first messages of a
+task contain the random fence of the run, so no file, issue or tool result can contain a block that is run as a call,
+even if the model quotes it.  In messages.jsonl these calls are ordinary tool calls with `"form": "text"`.  Only
+requests differ: no tools, no `tool_calls`, no role `tool`, and alternating messages of user and assistant, which every
+template accepts.
 """
 
 from __future__ import annotations
@@ -237,7 +238,8 @@ def _decoded(text: str, begins: int, until: int) -> tuple[Any, int]:
             if not is_cut or begins + size >= len(text):
                 raise
         else:
-            if end < size or begins + size >= len(text):  # otherwise the end of the piece may be inside a number
+            # a value at the end of the piece may be a number that continues
+            if end < size or begins + size >= len(text):
                 return value, begins + end
         size *= 2
 

@@ -2,7 +2,8 @@
 thread.
 
 The library `requests` implements HTTP.  This module registers each socket when it connects, so that the thread of
-`exchange_watch.py` can shut it down.  It does no retries, follows no redirects, and reads no `.netrc` and no JSON.
+`exchange_watch.py` can shut it down.  This module does no retries, follows no redirects, and reads no `.netrc` and no
+JSON.
 """
 
 from __future__ import annotations

@@ -7,7 +7,8 @@ omitted: an overflow.
 
 For some texts the token estimate is wrong by a factor, so the estimate never decides alone.  A low count is only a
 reason to query the window that the server has allocated.  The server's own numbers prove a truncation: the count
-matches a cut for that window, or the prompt has grown and its count has not.  Otherwise the reported count is trusted.
+matches a cut for that window, or the prompt has grown and its count has not.  Without such a proof the reported count
+is trusted.
 """
 
 from __future__ import annotations
@@ -150,8 +151,8 @@ def is_mark_of_any(reported: int) -> bool:
 def window_behind(reported: int, before: int) -> int:
     """The true window after a cut prompt.
 
-    It is the window for which the count is that of a cut prompt, if the whole prompt `before` fits into that window;
-    else the smallest window that holds both prompts.
+    The result is the window for which the count is that of a cut prompt, if the whole prompt `before` fits into that
+    window; else the smallest window that holds both prompts.
     """
     marked = round(2 * reported / STEP) * STEP
     if is_mark_of_any(reported) and marked >= before:

@@ -62,8 +62,8 @@ def bases(base_url: str, call: str, base_path: str = "", *, version_first: bool 
     """The addresses below which `call` may be, the likeliest first; after a 404 the client tries the next one.
 
     An address that ends with the call, or has a version in its path, is used unchanged.  An address without a path, or
-    with the beginning of `base_path` (the server's own path, "" for `/v1`), gets that path.  Any other path is the
-    complete base for OpenAI clients (`https://models.github.ai/inference`); for other clients it lacks the version
+    with the beginning of `base_path` (the server's own path, "" for `/v1`), gets that path.  A path of another kind is
+    the complete base for OpenAI clients (`https://models.github.ai/inference`); for other clients it lacks the version
     (`version_first`).
     """
     written = urlsplit(_whole(base_url))

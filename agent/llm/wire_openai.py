@@ -51,7 +51,7 @@ def header(parameters: Mapping[str, Any], tools: bytes = b"") -> bytes:
 
 
 def offered(tools: Sequence[Json]) -> bytes:
-    """The tools as JSON that follows the parameters.  They never change within a task, so they are encoded once."""
+    """The tools as JSON that follows the parameters.  Tools never change within a task, so they are encoded once."""
     return b',"tools":' + orjson.dumps([with_properties(tool) for tool in tools]) if tools else b""
 
 

@@ -1,4 +1,4 @@
-"""The connection to memory.db.  It raises `MemoryUnavailable` for every error of the database."""
+"""The connection to memory.db.  The connection raises `MemoryUnavailable` for every error of the database."""
 
 from __future__ import annotations
 

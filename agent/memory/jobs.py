@@ -1,7 +1,7 @@
 """The extraction jobs of memory.db: the status and the tries of each, for people to inspect and retry.
 
-A job takes one ended task into memory.  Its due time is not here but in the row of the task (`remember_at`).  A try is
-counted when it begins, so that a try that kills its process counts as well.
+A job takes one ended task into memory.  The due time of a job is not in this table but in the row of the task
+(`remember_at`).  A try is counted when it begins, so that a try that kills its process counts as well.
 """
 
 from __future__ import annotations
@@ -53,5 +53,5 @@ class ExtractionJobs:
         return {row["status"]: int(row["jobs"]) for row in self.database.run("jobs_by_status")}
 
     def restart(self, job_id: str) -> bool:
-        """Queue a failed job again; False when there is no such failed job."""
+        """Queue a failed job again; False when there is no failed job of this name."""
         return bool(self.database.run("job_restart", id=job_id, now=clock.stamp()))

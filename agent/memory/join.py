@@ -2,8 +2,9 @@
 log that was restored from an older backup.
 
 The common beginning of both logs stays unchanged.  If the shared log has no other entries, the remaining entries of
-memory.db are appended unchanged.  Otherwise they get new numbers: an event with a known `client_token` counts once, a
-record with the same text in its namespace is merged, and a text that was forgotten in either log stays forgotten.
+memory.db are appended unchanged.  If the logs differ, those entries get new numbers: an event with a known
+`client_token` counts once, a record with the same text in its namespace is merged, and a text that was forgotten in
+either log stays forgotten.
 """
 
 from __future__ import annotations
@@ -174,7 +175,7 @@ class Join:
         write.append(operation, subject, payload, entry.reason, at=entry.at, who=entry.who)
 
     def _translated(self, operation: str, payload: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """The payload with the ids of the shared log; None for an entry without an effect there."""
+        """The payload with the ids of the shared log; None for an entry without an effect in the shared log."""
         if operation in ("invalidated", "promoted", "pinned"):
             return payload
         if operation == "merged":
@@ -198,7 +199,7 @@ class Join:
         }
 
     def _ids(self, ids: Iterable[str]) -> list[str]:
-        """The ids in the shared log of those records that exist there."""
+        """The ids in the shared log of those records that the shared log has."""
         found = dict.fromkeys(self.records.get(one, one) for one in ids)
         return [one for one in found if self._is_record(one)]
 

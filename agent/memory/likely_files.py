@@ -42,7 +42,7 @@ _HOUSEKEEPING = re.compile(
     r"|[\w.-]*\.lock|package-lock\.json|npm-shrinkwrap\.json|pnpm-lock\.yaml|go\.sum)$",
     re.IGNORECASE,
 )
-"""Change logs and lock files.  They are left out, because changes of every kind touch them."""
+"""Change logs and lock files.  These files are left out, because changes of every kind touch them."""
 SHOWN = 3
 """Maximum number of commits, and of tasks, in the result for a file."""
 NAMED = 0.2

@@ -43,7 +43,7 @@ def span(prefix: str) -> tuple[str, str]:
 
 def expand(template: str, actor_id: str, session_id: str | None = None) -> str:
     """The namespace for a template like `/episodes/{actorId}/{sessionId}/`.  Without a session it is the prefix before
-    `{sessionId}`.  UsageError for an actor or session that is not allowed."""
+    `{sessionId}`.  Raises UsageError for an actor or session that is not allowed."""
     check_name(actor_id, "actor")
     if session_id is None:
         template = template.partition("{sessionId}")[0]

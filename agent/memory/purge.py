@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 SIZE = 32
 """Maximum number of bytes of a piece of text that is searched for.  The boundary of a database page could split a
-longer one."""
+longer piece."""
 LEAST = 6
-"""Minimum number of bytes of a piece.  A shorter one would be found by chance."""
+"""Minimum number of bytes of a piece.  A shorter piece would be found by chance."""
 MOST = 300
 """Maximum number of pieces that are searched for."""
 PATIENCE = 5.0

@@ -21,7 +21,7 @@ TURN, WINDOW, SESSION = 0.5, 0.5, 0.4
 SPEAKER = 0.1
 """Added to the sum of an event if the query contains the name of its speaker, before the sums are normalised."""
 FULL = 12
-"""Of a query with more terms than this, only the FULL heaviest known ones are needed for a coverage near 1."""
+"""If a query has more terms than this, only the FULL heaviest known ones are needed for a coverage near 1."""
 PARTIAL = 0.99
 """Maximum coverage of a hit that lacks a term of the query."""
 
@@ -51,8 +51,8 @@ class Coverage:
 
 
 def relevance(scores: Mapping[int, Scores], extra: Mapping[int, float] | None = None) -> dict[int, float]:
-    """key → weighted sum of the normalised scores, 1 for the best text.  `extra` is added to the sum of its key.  Where
-    a text has no context, its own score replaces the missing ones."""
+    """key → weighted sum of the normalised scores, 1 for the best text.  `extra` is added to the sum of its key.  If a
+    text has no context, its own score replaces the missing scores."""
     turn = max((one.turn for one in scores.values()), default=0.0)
     window = max((one.window or 0.0 for one in scores.values()), default=0.0)
     session = max((one.session or 0.0 for one in scores.values()), default=0.0)

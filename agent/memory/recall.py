@@ -23,7 +23,9 @@ FILES = 8
 FOUND = 8
 """Maximum number of records, of events and of files in a result of the tool."""
 RELEVANCE = 0.2
-"""Minimum relevance of an event in a result of the tool.  It is lower than for a briefing, since the model asked."""
+"""Minimum relevance of an event in a result of the tool.  This minimum is lower than for a briefing, since the model
+asked.
+"""
 SHORT = 8
 """Number of digits that are shown of the id of a task or commit."""
 LONGEST_PATH = 300

@@ -40,14 +40,14 @@ def pin(write: Writing, record_id: str, *, pinned: bool) -> None:
 
 
 def invalidate(write: Writing, record_id: str, reason: str) -> None:
-    """Make a record invalid that is no longer true.  It stays in memory.db and is not recalled."""
+    """Make a record invalid that is no longer true.  An invalid record stays in memory.db and is not recalled."""
     if _row(write, record_id)["status"] in ("active", "quarantined"):
         write.append("invalidated", record_id, {}, reason)
 
 
 def mark_used(write: Writing, record_ids: Iterable[str], session_id: str) -> None:
-    """Record that a task got the records.  Their age for the ranking begins anew.  For one session each record counts
-    once."""
+    """Record that a task got the records.  The age of these records for the ranking begins anew.  For one session each
+    record counts once."""
     entries = [entry_of(row) for row in write.run("log_of_subject", subject=session_id)] if session_id else []
     known = {one for entry in entries if entry.operation == "used" for one in (entry.payload or {}).get("ids", ())}
     if ids := [one for one in _existing(write, record_ids) if one not in known]:

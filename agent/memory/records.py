@@ -1,8 +1,9 @@
 """Creates memory records, with consolidation, and reads them by id.
 
 Consolidation compares a new text with the records of its namespace.  A text that was forgotten before is not stored.  A
-duplicate is merged: the existing record gets the new sources as well.  A new version supersedes the old record.  Any
-other text is a new record.  No record is overwritten.  `record_changes.py` has the later changes of a record.
+duplicate is merged: the existing record gets the new sources as well.  A new version supersedes the old record.  A text
+that is neither a duplicate nor a new version is a new record.  No record is overwritten.  `record_changes.py` has the
+later changes of a record.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 LONGEST = 40
-"""Maximum length of a word that is stemmed, in characters.  A longer one is its own stem."""
+"""Maximum length of a word that is stemmed, in characters.  A longer word is its own stem."""
 
 
 class Stemmer:

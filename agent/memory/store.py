@@ -182,7 +182,7 @@ class MemoryStore:
         session_id: str | None = None,
         before: Any = None,
     ) -> list[EventHit]:
-        """Events of the actor, in all sessions or in one, best first.  `before` is a time: later ones are left out."""
+        """Events of the actor, in all sessions or in one, best first.  Events after the time `before` are left out."""
         with self._lock:
             return self._open.search(query, actor_id, top_k=_top(top_k), session_id=session_id, before=before)
 
@@ -482,7 +482,7 @@ class MemoryStore:
             return self._open.jobs.list(status)
 
     def start_memory_extraction_job(self, job_id: str) -> None:
-        """Queue a failed job again.  UsageError when there is no such failed job."""
+        """Queue a failed job again.  Raises UsageError when there is no failed job of this name."""
         with self._lock:
             if not self._open.jobs.restart(job_id):
                 raise UsageError(f"there is no failed extraction job {job_id}")

@@ -181,7 +181,8 @@ def close() -> None:
 def get(name: str) -> FilteringBoundLogger:
     """The log of a room: `get("llm").info("request_sent", bytes=12)`.
 
-    Its lines go to the destinations of the latest `setup`, which may be called later; before it they are dropped.
+    The lines of a room's log go to the destinations of the latest `setup`, which may be called later; before it they
+    are dropped.
     """
     room: FilteringBoundLogger = structlog.wrap_logger(
         None, processors=[_write], wrapper_class=_Room, context_class=dict, _room=name

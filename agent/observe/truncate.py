@@ -1,7 +1,7 @@
 """Turns any value into plain JSON of limited length, so that it can be a field of the log.  `log.py` calls this module.
 
 A field may be a list that contains itself, have keys that are not strings, be a megabyte long, or be an object with a
-`__str__` that raises.  None of these may stop the work or fill the disk, so a part that does not fit is replaced by a
+`__str__` that raises.  No such value may stop the work or fill the disk, so a part that does not fit is replaced by a
 short text.
 """
 
@@ -82,7 +82,7 @@ class _Room:
 
     def _list(self, values: Iterable[Any], inside: tuple[int, ...]) -> list[Any]:
         taken: list[Any] = []
-        for value in list(values):  # another thread may still add to it
+        for value in list(values):  # copies the list, since another thread may still add to it
             if self.room <= 0:
                 return [*taken, LEFT_OUT]
             taken.append(self.take(value, inside))

@@ -106,8 +106,8 @@ class TemplateLoader:
     def refresh(self, *, force: bool = False) -> TemplateSet | None:
         """Replace the set if its source has changed, or with `force` in any case; return the set in use.
 
-        Only one thread does this at a time; for another thread the method returns the present set without waiting.  A
-        broken source raises no error.
+        Only one thread reads the source at a time; for another thread the method returns the present set without
+        waiting.  A broken source raises no error.
         """
         if not self.source or not self._single.acquire(blocking=False):
             return self.current
@@ -133,7 +133,7 @@ class TemplateLoader:
     def download(self) -> None:
         """Ask the server of `prompts.url` for a newer set, and store it; the next `refresh` uses the stored set.
 
-        Only one thread does this at a time.  A failure is announced once and not raised."""
+        Only one thread downloads at a time.  A failure is announced once and not raised."""
         if self.url is None or not self._downloading.acquire(blocking=False):
             return
         try:

@@ -6,8 +6,8 @@ command call the sandbox through a callable that `wiring/wiring.py` passes to th
 
 Every entry of `SANDBOXES` guarantees the following (tests/contract/test_contract_sandbox.py tests each one):
 
-- The command is a shell command line, run in the work tree.  Its environment is built from scratch: `MAKIMONO_UUID`,
-  the variables of `environment.inside`, and the caller's `env`; it inherits nothing from this process.
+- The command is a shell command line, run in the work tree.  The environment of a command is built from scratch:
+  `MAKIMONO_UUID`, the variables of `environment.inside`, and the caller's `env`; it inherits nothing from this process.
 - stdin is empty.  stdout and stderr are one stream.  The result contains the head and tail of that stream, `cap` bytes
   in all; if the stream is longer, `spool` receives all of it.  With `streams` the command has these descriptors as
   stdin and stdout, and the result contains stderr.

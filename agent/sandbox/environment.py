@@ -62,7 +62,8 @@ USER = "agent"
 def accounts(uid: int, gid: int, home: str, shell_path: str) -> dict[str, bytes]:
     """/etc/passwd and /etc/group with only this user: `getpwuid`, `whoami` and `os.userInfo()` read them."""
     lines = {f"{USER}:x:{uid}:{gid}:{USER}:{home}:{shell_path}": uid, "root:x:0:0:root:/root:/bin/sh": 0}
-    # The other groups of the user are not mapped inside and appear as nogroup; `id` fails for a group without a name.
+    # Groups of the user other than the main one are not mapped inside and appear as nogroup; `id` fails for a group
+    # without a name.
     groups = {f"{USER}:x:{gid}:": gid, "root:x:0:": 0} | ({"nogroup:x:65534:": 65534} if gid != 65534 else {})
     return {
         "/etc/passwd": _known(lines, uid),

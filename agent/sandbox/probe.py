@@ -189,7 +189,7 @@ def trial_folder(uid: int | None) -> Iterator[Path]:
         if uid is not None:
             try:
                 os.chown(work, uid, uid)
-            except OSError as error:  # this process is root of a user namespace that maps no other user
+            except OSError as error:  # root of a user namespace that maps no other user cannot change the owner
                 raise SandboxUnavailable(
                     f"this root cannot give files to user {uid}: {error.strerror}; /proc/self/uid_map has no such user"
                 ) from error

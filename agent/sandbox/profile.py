@@ -2,7 +2,7 @@
 
 The functions are pure, apart from checks whether paths exist; this module starts no process.  docs/security.md,
 "Commands" has the profile as a table.  The root is minimal: a path that is not in the profile does not exist inside.
-This is safer than a list of forbidden paths.
+A minimal root is safer than a list of forbidden paths.
 """
 
 from __future__ import annotations

@@ -54,8 +54,8 @@ def uid_of(uuid: str, mapped: list[tuple[int, int]] | None = None) -> int:
 def own_uid(uuid: str) -> int | None:
     """The result of `uid_of` if this process is root and can change to that user, else None.
 
-    None is also returned for the root of a container with a user namespace that maps no other user, or without the
-    necessary capabilities.
+    The function also returns None for the root of a container with a user namespace that maps no other user, or without
+    the necessary capabilities.
     """
     if os.geteuid() != 0:
         return None
@@ -106,7 +106,7 @@ def has(*capabilities: int, status: Path = Path("/proc/self/status")) -> bool:
 def can_become(uid: int, mapped: list[tuple[int, int]] | None = None, status: Path = Path("/proc/self/status")) -> bool:
     """Whether this process, as root, may give files to `uid` and start commands as `uid`.
 
-    In a container, root may lack such a user or the capabilities.
+    In a container, root may lack that user or the necessary capabilities.
     """
     if not any(first <= uid <= last for first, last in (spans() if mapped is None else mapped)):
         return False

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from agent.values import Finished
 
 MARK = "MAKIMONO_COMMAND"
-"""This mark differs from the task's mark, because another command of the same task may be running."""
+"""The mark of one command differs from the task's mark, because another command of the same task may be running."""
 
 _running = 0
 _before: set[int] = set()
@@ -79,8 +79,8 @@ class Unconfined:
     """Runs commands as plain processes.
 
     If this process is root, commands run under the task's own uid if that uid can reach `base_dir`, so that they cannot
-    read the environment of this process or the folders of other tasks.  Otherwise, and always for an ordinary user,
-    they run as this process's user.
+    read the environment of this process or the folders of other tasks.  If the uid cannot reach `base_dir`, and always
+    for an ordinary user, commands run as this process's user.
     """
 
     kind = "none"

@@ -32,7 +32,7 @@ def added_lines(
     number = left_old = left_new = 0
     for line, continued, suspect in _lines(diff, suspects, overlap):
         if continued:
-            pass  # this chunk continues the same long line
+            pass  # the chunk continues a long line that has begun before
         elif left_old > 0 or left_new > 0:
             # Inside a hunk `+++ x` is an added line `++ x`; the hunk's header gives the number of its lines.
             kind = line[:1]

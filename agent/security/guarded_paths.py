@@ -1,7 +1,7 @@
 """Decides which paths of a change stop its publication, and which are listed for the reviewer.
 
-The module checks names only, never the file system.  A person may make such a change; this program does not publish
-one.  The rules are in `path_rules.py`; the operator adds to them by `policy.refuse` and `policy.look`.
+The module checks names only, never the file system.  A person may change these paths; this program does not publish a
+change of them.  The rules are in `path_rules.py`; the operator adds to them by `policy.refuse` and `policy.look`.
 """
 
 from __future__ import annotations

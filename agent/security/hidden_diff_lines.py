@@ -65,7 +65,7 @@ MOST_KNOWN = 1 << 14
 
 
 def _is_harmless(text: str) -> bool:
-    """Whether no rule concerns any character of the text; most lines are only checked here.
+    """Whether no rule concerns any character of the text; for most lines no further check is needed.
 
     Characters that no rule concerns are remembered, up to a maximum number.
     """

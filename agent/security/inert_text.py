@@ -4,8 +4,8 @@ Forges and bots act on text of our account: a closing keyword before a reference
 a mention (`@octocat`), a quick action (`/close`), a command to a bot (`bors r+`, `[skip ci]`).  Templates of this
 program may trigger such an action on purpose (`prompts.Live`).  Text of a model, an issue or a command passes through
 here first.  Every reference and every mention is disarmed, with any words before it, since closing keywords are
-configurable.  An invisible character (U+200B) is inserted, as Renovate and Dependabot do it; URLs of issues become
-code. Code is left unchanged, since forges ignore commands and references in code, with one exception (`description`).
+configurable.  An invisible character (U+200B) is inserted, like Renovate and Dependabot do; URLs of issues become code.
+Code is left unchanged, since forges ignore commands and references in code, with one exception (`description`).
 
 Sources: docs.github.com "Linking a pull request to an issue" and "Skipping workflow runs"; docs.gitlab.com "Default
 closing pattern" and "Quick actions"; dependabot/dependabot-core#2820; renovatebot/renovate lib/util/markdown.ts.

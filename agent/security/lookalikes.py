@@ -19,7 +19,7 @@ _NOT_ASCII = r"\b[0-9A-Za-z_]*+(?![\x00-\x7f])\w++"
 _WORD = re.compile(_NOT_ASCII)
 """A whole word with a character that is not ASCII."""
 _IN_CODE = re.compile(rf"(?<=\.){_NOT_ASCII}|{_NOT_ASCII}(?=[(\[])")
-"""Such a word behind a dot, or in front of a bracket."""
+"""A word with a character that is not ASCII, behind a dot, or in front of a bracket."""
 _AROUND_CODE = frozenset(".([")
 SHORT = 40
 """The kinds of words with at most this many characters are kept, since a text repeats its words."""

@@ -56,7 +56,7 @@ class Redactor:
         self.learn(*secrets)
 
     def learn(self, *secrets: str, until: datetime | None = None) -> None:
-        """Also mask these values from now on.  `until` is when they expire; a day later they are no longer masked."""
+        """Mask these values too from now on.  `until` is when they expire; a day later they are no longer masked."""
         with self._lock:
             new = [one for one in secrets if self._is_news(one, until)]
             if not new:
@@ -96,7 +96,8 @@ _making = threading.Lock()
 def masker_of(settings: Settings) -> Redactor:
     """The masker of this process for the configuration `settings`, shared by all copies of it.
 
-    It has the secrets of the configuration and those learnt at run time.  Only this function constructs a masker.
+    The masker has the secrets of the configuration and those learnt at run time.  Only this function constructs a
+    masker.
     """
     with _making:
         masker = _maskers.get(settings.loaded)

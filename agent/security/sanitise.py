@@ -109,9 +109,9 @@ def clean(text: str, *, limit: int | None = None, markup: bool = True) -> Cleane
     """`text` without content that a person would not see, at most `limit` characters.
 
     The function removes terminal sequences, then invisible characters, then (with `markup`) hidden HTML and Markdown.
-    It repeats this until nothing changes, at most three times; then it escapes the remaining openers of HTML comments.
-    Japanese and every other script, emoji without joiners, tabs and newlines are preserved; other line breaks become
-    newlines.  The time is linear: 10 MB take well under a second.
+    The function repeats these steps until nothing changes, at most three times; then it escapes the remaining openers
+    of HTML comments. Japanese and every other script, emoji without joiners, tabs and newlines are preserved; other
+    line breaks become newlines.  The time is linear: 10 MB take well under a second.
     """
     found: Counter[str] = Counter()
     truncated = False

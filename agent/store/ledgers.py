@@ -34,7 +34,7 @@ LEDGERS = Registry(
 """Name, or URL scheme, in `taskqueue.ledger` → callable with `(base_dir, address)` that returns a BaseLedger."""
 
 OWN = "sqlite"
-"""The ledger that needs only a base_dir: it is the file `tasks.db` there."""
+"""The ledger that needs only a base_dir, where it is the file `tasks.db`."""
 
 ALL = 2**31 - 1
 LINES = "tasks.jsonl"
@@ -110,7 +110,7 @@ class LedgerKind:
         return asked is None or bool(asked(self.base_dir, self.address))
 
     def open(self) -> Any:
-        """Open the ledger (a BaseLedger) with the newest schema; a missing one is created.
+        """Open the ledger (a BaseLedger) with the newest schema; a missing ledger is created.
 
         Raises ConfigError when the entry returns no ledger.
         """

@@ -1,8 +1,8 @@
 """The PostgreSQL database of the log of long-term memory, which the hosts of one ledger share.
 
-Its tables are in the schema of the ledger, with a table of versions of their own (`migrate.SHARED_LOG`).  Its
-transactions have an advisory lock of their own, so that a long import of events delays no claim and no heartbeat of the
-ledger.
+The tables of the log are in the schema of the ledger, with a table of versions of their own (`migrate.SHARED_LOG`).
+The transactions of the log have an advisory lock of their own, so that a long import of events delays no claim and no
+heartbeat of the ledger.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Stores such as S3 have no append.  So the bytes that a turn appends are written as new objects (*segments*), and after
 them one small object that lists the segments of the present state (a *manifest*).  A manifest is written last, so every
-object that it names exists.  Therefore the newest complete manifest is the newest complete turn.
+object that it names exists.  Because of that order the newest complete manifest is the newest complete turn.
 
     {uuid}/{generation}/{file}/{offset}-{length}-{hash}  bytes of a file, from `offset`
     {uuid}/manifests/{attempt}-{number}.json             the segments of each file

@@ -1,8 +1,8 @@
 """Connects to an SFTP server for `remote_storage.py`, through fsspec's driver and paramiko.
 
 The driver trusts every host key, waits for an answer without a limit, and passes each option to paramiko unchecked.
-This module checks the server's key against known_hosts files, limits every wait, and checks the options.  It is
-imported only if `context_storage.replica` is such an address.
+This module checks the server's key against known_hosts files, limits every wait, and checks the options.  This module
+is imported only if `context_storage.replica` is an SFTP address.
 
 Sources: docs.paramiko.org (`SSHClient.connect`, `MissingHostKeyPolicy`), sshd(8), "SSH_KNOWN_HOSTS FILE FORMAT".
 """

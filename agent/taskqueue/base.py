@@ -295,7 +295,7 @@ class LedgerEntry(Protocol):
 class BaseLedger(Protocol):
     """The methods of a ledger, each of which is atomic.
 
-    They raise LedgerError when the database fails, DiskError when the disk fails.
+    The methods raise LedgerError when the database fails, DiskError when the disk fails.
     """
 
     db: Database
@@ -499,11 +499,11 @@ class BaseLedger(Protocol):
         processes that a dead holder left running.
 
         A death without any model or tool call since the claim increments `deaths`, another death sets it to 0, and a
-        death for which the task is not `blamed` does not change it.  After the third such death in a row the row
-        becomes `failed` with the code `poison`.  Counters of the row are written once a turn, so they may be out of
-        date.  So for rows for which `is_alive` decides, `tool_calls` returns the number of tool calls on disk, and the
-        row is updated with that number.  `publish` is called, with the code and message, before a row becomes `failed`
-        in this way.  If it returns True, one more attempt will publish the work, and the row is queued.
+        death for which the task is not `blamed` does not change it.  After the third death without progress in a row
+        the row becomes `failed` with the code `poison`.  Counters of the row are written once a turn, so they may be
+        out of date.  So for rows for which `is_alive` decides, `tool_calls` returns the number of tool calls on disk,
+        and the row is updated with that number.  `publish` is called, with the code and message, before a row becomes
+        `failed` in this way.  If `publish` returns True, one more attempt will publish the work, and the row is queued.
         """
         ...
 
@@ -539,7 +539,7 @@ class BaseLedger(Protocol):
 
         `comment`: the id of the comment with the command.  The id is stored in the same transaction, and the same
         request with the same id changes nothing.  `waiting`: the row is changed only if it is paused with this outcome.
-        This is for an event that a task waits for: the event must not resume a row that a person has paused in the
+        `waiting` is for an event that a task waits for: the event must not resume a row that a person has paused in the
         meantime.  `why`: the reason for an immediate stop of which people are notified; it becomes the `error_message`
         of the row.
 

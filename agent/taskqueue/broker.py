@@ -132,7 +132,7 @@ class KombuBroker:
         self._channel: Any = None
         try:
             made = self._made()
-            made.transport  # noqa: B018 - this attribute loads the client library
+            made.transport  # noqa: B018 - reading this attribute loads the client library
         except (ImportError, KeyError, ValueError, TypeError) as error:
             raise ConfigError(
                 f"taskqueue.broker: {self.where} cannot be used ({error}); install the client library that kombu needs "

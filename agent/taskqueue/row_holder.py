@@ -2,8 +2,8 @@
 
 For a holder of the same base_dir on the same machine the flock on the task's folder decides; the kernel releases it
 when the holder dies.  For every other holder the lease decides.  If the row of another machine were taken for one of
-this machine, its task would be started twice; the opposite error costs only the length of a lease.  So two machines
-count as the same only if all of their identifiers agree.
+this machine, its task would be started twice; to take a row of this machine for another machine's costs only the length
+of a lease.  So two machines count as the same only if all of their identifiers agree.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _START_FIELD = 22  # position of the start time in /proc/self/stat, in clock tic
 def machine() -> str:
     """12 hexadecimal digits that identify this machine since its last boot.
 
-    They are a digest of machine id, boot id and host name: containers of one image have the same machine id, containers
-    of one host the same boot id, copied virtual machines the same host name.
+    The digits are a digest of machine id, boot id and host name: containers of one image have the same machine id,
+    containers of one host the same boot id, copied virtual machines the same host name.
     """
     ids = [_text("/etc/machine-id") or _text("/var/lib/dbus/machine-id"), _text("/proc/sys/kernel/random/boot_id")]
     return blake2b("\0".join([*ids, hostname()]).encode(), digest_size=6).hexdigest()

@@ -175,7 +175,7 @@ class ByteClassCounter:
 def _signs(text: str) -> tuple[bytes, bytes, bool]:
     """(a byte for each character, the table of their classes, whether the bytes beyond ASCII are Latin-1).
 
-    If they are not Latin-1, these bytes are question marks.  A text in Latin-1 needs fewer passes.
+    Bytes beyond ASCII that are not Latin-1 are replaced by question marks.  A text in Latin-1 needs fewer passes.
     """
     if text.isascii():
         return text.encode(), PURE, False

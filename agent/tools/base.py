@@ -2,7 +2,7 @@
 
 A tool has a `name`, a one-line `description` and `parameters` (the JSON schema of an object).  All three are sent to
 the model with every request, so they are short and never change within a task.  `run(arguments)` gets arguments that
-match the schema.  It returns a RawResult, or raises ToolError with a text for the model: what was found, what is
+match the schema.  `run` returns a RawResult, or raises ToolError with a text for the model: what was found, what is
 allowed, what to do next.  A tool does not count tokens, cap, mask or record; `toolbox.Toolbox`, the only caller, does
 this for all tools.  A tool opens files of the work tree only through `ToolContext.tree`, and treats their contents as
 data.  DiskError is no fault of a tool: it is raised and ends the turn.

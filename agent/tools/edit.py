@@ -50,7 +50,7 @@ class NormalizedText:
         """`text` without the characters that `security.sanitise.output` removes; the positions of the other characters
         are stored."""
         bad = set("".join(invisible_characters.removable(text).values()))
-        if not bad:  # then there are no terminal sequences either, since they begin with one of these characters
+        if not bad:  # without these characters a text has no terminal sequences either
             return text
         spans = [match.span() for match in invisible_characters.ESCAPES.finditer(text)]
         kept: list[int] = []

@@ -171,7 +171,7 @@ class Toolbox:
     def current_text(self, path: str, most: int) -> str | None:
         """The present text of a file of the work tree, cleaned and masked.
 
-        None for a missing file, a file that is not a regular text file, and a file with more than `most` bytes.
+        Returns None for a missing file, a file that is not a regular text file, and a file with more than `most` bytes.
         """
         try:
             found = read_whole(self._tree, path, most)

@@ -139,8 +139,9 @@ class ContextAssembler:
     def tokens_in_use(self) -> int:
         """The tokens of the next request.
 
-        They are the last prompt that the provider reported, the stored part of its answer, and an estimate of
-        everything after it; before the first report they are an estimate of everything, tools and overhead included.
+        The number consists of the last prompt that the provider reported, the stored part of its answer, and an
+        estimate of everything after it; before the first report they are an estimate of everything, tools and overhead
+        included.
         """
         return self._in_use(self.view.read())
 
@@ -214,8 +215,8 @@ class ContextAssembler:
     def count(self, text: str) -> int:
         """The tokens of a text that must fit into a part of the window.
 
-        They are counted as the model counts, as far as that is known; if nothing is known, the largest possible number
-        is returned.
+        The tokens are counted as the model counts, as far as that is known; if nothing is known, the largest possible
+        number is returned.
         """
         return cautious().count(text) if self._is_doubtful() else self.counter.count(text)
 
@@ -384,8 +385,8 @@ class ContextAssembler:
     def is_disproved(self) -> bool:
         """Whether the server has answered a prompt that is longer than the limit allows.
 
-        Then the assumed window is too small, and the true one becomes known when the server refuses a request because
-        of its length.
+        In this case the assumed window is too small, and the true one becomes known when the server refuses a request
+        because of its length.
         """
         return self.taken() > self.stated.most
 
@@ -393,8 +394,8 @@ class ContextAssembler:
     def is_measured(self) -> bool:
         """Whether the program knows the token counts, or the window, better than by an estimate.
 
-        It does if the model's own tokenizer counts, if the server has reported usage in this conversation, or if the
-        window was learnt from a server that refused a request because of its length.
+        The counts are better than an estimate if the model's own tokenizer counts, if the server has reported usage in
+        this conversation, or if the window was learnt from a server that refused a request because of its length.
         """
         account = self.message_store.index
         taught = bool(self.stated.sources) and self.stated.sources[0][0] == LEARNT

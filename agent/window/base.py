@@ -116,7 +116,7 @@ class DoesNotFit(MakimonoError):
 
 
 class CompactionStuck(MakimonoError):
-    """Raised when two compactions in a row freed less than a tenth: further ones would never end."""
+    """Raised when two compactions in a row freed less than a tenth: further compactions would never end."""
 
     code = "compaction_stuck"
 

@@ -37,10 +37,10 @@ def choose_comments(
     to the newest.
 
     With a comment the question that it answers is carried over, even if the comment itself stays in the view.  If all
-    comments fit together, all are whole.  Otherwise a comment that takes more than half of the budget, or does not fit
-    whole, is shortened to half of the tokens that are left, so that a long comment never displaces all older ones.  The
-    newest of all comments may be whole up to `newest` tokens, because the model works on it; half of the budget then
-    remains for the others.
+    comments fit together, all are whole.  If the comments do not fit together, a comment that takes more than half of
+    the budget, or does not fit whole, is shortened to half of the tokens that are left, so that a long comment never
+    displaces all older ones.  The newest of all comments may be whole up to `newest` tokens, because the model works on
+    it; half of the budget then remains for the others.
 
     Conditions of the reviewers are always whole; the others share the rest of the budget.
 

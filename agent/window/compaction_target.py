@@ -127,8 +127,8 @@ class CompactionTarget:
     ) -> int:
         """The tokens of the view after the compaction, without the head, the briefing and the retained groups.
 
-        These tokens are the summary and the carry-over.  They are computed for the case that only the `least` newest
-        groups stay, in which they are largest."""
+        The counted parts are the summary and the carry-over.  The tokens are computed for the case that only the
+        `least` newest groups stay, in which they are largest."""
         end = need.groups[-least - 1].end if least else need.groups[-1].end
         seen = self.assembler.view.read()
         after = self.store.forecast(strategy=strategy, end_seq=end, **brings(end))

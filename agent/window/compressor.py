@@ -70,9 +70,10 @@ class NotAsked(BadSummary):
 class ContextCompressor:
     """Compacts one task's conversation.
 
-    `llm_client` writes the summaries (`get_summary`).  It may be a client of another, cheaper model than that of the
-    conversation; then `summary_limits` and `summary_counter` belong to that model.  `config` is Settings or a mapping.
-    Without an `assembler` the compressor makes its own.  `marker` is the marker of the run, with which data is fenced.
+    `llm_client` writes the summaries (`get_summary`).  `llm_client` may be a client of another, cheaper model than that
+    of the conversation; then `summary_limits` and `summary_counter` belong to that model.  `config` is Settings or a
+    mapping. Without an `assembler` the compressor makes its own.  `marker` is the marker of the run, with which data is
+    fenced.
     """
 
     def __init__(
@@ -316,9 +317,9 @@ class ContextCompressor:
     def _worth(self, need: CompactionNeed) -> tuple[int, int]:
         """(last message, budget in tokens) of a summary that is worth its request.
 
-        Such a summary frees a tenth even at its greatest accepted length, and has enough tokens for the content of the
-        previous summary.  Raises NotAsked if no such summary is possible, or NothingToDo if the only reason is that
-        there are too few messages.
+        A summary that is worth its request frees a tenth even at its greatest accepted length, and has enough tokens
+        for the content of the previous summary.  Raises NotAsked if no such summary is possible, or NothingToDo if the
+        only reason is that there are too few messages.
         """
         groups, few, empty = need.groups, False, marked("-")
         least = self.assembler.plain.count(empty)
@@ -415,7 +416,7 @@ class ContextCompressor:
         number = 0
         for record in self.message_store.compactions.newest():
             if record.get("strategy") in BESIDE:
-                continue  # this record does not concern older messages
+                continue  # a trim or a brief does not concern older messages
             before, after = int(record.get("tokens_before") or 0), int(record.get("tokens_after") or 0)
             if before - after >= PROGRESS * before:
                 break

@@ -181,8 +181,8 @@ class Window:
     def compact(self, overflow: ContextOverflow | None = None) -> bool:
         """Compact once; False when nothing was freed.
 
-        `overflow` has the server's numbers, which correct the window.  The second overflow in a row, without an answer
-        in between, leads to the reset.
+        `overflow` has the server's numbers, which correct the window.  A second overflow in a row, without an answer in
+        between, leads to the reset.
         """
         before = self.assembler.estimate()
         if overflow is None:
@@ -203,8 +203,8 @@ class Window:
     def explain_overflow(self, overflow: ContextOverflow) -> ContextOverflow:
         """The error for a person, when the view could not be made smaller.
 
-        It has the server's message, the tokens of each part as known now, and the smallest sufficient window.  The
-        error for a rate limit per minute is returned unchanged.
+        The error has the server's message, the tokens of each part as known now, and the smallest sufficient window.
+        The error for a rate limit per minute is returned unchanged.
         """
         if type(overflow) is not ContextOverflow:
             return overflow
@@ -220,7 +220,7 @@ class Window:
         """Whether the prompt fits by the server's own numbers, and only the requested answer (`answer` tokens) was too
         long.
 
-        In that case the next request asks for a shorter answer.
+        If only the requested answer was too long, the next request asks for a shorter answer.
         """
         told = bool(overflow.limit and overflow.requested and overflow.requested < overflow.limit)
         return told and self._shortens(answer, self.limits.input_limit)

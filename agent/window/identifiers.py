@@ -2,7 +2,7 @@ r"""Finds the names in a conversation: paths, identifiers and ids, which a summa
 
 A name is a word of ASCII letters and digits that does not occur in prose.  A name contains `_`, `/`, `\\`, a dot or a
 colon, or it mixes letters and digits (with leading digits only if it is longer than `3rd`), or it has a capital after a
-small letter.  This rule works for every language.
+small letter.  The rule for names works for every language.
 
 A name identifies a conversation if few other conversations contain it.  `README.md`, `main.py` and `self.args` are
 plain: their words have one case.  A plain name counts only with its folder, and so does a name that occurs in several
@@ -187,8 +187,8 @@ class NameIndex:
     def pool(self, more: Iterable[str], without: Iterable[str], least: int) -> dict[str, Forms]:
         """The names that a good summary should contain, each with its spellings; those in `without` are left out.
 
-        They are the names of `said` and `more`; if those are fewer than `least`, those of `shown` are added; if they
-        are still fewer, plain names are added too.
+        The result has the names of `said` and `more`; if those are fewer than `least`, those of `shown` are added; if
+        they are still fewer, plain names are added too.
         """
         without = {*without, *self.tools}
         said = {*self.said, *more} - without

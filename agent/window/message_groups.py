@@ -92,8 +92,8 @@ def open_groups(groups: Sequence[Group]) -> int:
 def kept_by_messages(groups: Sequence[Group], messages: int, room: int) -> int:
     """The number of newest groups to retain, so that at least `messages` messages stay.
 
-    It is rounded up to whole groups, and down to groups that fit into `room` tokens; it is never less than the number
-    of open groups.
+    The number is rounded up to whole groups, and down to groups that fit into `room` tokens; it is never less than the
+    number of open groups.
     """
     number = tokens = count = 0
     least = open_groups(groups)

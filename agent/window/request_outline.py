@@ -197,7 +197,7 @@ class _Kept:
 
 
 def _sent(assembler: ContextAssembler, store: MessageStore, spans: Sequence[Span] | None) -> _Found:
-    found, whole = _Found(), _Found()  # the first has the lines that are sent, the second all lines of the view
+    found, whole = _Found(), _Found()  # parts of the lines that are sent, and parts of all lines of the view
     cut = store.index.cut
     view = assembler.view
     descriptor = os.open(view.path, os.O_RDONLY | os.O_CLOEXEC)

@@ -115,8 +115,8 @@ def _is_straight(pipelines: list[Pipeline], operators: str) -> bool:
 def _proved(pipelines: list[Pipeline], operators: str) -> set[int]:
     """The numbers of the pipelines that must have succeeded if the exit code of the whole command is 0.
 
-    They are the pipelines after the last point at which an earlier exit code is lost.  bash may ignore `set -e` in a
-    subshell, so `set -e` has no effect here in a command with a subshell.
+    The result has the pipelines after the last point at which an earlier exit code is lost.  bash may ignore `set -e`
+    in a subshell, so `set -e` has no effect here in a command with a subshell.
     """
     found: set[int] = set()
     for number in range(len(pipelines) - 1, -1, -1):

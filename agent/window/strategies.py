@@ -28,7 +28,7 @@ class SlidingWindow:
 
 
 class Mask:
-    """Replaces old tool results by pointers; the calls stay.  It sends no request to a model."""
+    """Replaces old tool results by pointers; the calls stay.  This strategy sends no request to a model."""
 
     def steps(self) -> tuple[str, ...]:
         """Mask tool results; leave out the oldest groups when there is nothing left to mask."""

@@ -2,9 +2,9 @@
 
 A text is rejected when it is one of these: empty, reasoning without an end, a loop, a copy of the prompt or of a
 message, records of the conversation, much shorter than its source, not shorter than its source, or without the
-requested sections (`text_structure.py`).  It is also rejected when it contains almost none of the names in its source,
-or mostly names that its source does not contain (`identifiers.py`).  Each rule works in every language.  A rule that
-cannot be applied to a source (it has no names, or the user's prompt has no headings) is skipped.
+requested sections (`text_structure.py`).  A text is also rejected when it contains almost none of the names in its
+source, or mostly names that its source does not contain (`identifiers.py`).  Each rule works in every language.  A rule
+that cannot be applied to a source (it has no names, or the user's prompt has no headings) is skipped.
 """
 
 from __future__ import annotations

@@ -30,11 +30,11 @@ def merge_missing(before: str, text: str, budget: int, count: Count) -> str:
     """`text`, merged with the parts of the previous summary (`before`) that it lacks.
 
     If the text contains enough names, further lines of the previous summary are added within `budget` tokens.
-    Otherwise the following candidates are tried in order, first within the budget, then within the budget and its
-    tolerance.  The first candidate, if the text has less than HALF of the names, has all lines of both summaries.  The
-    second candidate has the whole text and those lines of the previous summary that contain missing names.  If none
-    fits, the result is the previous summary, or the necessary lines of it, with the first lines of `text`.  Raises
-    BadSummary if nothing fits.
+    If the text lacks names, the following candidates are tried in order, first within the budget, then within the
+    budget and its tolerance.  The first candidate, if the text has less than HALF of the names, has all lines of both
+    summaries.  The second candidate has the whole text and those lines of the previous summary that contain missing
+    names.  If none fits, the result is the previous summary, or the necessary lines of it, with the first lines of
+    `text`.  Raises BadSummary if nothing fits.
     """
     weight = weights([*names_in(before), *values_in(before)])
     known = present_in(weight, text)

@@ -53,9 +53,9 @@ The input of a summariser is JSON, for which no server has reported a count, and
 class SummaryWriter:
     """Writes the summaries of one task.
 
-    `client` may be a client of another model than that of the conversation.  Then `limits` and `counter` belong to that
-    model, and `is_other` is set: the model's ratio is learnt from reports on summaries, since no conversation provides
-    any.
+    `client` may be a client of another model than that of the conversation.  For a client of another model, `limits`
+    and `counter` belong to that model, and `is_other` is set: the model's ratio is learnt from reports on summaries,
+    since no conversation provides any.
     """
 
     def __init__(

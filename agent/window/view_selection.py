@@ -61,9 +61,9 @@ def select_lines(
     """Select the lines up to byte `end`, with at most `limit` messages of the conversation; the summary is selected
     only if `summary` is set.
 
-    `bridge` has the number of lines after the briefing that are the summary, and the number of those that are the
-    carry-over; the latter stay.  Messages beyond `limit` with a content in `words` (comments of people) stay too, the
-    newest first, within `room` tokens of `counter`.
+    `bridge` has the number of lines after the briefing that are the summary, and the number of lines that are the
+    carry-over, which stay.  Messages beyond `limit` with a content in `words` (comments of people) stay too, the newest
+    first, within `room` tokens of `counter`.
     """
     lines = _lines(path, end, counter, words)
     head = next((number for number, line in enumerate(lines) if line.role == "user"), -1) + 1

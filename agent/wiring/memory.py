@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from agent.values import TaskKey
 
 CONFIDENTIAL = "confidential"
-"""This word is added to the actor of confidential issues; no other issue of the repository may get their records."""
+"""The word is added to the actor of confidential issues; no other issue of the repository may get their records."""
 
 
 def actor_of_task(settings: Settings, key: TaskKey, *, confidential: bool = False) -> str:

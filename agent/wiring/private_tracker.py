@@ -1,7 +1,7 @@
 """Private trackers: each is a local tracker with a single issue, which comes from a file, a URL or a replay.
 
 `solve` and `replay` make a private tracker below `base_dir/solve/`, so that the task uses the same forge, ledger and
-files as any other.  `solve.json` in the tracker has the data that a daemon needs to open it again after a crash.  This
+files as any other.  `solve.json` in the tracker has the data that a daemon needs to open it again after a crash.  The
 module runs no task; `commands/solve.py` does.
 """
 

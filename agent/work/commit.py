@@ -3,7 +3,7 @@
 A commit includes changed and removed tracked files, and new files that neither `.gitignore` nor the ignore list
 excludes.  These files are left out and reported: files that a repository cannot contain (FIFO, socket, device),
 unreadable files, files with a name that counts as `.git`, and files that are mostly a hole (git would read and store
-every zero).  None of these files blocks the commit.  Submodules are never changed.  `Workspace.commit` calls this
+every zero).  No file that is left out blocks the commit.  Submodules are never changed.  `Workspace.commit` calls this
 module.
 
 Modes, renames and binary files are preserved.  Names are exchanged with git by `-z`, because git otherwise quotes

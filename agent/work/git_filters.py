@@ -1,12 +1,12 @@
 """Files that git converts on commit, and that must never be committed without the conversion: those of Git LFS and
 git-crypt.
 
-This program's attributes disable every filter, so git would commit such a file as it is: raw content in the history,
-which another user's git-lfs treats as a broken pointer, or a secret in plain text.  So this module reads the
-repository's own attributes through a git directory without this program's attributes.  A file that is not in its
-converted form is not committed as it is: content of Git LFS becomes a pointer if it can be uploaded (`work/lfs.py`).
-Other filters (nbstripout, line ends) only normalise; their files are committed.  `Index` and `CommitMembership` call
-this module.
+The attributes that this program sets disable every filter, so git would commit an unconverted file as it is: raw
+content in the history, which another user's git-lfs treats as a broken pointer, or a secret in plain text.  So this
+module reads the repository's own attributes through a git directory without this program's attributes.  A file that is
+not in its converted form is not committed as it is: content of Git LFS becomes a pointer if it can be uploaded
+(`work/lfs.py`). Other filters (nbstripout, line ends) only normalise; their files are committed.  `Index` and
+`CommitMembership` call this module.
 
 Sources: git-lfs/git-lfs docs/spec.md (a pointer is below 1024 bytes and begins with its version); AGWA/git-crypt and
 elasticdog/transcrypt (the first bytes of an encrypted file).

@@ -219,7 +219,7 @@ def exclude_line(path: str) -> str:
 def remove_locks(git_dir: Path) -> None:
     """Remove lock files that a killed git process left.
 
-    This is safe, since only the task's process, which holds the lock of the folder, works here.
+    The removal is safe, since only the task's process, which holds the lock of the folder, works here.
     """
     for pattern in ("*.lock", "refs/**/*.lock"):
         for stale in git_dir.glob(pattern):

@@ -1,8 +1,9 @@
 """Publishes commits: checks before each push, pushes with a lease and only to the task's own branch, and pushes each
 commit once.
 
-This module merges nothing and opens no pull request; `forge` does that.  It scans every commit before the commit is
-pushed.  It never overwrites a commit of another author on the task's branch.  `worker/delivery.py` calls this module.
+This module merges nothing and opens no pull request; `forge` does that.  `Publisher` scans every commit before the
+commit is pushed.  `Publisher` never overwrites a commit of another author on the task's branch.  `worker/delivery.py`
+calls this module.
 
 docs/files.md, "Outside effects", and docs/forges.md, "What users of such agents report", rows 16, 17 and 20, have the
 reasons.
@@ -104,7 +105,8 @@ class Publisher:
         """Reset the branch to the pushed commit if this disk lost git's refs in a power loss and no longer has that
         commit on the branch.
 
-        Otherwise the program would take its own commit on the remote for another author's.  The tree keeps its content.
+        Without the reset the program would take its own commit on the remote for another author's.  The tree keeps its
+        content.
         """
         pushes = [name for name in self.effects.intended() if name.startswith("push:")]
         if not pushes:
@@ -210,10 +212,11 @@ class Publisher:
     def _push(self, commit: str, lease: str) -> None:
         """Push the branch; wait while another push to it is running.
 
-        The other push may be from an earlier attempt of this task that lost its connection while the remote continued.
-        If the git process was killed, the push is repeated unless the remote already has the commit.  A killed push can
-        leave a lock on the branch.  If the repository is on this machine, the lock is removed.  If it is on another
-        host, this method waits; if the lock stays, it raises RemoteRefused, and somebody must remove the lock there.
+        A push that is running may be from an earlier attempt of this task that lost its connection while the remote
+        continued. If the git process was killed, the push is repeated unless the remote already has the commit.  A
+        killed push can leave a lock on the branch.  If the repository is on this machine, the lock is removed.  If the
+        repository is on another host, this method waits; if the lock stays, it raises RemoteRefused, and somebody must
+        remove the lock there.
         """
         for pause in (*CROSSED, None):
             try:

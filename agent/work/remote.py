@@ -51,8 +51,8 @@ _SETTLED = re.compile(
 )
 """Messages that belong to permanent errors.
 
-Any other message about a remote host is taken to mean that the host could not be reached or stopped responding, since
-there is no complete list of the messages of curl, ssh and TLS libraries.
+A message that is not listed here about a remote host is taken to mean that the host could not be reached or stopped
+responding, since there is no complete list of the messages of curl, ssh and TLS libraries.
 """
 
 _PAGE = re.compile(
@@ -300,9 +300,9 @@ class Remote:
     def _serve(self, service: str) -> tuple[str, ...]:
         """Options that start git's server side for a folder on this machine.
 
-        The process that writes there does not carry the task's mark.  When the processes of a dead attempt are killed,
-        this process survives and rolls back its unfinished work, as a server on another machine would.  If it were
-        killed, the branch would stay locked.
+        The git process that writes to a local repository does not carry the task's mark.  When the processes of a dead
+        attempt are killed, this process survives and rolls back its unfinished work, as a server on another machine
+        would.  If that process were killed, the branch would stay locked.
 
         In a folder of another user, reading needs only the setting `safe.directory`, which is set for that one process.
         Writing runs *as* the owner of the folder if possible, so that root neither runs the owner's hooks nor leaves

@@ -3,7 +3,7 @@ may succeed.
 
 The shell that ran a tool hides the tool's exit code, so this module examines the end of the output.  Most patterns do
 not depend on a tool: names of errno, the C library's texts for them, the resolver's messages, and HTTP statuses of an
-unavailable server.  The others are messages of single tools, which are named beside each pattern.
+unavailable server.  The remaining patterns are messages of single tools, which are named beside each pattern.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ def catch_up(workspace: Workspace, who: tuple[str, str]) -> UpstreamChange:
     """Fetch, and rebase the task's commits onto new ones; `who` is their committer.
 
     Raises PushRejected if commits of another author on the task's branch cannot be combined with the task's: then no
-    push is possible.  It also raises the errors of `Mirror.fetch`.
+    push is possible.  The function also raises the errors of `Mirror.fetch`.
     """
     workspace.mirror.fetch()
     notes = (*_removed(workspace), *_onto_their_commits(workspace, who))

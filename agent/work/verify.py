@@ -1,9 +1,9 @@
 """Runs the repository's own checks and judges them by their exit code.
 
-This program does not trust a model's report.  It runs `verify.command` again in the sandbox, on a clean checkout of the
-commit (`checkout.py`).  The result lists tests that the task changed, because such a test proves less.  A failed check
-is compared with the same check of the base commit (`check_outline.py`).  `worker/commit_check.py` calls this
-module.
+This program does not trust a model's report.  The program runs `verify.command` again in the sandbox, on a clean
+checkout of the commit (`checkout.py`).  The result lists tests that the task changed, because such a test proves less.
+A failed check is compared with the same check of the base commit (`check_outline.py`).  `worker/commit_check.py` calls
+this module.
 """
 
 from __future__ import annotations

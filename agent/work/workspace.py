@@ -310,7 +310,7 @@ class Workspace:
         """Undo commits down to `target` (default: the last pushed commit, else the start of the task); the tree keeps
         every change.
 
-        This is for commits that must not be published: their content must leave the history before the next push.
+        The method is for commits that must not be published: their content must leave the history before the next push.
         """
         self._point_at(target or self._last_pushed() or self.start, "take back")
 

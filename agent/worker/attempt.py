@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 LEASE_SECONDS = manager.LEASE_SECONDS
 AGAIN_SECONDS = 60.0
 CLAIMED = "claimed"
-"""The report that follows a successful claim.  Any other report is the reason why the claim failed."""
+"""The report that follows a successful claim.  A report other than CLAIMED is the reason why the claim failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,16 +90,16 @@ def attempt(wiring: Wiring, uuid: str, mode: Mode) -> tuple[Outcome, bool]:
 
     Returns (outcome, whether the task failed).
 
-    Raises ClaimLost, before anything is done, when the row is not free.  Any other error is raised after the row was
-    released; Fenced is raised when another attempt owns the row.
+    Raises ClaimLost, before anything is done, when the row is not free.  An error after the claim is raised after the
+    row was released; Fenced is raised when another attempt owns the row.
     """
     settings = wiring.settings
     claim = wiring.ledger.claim(uuid, wiring.owner, LEASE_SECONDS)
     folder = settings.base_dir / "running" / uuid
     handler: TaskHandler | None = None
     try:
-        # Ends the processes that a dead attempt left running.  They are ended only after the claim.  A broker message
-        # alone must not end processes: the task may belong to a daemon with another base_dir on this machine.
+        # Ends the processes that a dead attempt left running.  The processes are ended only after the claim.  A broker
+        # message alone must not end processes: the task may belong to a daemon with another base_dir on this machine.
         process_groups.end_tree(settings.base_dir, uuid)
         _settle_in(settings, claim, mode)
         tell(mode.report, CLAIMED)
@@ -141,8 +141,9 @@ def give_up_claim(wiring: Wiring, claim: Claim, error: BaseException, unopened_i
     A final error (`error_disposition.FINAL`) ends the task as failed, and the daemon notifies the person.  An interrupt
     at the terminal ends the task as stopped.  After any other error the task is tried again AGAIN_SECONDS later.
 
-    `unopened_in`: the folder of a task that was not opened.  Then each further try is later than the one before, and
-    the task fails after `error_disposition.ATTEMPTS` tries, unless the error is one of this host (`unopened.py`).
+    `unopened_in`: the folder of a task that was not opened.  In that case each further try is later than the one
+    before, and the task fails after `error_disposition.ATTEMPTS` tries, unless the error is one of this host
+    (`unopened.py`).
     """
     with suppress(MakimonoError):  # the daemon's sweep handles a row that cannot be written now
         row = wiring.ledger.get(claim.uuid)

@@ -1,9 +1,9 @@
 """The first two messages of a task: the system prompt of this program, and the briefing with the text of people.
 
 Text from outside is cleaned by `security.sanitise` and put between the run's random markers, so that none of it can
-pass for an instruction of this program (docs/security.md, "Text from outside").  Both messages are written once; a
-resumed task reads them.  For a smaller window `choose_again` makes a shorter briefing from the first one.  The title
-and the body are never cut; rules and comments stay within their budgets (`BriefingBudget`).
+pass for an instruction of this program (docs/security.md, "Text from outside").  System prompt and briefing are written
+once; a resumed task reads them.  For a smaller window `choose_again` makes a shorter briefing from the first one.  The
+title and the body are never cut; rules and comments stay within their budgets (`BriefingBudget`).
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ more often."""
 class TaskControl:
     """The requests of people and of the daemon concerning one task.
 
-    `requested` reads the request in the row ("stop", "pause", None); `wanted` asks the forge for such a request.
+    `requested` reads the request in the row ("stop", "pause", None); `wanted` asks the forge for a request of a person.
     `limit` returns the outcome of a limit that a single step can exceed (`folder_quota.py`).  `often` is the value of
     `scheduling.interval`.  `patience` is the value of `scheduling.drain_seconds`: the time that a drain waits for an
     answer of the model, or for publishing in progress."""

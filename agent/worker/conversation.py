@@ -53,8 +53,8 @@ class Conversation:
     """The conversation of one task, which continues from its files.
 
     `tools` exist from the beginning, in the state in which earlier attempts left them; no other part is needed when
-    only publishing is left.  The other parts exist after `begin` was called.  `delivery` publishes finished steps of
-    the plan between two turns."""
+    only publishing is left.  Client, window and loop exist after `begin` was called.  `delivery` publishes finished
+    steps of the plan between two turns."""
 
     def __init__(self, run: TaskRun, prepared: Prepared, delivery: Delivery) -> None:
         self.run = run

@@ -147,8 +147,8 @@ def dispose(error: Exception, state: TaskState) -> Disposition:
 def reading_of(error: Exception, *, replaced: bool) -> tuple[bool, str, str]:
     """(whether the error ends a task even though waiting might help, the code for the row, the message for the row).
 
-    `replaced`: the program's files differ from those that this process has loaded.  If they differ, a mistake counts as
-    an error of the host."""
+    `replaced`: the program's files differ from those that this process has loaded.  If the program's files were
+    replaced, a mistake counts as an error of the host."""
     why = str(error) or type(error).__name__
     if replaced and isinstance(error, MISTAKES):
         return False, OF_HOST, f"{REPLACED}: {why}"

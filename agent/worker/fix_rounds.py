@@ -65,7 +65,7 @@ def send_back(conversation: Conversation, outcome: Outcome, report: Report) -> b
         return False
     known = {*before.get("left_behind", ())} if said else set()
     if not is_mendable(outcome, replace(report, left_behind=tuple(set(report.left_behind) - known))):
-        return False  # the model knows about these files, and leaves them
+        return False  # the model was told about these files once, and leaves them
     red = report.verdict is not None and report.verdict.is_red
     left_behind = sorted({*known, *report.left_behind})
     receipt = {"commit": report.commit, "outcome": outcome.to_dict(), "red": red, "left_behind": left_behind}
@@ -100,7 +100,7 @@ def send_round(conversation: Conversation, kind: str, text: str, **event: object
 
 def earlier_finish(run: TaskRun, outcome: Outcome) -> Outcome | None:
     """The stored finish, if the model ended in another way after a fix message, or after conditions of the reviewers,
-    and changed nothing: then the reasons why the work is not ready are unchanged.  None in all other cases."""
+    and changed nothing: then the reasons why the work is not ready are unchanged.  Returns None in all other cases."""
     if outcome.end not in NO_ANSWER or run.workspace is None:
         return None
     head = run.workspace.head()

@@ -44,7 +44,7 @@ class FolderQuota:
     def __call__(self) -> Outcome | None:
         if (self.limit is None and self.files is None) or clock.monotonic() < self.next_look:
             return None
-        # another thread measures; the watcher of a model call also calls this method
+        # another thread measures now, since the watcher of a model call also calls this method
         if not self.lock.acquire(blocking=False):
             return None
         try:

@@ -150,7 +150,7 @@ class TaskHandler:
         run.replica.save(END_SECONDS)
         if outcome.end in (End.DRAINED, End.PAUSED, End.ASKED):
             return self._wait(run, outcome)
-        # None if the task ended while the work tree was being opened
+        # the delivery; None if the task ended while the work tree was being opened
         if outcome.end is End.STOPPED or self.delivery is None:
             why = (run.inbox.asked_by if outcome.end is End.STOPPED else "") or outcome.summary
             kept = unpublished_work.keep(run, self.delivery)

@@ -154,7 +154,7 @@ def for_model(comments: Iterable[Comment], names: Sequence[str]) -> list[Comment
 def comments_since(comments: Iterable[Comment], moment: str, started_by: str | None = None) -> list[Comment]:
     """The comments for the task that began to wait at `moment`, or that the comment `started_by` requested.
 
-    They are all comments after `started_by`; without that comment, all comments written at `moment` or later.  A
+    The result has all comments after `started_by`; without that comment, all comments written at `moment` or later.  A
     comment without a time counts as older."""
     said = list(comments)
     ids = [one.id for one in said]

@@ -2,9 +2,9 @@
 
 In each turn the loop sends a heartbeat of its own (`loop.py`).  A clone, a push or an answer of the model may take
 longer than a lease: meanwhile a thread renews the lease, but only while the current step (`agent/deadline.py`) is
-within its time-out.  Therefore a worker that hangs loses its lease.  Other hosts then take the task over, and the
-daemon of this host finds a row with an expired `lease_until` although the folder's lock is held.  If another attempt
-owns the row, the current step is interrupted.
+within its time-out.  Because of this rule a worker that hangs loses its lease.  Other hosts then take the task over,
+and the daemon of this host finds a row with an expired `lease_until` although the folder's lock is held.  If another
+attempt owns the row, the current step is interrupted.
 """
 
 from __future__ import annotations

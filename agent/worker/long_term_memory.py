@@ -90,7 +90,7 @@ class MemoryQuestions:
 
 
 class _Search:
-    """Calls `TaskRecall.search` where the window calls `recall`."""
+    """An adapter from `TaskRecall.search` to the method `recall` that the window calls."""
 
     def __init__(self, own: TaskRecall) -> None:
         self.own = own

@@ -1,7 +1,7 @@
 """Limits the memory of a task and of each of its commands: `limits.memory` and `sandbox.limits.memory`.
 
 In a control group with a memory controller, the kernel counts all memory of the group: pages of processes, memfds,
-System V segments, files of a tmpfs.  Otherwise this process sums up the memory of processes from /proc
+System V segments, files of a tmpfs.  Without such a group this process sums up the memory of processes from /proc
 (`process_tree.py`) a few times a second; a System V segment then counts while a process has it mapped.
 
 Kernel memory of a command (socket buffers, page tables, semaphores) belongs to no process in /proc.  Outside a

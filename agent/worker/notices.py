@@ -37,6 +37,6 @@ def _on_text_calls(forms: Collection[str]) -> Iterator[str]:
 
 
 def _on_memory(memory: Mapping[str, Any] | None) -> Iterator[str]:
-    """`memory` is the data in the record of the briefing."""
+    """`memory` is the data about long-term memory in the record of the briefing."""
     for layer, why in ((memory or {}).get("missing") or {}).items():
         yield f"the task began without long-term memory {layer}, which could not be had: {why}"

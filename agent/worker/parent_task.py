@@ -1,10 +1,10 @@
 """Reads the earlier task that a new task continues: the label was set again, or a comment asked for more work, after
 the end of the earlier task.
 
-The new task has its own uuid, folder and conversation.  It starts on the branch of the earlier task while the pull
-request of that branch is open, and its briefing contains the earlier summary (docs/forges.md, "Talk").  Unpublished
-commits of the earlier task are taken from its folder, if that still exists (`UnpublishedCommits`).  The earlier folder
-is not changed.
+The new task has its own uuid, folder and conversation.  The new task starts on the branch of the earlier task while the
+pull request of that branch is open, and its briefing contains the earlier summary (docs/forges.md, "Talk").
+Unpublished commits of the earlier task are taken from its folder, if that still exists (`UnpublishedCommits`).  The
+earlier folder is not changed.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A worker imports some modules only when it needs them.  After an upgrade these modules do not fit the modules that are
 loaded already.  The resulting failure is neither a mistake of the program nor caused by the task: a new worker, in
 which all modules have one version, continues the task.  The forkserver loads this module once for all workers
-(`daemon/preload.py`).  In this case `daemon/program_version.py` keeps the daemon from starting workers.
+(`daemon/preload.py`).  After an upgrade `daemon/program_version.py` keeps the daemon from starting workers.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ class Progress:
         self.comment = post_once(run.forge, run.key, run.uuid, PROGRESS, words, run.effects, self._signed)
         if not known:
             self.edit("started")
-            self.edited_at = -EDIT_SECONDS  # so the first turn is shown at once
+            self.edited_at = -EDIT_SECONDS  # lets the first turn be shown at once
 
     @property
     def is_posted(self) -> bool:
@@ -179,7 +179,7 @@ class Progress:
 class WaitEvents:
     """The events of the model's client.
 
-    It shows a wait on the issue before the wait begins, because the run is blocked until the wait ends.
+    This object shows a wait on the issue before the wait begins, because the run is blocked until the wait ends.
     """
 
     def __init__(self, run: ShownRun, progress: Progress) -> None:

@@ -3,7 +3,7 @@
 If the model still has work to do, this costs only a wait.  When the model has finished, or asks a question, and only
 publishing is left, the next attempt publishes the result and sends nothing to the model (`unpublished_work.py`).  If
 the folder of a task is lost, the task begins again and reports that.  `worker/handler.py` and `end_by_error.py` call
-this module; the daemon calls it at its start to let such rows try at once, perhaps with a new token.
+this module; the daemon calls it at its start to let waiting rows try at once, perhaps with a new token.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _tries(context: TaskContextManager) -> int:
 def is_outcome_decided(context: TaskContextManager) -> bool:
     """Whether the row records that the model has finished: an end is decided, or publication is pending.
 
-    No other host may begin such a task again from the start.
+    No other host may begin a finished task again from the start.
     """
     outcome = context.column("outcome")
     return outcome == MARK or is_decided(outcome)
@@ -71,7 +71,7 @@ def is_outcome_decided(context: TaskContextManager) -> bool:
 
 def restart(context: TaskContextManager) -> tuple[str, ...]:
     """Sentences for people if the model repeats the work of an earlier attempt; the function also records this in the
-    row.  The result is empty if there was no such attempt."""
+    row.  The result is empty if no attempt did any work before."""
     if context.column("outcome") not in (MARK, ANEW):
         turns = context.elsewhere.turns
         if context.get_message_store().last_seq > 0 or not turns:

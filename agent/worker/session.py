@@ -88,7 +88,7 @@ class TaskRun:
             settings.scheduling.interval,
             patience=settings.scheduling.drain_seconds,
         )
-        self.held = ExitStack()  # these are closed at the end of the run: connections, a thread
+        self.held = ExitStack()  # connections and a thread, which are closed at the end of the run
         self.held.callback(quota.close)
         context.get_request_store().failed = self._request_failed
 

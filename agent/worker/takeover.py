@@ -1,9 +1,10 @@
 """Takes a task over from another host: fetches the newest state of the task from the replica before the work begins.
 
 `worker/attempt.py` calls this module after the row is claimed; it holds the folder's lock.  If the last attempt worked
-in this folder, nothing is fetched.  Otherwise the newest manifest decides whether the folder's state is older.  An
-older state is moved into quarantine, and the fetched files replace it after each segment was checked.  `replica.json`
-is removed first and written last: so the next attempt repeats a takeover that was interrupted in between.
+in this folder, nothing is fetched.  If the last attempt worked elsewhere, the newest manifest decides whether the
+folder's state is older.  An older state is moved into quarantine, and the fetched files replace it after each segment
+was checked.  `replica.json` is removed first and written last: so the next attempt repeats a takeover that was
+interrupted in between.
 
 If the replica does not answer, the task waits for it, PATIENCE_SECONDS at most.  After that time, and if no manifest in
 the replica is complete, the task continues from the folder, or from its issue, and reports that.

@@ -1,8 +1,8 @@
 """Counts the attempts of a task that ended after the claim and before the task was opened.
 
-Such an attempt has no conversation and no effects, so `requeue.py` cannot count it.  The number is in a small file in
-the task's folder, each host counts its own attempts, and the file is removed when the task is opened.  `attempt.py`
-calls this module.
+An attempt that was not opened has no conversation and no effects, so `requeue.py` cannot count it.  The number is in a
+small file in the task's folder, each host counts its own attempts, and the file is removed when the task is opened.
+`attempt.py` calls this module.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ OF_HOST = (DiskError, HostError, LedgerError)
 
 
 def count(folder: Path) -> int:
-    """Record one more such attempt; returns their number.  If the disk cannot be written, the number stays."""
+    """Record one more attempt that was not opened; returns their number.  If the disk cannot be written, the number
+    stays.
+    """
     tries = known(folder) + 1
     with suppress(DiskError, OSError):
         durable_files.write_file(folder / NAME, f"{tries}\n".encode())
@@ -31,7 +33,7 @@ def count(folder: Path) -> int:
 
 
 def known(folder: Path) -> int:
-    """The number of such attempts so far."""
+    """The number of attempts that were not opened."""
     try:
         return max(0, int((folder / NAME).read_text("ascii")))
     except (OSError, ValueError):

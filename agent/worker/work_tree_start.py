@@ -60,7 +60,7 @@ def open_work_tree(
     earlier = parent.branch if parent and point is None else None
     name = run.publish_filter.branch(private_tracker.branch_name(settings, run.key.instance))
     prefix = settings.branch.prefix
-    # this is for a host without the files; with files, `Workspace` uses their branch
+    # for a host without the task's files; with files, `Workspace` uses their branch
     decided = run.context.column("branch")
     start = work_tree_snapshot.started_at(folder)
     plan = plan_branch(run.key, run.uuid, issue, repository, earlier, name, decided, prefix, start)

@@ -2,8 +2,8 @@
 
 `/user-attachments/assets/{id}`, and the older `/{owner}/{repo}/assets/…`, redirect to a signed address
 (openai/codex#43923, pingdotgg/t3code#10775); an Enterprise Server has `/storage/user/…` (desktop/desktop#16553).  With
-a fine-grained token these addresses answer 404 in a private repository (josegonzalez/python-github-backup#477).  Then
-the HTML of the issue in the API contains a signed address of the same picture.
+a fine-grained token these addresses answer 404 in a private repository (josegonzalez/python-github-backup#477).  For a
+private repository the HTML of the issue in the API contains a signed address of the same picture.
 """
 
 from __future__ import annotations

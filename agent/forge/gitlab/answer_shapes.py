@@ -1,6 +1,6 @@
 """Shapes of the parts of GitLab's answers that the adapter reads (see `forge/answer_reader.py`).
 
-They follow the descriptions of GitLab's REST API v4.  Fields that older versions leave out are optional here.
+The shapes follow the descriptions of GitLab's REST API v4.  Fields that older versions leave out are optional here.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Parses a section `gitlab` of the settings: the host and the projects.
 
-Its functions raise ConfigError, which names the key to set.
+The functions of this module raise ConfigError, which names the key to set.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
 No other module imports python-gitlab.  This module is imported at the first request (0.15 s), so a process without a
 GitLab task does not pay for it.  python-gitlab drops the headers of an error (such as Retry-After), follows a redirect
-to any host with the token, and reads `~/.netrc`.  This module stores the headers of the last answer, refuses a redirect
-to another host, and reads no such file.  This module never waits and never retries.  `http.py` calls this module.
+to any host with the token, and reads `~/.netrc`.  To avoid that, this module stores the headers of the last answer,
+refuses a redirect to another host, and reads no such file.  This module never waits and never retries.  `http.py` calls
+this module.
 """
 
 from __future__ import annotations

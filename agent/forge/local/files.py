@@ -49,7 +49,7 @@ class TrackerFiles:
     def numbers(self, folder: str) -> tuple[list[int], list[str]]:
         """(n of every file `n.md`, in order; names with leading zeros, which are not read).
 
-        Both are empty if the folder does not exist.
+        Both lists are empty if the folder does not exist.
         """
         try:
             names = os.listdir(self.root / folder)  # noqa: PTH208 - the names alone are needed
@@ -164,8 +164,8 @@ class TrackerFiles:
         """Append `line` and a newline in one write, durable at the return; the caller holds `locked`.
 
         If the last line has no newline and `torn` recognises it as the rest of a killed write of this program, it is
-        cut off.  Otherwise another program wrote the last line: it gets a newline first, so that the two lines do not
-        join.
+        cut off.  If the line is not recognised, another program wrote the last line: it gets a newline first, so that
+        the two lines do not join.
         """
         path = self.root / relative
         with durable_files.writing(path):

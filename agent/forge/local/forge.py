@@ -274,8 +274,8 @@ class LocalForge:
 
     def was_at(self) -> str | None:
         """The path of this tracker at its last opening, if its folder was moved since then; the path is a part of
-        `instance`, so the tracker has another `instance` now.  None for a copy if the original still exists: the copy
-        is another tracker."""
+        `instance`, so the tracker has another `instance` now.  Returns None for a copy if the original still exists:
+        the copy is another tracker."""
         found = self._identity()
         was = found.get("path")
         if not isinstance(was, str) or was == self.instance:

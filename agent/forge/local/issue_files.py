@@ -1,7 +1,7 @@
 """Writes and reads the files of a local tracker without its forge, for `solve`, `replay` and `demo`.
 
-It defines the paths of the files of issues and pull requests, and the content of an issue, its comments and a pull
-request.  The formats are in `front_matter.py` and `comments.py`, which nothing outside this room imports.
+The module defines the paths of the files of issues and pull requests, and the content of an issue, its comments and a
+pull request.  The formats are in `front_matter.py` and `comments.py`, which nothing outside this room imports.
 """
 
 from __future__ import annotations

@@ -24,15 +24,15 @@ MOST = 64
 """The maximum number of simultaneous connections; further ones wait."""
 
 LAST_SECONDS = 5.0
-"""Maximum seconds until the closed connections have counted their last bytes.  Their sockets are shut down, so a wait
-is short."""
+"""Maximum seconds until the closed connections have counted their last bytes.  The sockets of these connections are
+shut down, so a wait is short."""
 
 
 class SandboxProxy:
     """A context manager around the command.
 
     - `descriptor`: the opener inside sends its listening socket through it.
-    - `file`: the executable file of the opener; None if there is none for this machine type.  In that case the
+    - `file`: the executable file of the opener; None if there is none for this machine type.  Without an executable the
       interpreter `python` inside runs the opener.  SandboxUnavailable is raised if both are missing.
     - `opened`: whether the opener has created a socket.
     """

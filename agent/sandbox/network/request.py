@@ -1,9 +1,9 @@
 """Reads the head of a client's request to the proxy, and rewrites it for `http://` addresses.
 
-The proxy answers CONNECT with a tunnel (RFC 9110, 9.3.6).  Any other request must name the absolute address (RFC 9112,
-3.2.2), and a connection serves only one such request.  The proxy removes header fields that concern the connection,
-derives `Host` from the address, and passes on exactly the bytes of the body.  So a second request in the client's bytes
-cannot reach another host.
+The proxy answers CONNECT with a tunnel (RFC 9110, 9.3.6).  A request other than CONNECT must name the absolute address
+(RFC 9112, 3.2.2), and a connection serves only one such request.  The proxy removes header fields that concern the
+connection, derives `Host` from the address, and passes on exactly the bytes of the body.  So a second request in the
+client's bytes cannot reach another host.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ class Request:
     """`host` has the form that `host_allowlist.normalize_host` returns.
 
     `scheme` is "https" for a tunnel: then `first` is the data that the client sent after the head, and `body` is None.
-    Otherwise `first` begins with the head for the server, and `body` is the number of body bytes still to read.
+    For an `http://` request `first` begins with the head for the server, and `body` is the number of body bytes still
+    to read.
     """
 
     host: str

@@ -2,8 +2,8 @@
 
 A socket belongs to the network namespace of the process that creates it, even if another process uses it later.  So a
 program of about 200 bytes creates one on 127.0.0.1 inside, sends it through the inherited descriptor (SCM_RIGHTS,
-unix(7)), and executes the command.  This takes well below a millisecond; an interpreter would take ten or more for each
-command.  On other machine types a Python program does the same, if the sandbox has Python.
+unix(7)), and executes the command.  The program takes well below a millisecond; an interpreter would take ten or more
+for each command.  On other machine types a Python program does the same, if the sandbox has Python.
 """
 
 from __future__ import annotations

@@ -55,8 +55,8 @@ class EventLoop:
     def wait(self, coroutine: Coroutine[Any, Any, T], seconds: float, is_stopping: Callable[[], bool]) -> T:
         """Wait for the result of a coroutine that runs in the loop.
 
-        Raises TimeoutError after `seconds`, WaitStopped when `is_stopping()` is True, and the errors of the coroutine,
-        which is cancelled in the first two cases.
+        Raises TimeoutError after `seconds`, WaitStopped when `is_stopping()` is True, and the errors of the coroutine;
+        TimeoutError and WaitStopped cancel the coroutine.
         """
         future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
         until = clock.monotonic() + seconds
