@@ -146,7 +146,7 @@ class Loop:
         heard = False
         for said in self.new_comments(last):
             store = self.context.get_message_store()
-            store.add_message("user", said.text, kind=said.kind, images=said.images, memory=said.memory)
+            store.add_message("user", said.text, **said.fields)
             heard = heard or said.kind == "comment"
         return heard
 

@@ -334,12 +334,19 @@ class FencedComment:
     """A comment of a person in the form for the model: the text inside a fence, and its pictures.
 
     A message of the kind `memory` has recalled memories instead of a comment; `memory` then has their ids and scores.
+    `comments` has the identity of the comment.
     """
 
     text: str
     images: tuple[Json, ...] = ()
     kind: str = "comment"
     memory: Json | None = None
+    comments: tuple[Json, ...] = ()
+
+    @property
+    def fields(self) -> Json:
+        """The arguments of `add_message` beside role and text."""
+        return {"kind": self.kind, "images": self.images, "memory": self.memory, "comments": self.comments}
 
 
 class Messages(Protocol):

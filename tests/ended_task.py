@@ -38,7 +38,8 @@ def end_task(
     uuid=None,
     **row,
 ):
-    """End a task in `here` (`run_home.Place`); returns its uuid.  `comments` are texts, `calls` those of `call`."""
+    """End a task in `here` (`run_home.Place`); returns its uuid.  `comments` are texts, or pairs of a text and the
+    identity of the comment; `calls` are those of `call`."""
     here.issue(number, title, body=body)
     ledger = here.ledger
     made = ledger.enqueue(here.key(number), uuid=uuid, user=author, title=title, **row)
@@ -55,8 +56,10 @@ def end_task(
     store.add_message("system", "You work.")
     store.add_message("user", "\n\n".join([recalled, "# The task", *fenced]), kind="task")
     store.add_message("assistant", "Yes.", usage=Usage(100, 20))
-    for text in comments:
-        store.add_message("user", fence(text, context.fence, source="comment", author="bob"), kind="comment")
+    for one in comments:
+        text, named = (one, ()) if isinstance(one, str) else (one[0], [one[1]])
+        said = fence(text, context.fence, source="comment", author="bob")
+        store.add_message("user", said, kind="comment", comments=named)
         store.add_message("assistant", "Yes.", usage=Usage(100, 20))
     steps = call("update_plan", items=[{"text": step, "status": "done"} for step in plan])
     for number_, (tool, args, result, how) in enumerate((*calls, *([steps] if plan else []))):

@@ -128,6 +128,7 @@ class MessageStore:
         form: str | None = None,
         request: int | None = None,
         memory: Mapping[str, Any] | None = None,
+        comments: Sequence[Mapping[str, Any]] = (),
     ) -> int:
         """Append a message; returns its `seq`.
 
@@ -140,7 +141,7 @@ class MessageStore:
         recorded but is not part of the view.  `provider_fields` are fields of an answer that only its own server
         understands (`provider_fields.to_keep`).  `form` marks calls that the model wrote as text
         (`llm/tool_calls_as_text.py`).  `memory` is the data from long-term memory for a briefing
-        (`window/assembler.py`).
+        (`window/assembler.py`).  `comments` are the identities of the comments in the text, in order.
 
         Raises RecordRefused, with nothing written, for input that would make the view illegal: an unknown role or kind,
         content that is not text, a result without an open call, any other message while calls are open.  Raises
@@ -201,6 +202,8 @@ class MessageStore:
             record["request"] = request
         if memory is not None:
             record["memory"] = fit_json(memory)
+        if comments:
+            record["comments"] = fit_json(list(comments))
         if role == "tool":
             self._place(record, output, tool_seq)
         self._write(record, tokens)
@@ -261,7 +264,15 @@ class MessageStore:
         shown = record.get("seq", 0) > max(cut.end_seq, cut.mask_end)
         images = record.get(pictures.NAME, ()) if shown else ()
         return compaction.brief(
-            self, self.add_message("user", text, kind="task", images=images, memory=record.get("memory"))
+            self,
+            self.add_message(
+                "user",
+                text,
+                kind="task",
+                images=images,
+                memory=record.get("memory"),
+                comments=record.get("comments", ()),
+            ),
         )
 
     def recreate_current_context(

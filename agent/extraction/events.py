@@ -1,8 +1,9 @@
 """Makes the events of an ended task: comments, plan, failed commands, summary, outcome; each with its trust.
 
-Each event has a token, by which a second extraction does not store it again.  Trust (`memory.base.TRUST`) depends on
-the author.  The text of a person has 1 if that person may ask for work in the repository, else 0.  A text of the model
-has 1, but 0 if the task contained a text of trust 0, or where it repeats a tool's result, a file or a memory
+Each event has a token, by which a second extraction does not store it again.  The token of a comment names the comment
+and the time of its last edit, so that all tasks of an issue give one event for it.  Trust (`memory.base.TRUST`) depends
+on the author.  The text of a person has 1 if that person may ask for work in the repository, else 0.  A text of the
+model has 1, but 0 if the task contained a text of trust 0, or where it repeats a tool's result, a file or a memory
 (`repetition.py`).  Output of commands has 0.  This program writes the outcome, which has 2 if the check passed, else 1.
 """
 
@@ -35,7 +36,7 @@ LONGEST_PATH = 120
 
 @dataclass(frozen=True, slots=True)
 class TaskEvent:
-    """One event, not stored yet.  `token` is unique within the task."""
+    """One event, not stored yet.  `token` is unique within the task; with `of_issue` it is so for the issue."""
 
     token: str
     source: str
@@ -44,6 +45,7 @@ class TaskEvent:
     trust: int
     at: str
     author: str = ""
+    of_issue: bool = False
 
 
 def events_of(task: TaskRecord, row: Row) -> list[TaskEvent]:
@@ -55,6 +57,7 @@ def events_of(task: TaskRecord, row: Row) -> list[TaskEvent]:
 def new_events(task: TaskRecord, actor: str, events: Sequence[TaskEvent]) -> list[NewEvent]:
     """The events as arguments of `MemoryStore.create_events`."""
     shared: dict[str, Any] = {"task": str(task.key)}
+    issue = ":".join((actor, *task.key.to_dict().values()))
     if task.origin.get("confidential"):
         shared["confidential"] = True
     return [
@@ -67,7 +70,7 @@ def new_events(task: TaskRecord, actor: str, events: Sequence[TaskEvent]) -> lis
             source=one.source,
             trust=one.trust,
             metadata=shared | ({"author": one.author} if one.author else {}),
-            client_token=f"{task.uuid}:{one.token}",
+            client_token=f"{issue if one.of_issue else task.uuid}:{one.token}",
         )
         for one in events
     ]
@@ -126,11 +129,13 @@ def _people(task: TaskRecord) -> Iterator[TaskEvent]:
     for one in task.statements:
         if one.source == COMMENT:
             numbers[one.seq] = numbers.get(one.seq, 0) + 1
-            yield _said(f"comment-{one.seq}-{numbers[one.seq]}", COMMENT_TEXT, one, one.text, trusted=trusted)
+            token = f"comment-{one.version or f'{one.seq}-{numbers[one.seq]}'}"
+            yield _said(token, COMMENT_TEXT, one, one.text, trusted=trusted)
 
 
 def _said(token: str, source: str, one: Statement, text: str, *, trusted: bool) -> TaskEvent:
-    return TaskEvent(token, source, "user", text, INFERENCE if trusted else OUTSIDE, one.at, one.author)
+    trust = INFERENCE if trusted else OUTSIDE
+    return TaskEvent(token, source, "user", text, trust, one.at, one.author, of_issue=bool(one.version))
 
 
 def _plan(plan: Divided) -> str:

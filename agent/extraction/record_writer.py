@@ -76,5 +76,6 @@ class RecordWriter:
             metadata=metadata,
             supersedes=supersedes,
             quarantine=quarantine or suspicion(self.title),  # recall shows a record together with its title
+            session_id=self.task.uuid,
         )
         return int(made.status != "forgotten")

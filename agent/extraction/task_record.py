@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from agent.security.fence import Region
     from agent.values import Json
 
 ISSUE_TITLE, ISSUE, COMMENT = "issue title", "issue", "comment"
@@ -51,13 +52,15 @@ MEMORY = "memory"
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A text of a person.  `source` is one of PEOPLE, `seq` the number of its message."""
+    """A text of a person.  `source` is one of PEOPLE, `seq` the number of its message.  `version` tells a version of a
+    comment from all others of the issue; "" in a conversation that does not record it."""
 
     source: str
     author: str
     text: str
     seq: int
     at: str
+    version: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,21 +164,37 @@ def read_task(folder: Path) -> TaskRecord:
 
 
 def _statements(folder: Path, marker: str) -> Iterator[Statement]:
-    """The texts of people in the order of the conversation, each once, since it may have the briefing twice."""
-    known: set[tuple[str, str, str]] = set()
+    """The texts of people in the order of the conversation, each once.
+
+    The conversation may have the briefing twice, the second time shortened, and a comment twice, if a process died
+    between the append of its text and the move of the cursor.
+    """
+    known: set[tuple[str, ...]] = set()
     for _, record in records(folder / "messages.jsonl"):
         if record.get("role") != "user" or record.get("kind") not in ("task", "comment"):
             continue
-        for region in regions(str(record.get("content") or ""), marker):
+        for region, version in versions_of(record, marker):
             text = region.text.strip()
-            what = (region.source, region.author, text)
+            what = (version,) if version else (region.source, region.author, text)
             if region.source not in PEOPLE or not text or what in known:
                 continue
             if len(known) == MOST_STATEMENTS:
                 return
             known.add(what)
             at = str(record.get("timestamp") or "")
-            yield Statement(region.source, region.author, text[:LONGEST], int(record["seq"]), at)
+            yield Statement(region.source, region.author, text[:LONGEST], int(record["seq"]), at, version)
+
+
+def versions_of(record: Json, marker: str) -> Iterator[tuple[Region, str]]:
+    """The fenced texts of a message, each with the version of its comment.
+
+    A message may name more comments than it has: a briefing in a smaller window leaves out the oldest ones.
+    """
+    found = list(regions(str(record.get("content") or ""), marker))
+    named = [f"{one['id']}@{one['at']}" for one in record.get("comments") or () if one.get("id")]
+    shown = [number for number, one in enumerate(found) if one.source == COMMENT]
+    versions = dict(zip(reversed(shown), reversed(named), strict=False))
+    yield from ((one, versions.get(number, "")) for number, one in enumerate(found))
 
 
 # --- the work --------------------------------------------------------------------------------------------------

@@ -108,7 +108,8 @@ class TaskRecall:
             and hit.session_id != self.session_id
             and hit.event_id not in known
         ]
-        events = sorted(events, key=lambda hit: -hit.score)[:FOUND]
+        each = {hit.text: hit for hit in sorted(events, key=lambda hit: hit.score)}  # tasks of one issue share its text
+        events = sorted(each.values(), key=lambda hit: -hit.score)[:FOUND]
         return [*map(_of_record, records), *map(_of_event, events), *map(_of_file, _plausible(likely))]
 
     def _wanted(self, hits: Iterable[MemoryHit]) -> list[MemoryHit]:

@@ -62,6 +62,7 @@ class NewRecord:
     expires_at: str | None
     supersedes: tuple[str, ...]
     quarantine: str
+    session_id: str
 
 
 class Records:
@@ -157,8 +158,8 @@ class Records:
         return least
 
     def _session(self, write: Writing, new: NewRecord) -> str:
-        """The session of a record: that of its namespace, else that of its first event."""
-        named = session_of(new.namespace)
+        """The session of a record: that of its namespace, else the one given, else that of its first event."""
+        named = session_of(new.namespace) or new.session_id
         if named or not new.event_ids:
             return named
         return str(write.run("event_get", id=new.event_ids[0])[0]["session_id"])

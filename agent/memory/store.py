@@ -210,10 +210,12 @@ class MemoryStore:
         expires_at: Any = None,
         supersedes: Sequence[str] = (),
         quarantine: str = "",
+        session_id: str = "",
     ) -> MemoryRecord:
         """Store a record after consolidation; return the new record, or the existing one that it was merged into.
 
         `event_ids` and `record_ids` are its sources.  Its trust is the lowest of `trust` and the trust of its sources.
+        Its session is that of the namespace, else `session_id`, else that of its first event.
         `supersedes` are records of the same namespace that it replaces.  A `quarantine` reason keeps the record from
         being recalled until a person promotes it.
         """
@@ -231,6 +233,7 @@ class MemoryStore:
             expires_at,
             tuple(supersedes),
             quarantine,
+            session_id,
         )
         with self._lock, self.writing() as write:
             return self._open.records.create(write, new)

@@ -458,13 +458,14 @@ class ContextAssembler:
         *,
         query: str = "",
         images: Sequence[Mapping[str, Any]] = (),
+        comments: Sequence[Mapping[str, Any]] = (),
     ) -> AssembledContext:
         """Begin the conversation with `user_message` as the task, or add it to one that has begun; then plan.
 
         A new conversation begins with the system prompt: the configured one, or else that of the program.  The
-        long-term memories for `query` are put before the text of the task in the same message, marked as data.  The
-        messages are durable before the request is planned.  Raises the same errors as `plan`; the messages are recorded
-        even then.
+        long-term memories for `query` are put before the text of the task in the same message, marked as data;
+        `comments` are the identities of the comments in that text.  The messages are durable before the request is
+        planned.  Raises the same errors as `plan`; the messages are recorded even then.
         """
         store = self.message_store
         if store.last_seq == 0:
@@ -472,7 +473,8 @@ class ContextAssembler:
         if store.last_seq == 1:
             room = Shares.for_window(self.limits).memory
             memory, record = self.recall.for_briefing(query or user_message, room, self)
-            store.add_message("user", memory + user_message, kind="task", images=images, memory=record)
+            text = memory + user_message
+            store.add_message("user", text, kind="task", images=images, memory=record, comments=comments)
         else:
             store.add_message("user", user_message, kind="comment", images=images)
         store.sync()

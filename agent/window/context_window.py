@@ -272,12 +272,20 @@ class Window:
         """The limits and the way of counting, as lines for a person."""
         return self.limits.explain(self.assembler.counter)
 
-    def write_opening(self, task: str, query: str, images: Sequence[Mapping[str, Any]] = ()) -> ContextMetadata:
+    def write_opening(
+        self,
+        task: str,
+        query: str,
+        images: Sequence[Mapping[str, Any]] = (),
+        comments: Sequence[Mapping[str, Any]] = (),
+    ) -> ContextMetadata:
         """Write the first messages of a task: the system prompt, and `task` with long-term memories for `query`.
+
+        `comments` are the identities of the comments in `task`.
 
         Raises DoesNotFit when no request with them can be sent; they are recorded nevertheless.
         """
-        return self.assembler.assemble_context(task, query=query, images=images).metadata
+        return self.assembler.assemble_context(task, query=query, images=images, comments=comments).metadata
 
     def _learn(self, overflow: ContextOverflow, answer: int = 0) -> None:
         """Set the window to the limit in the error, converted to tokens of the program's counter.

@@ -105,6 +105,7 @@ class Conversation(Protocol):
         kind: str | None = None,
         images: Sequence[Mapping[str, Any]] = (),
         memory: Mapping[str, Any] | None = None,
+        comments: Sequence[Mapping[str, Any]] = (),
     ) -> int:
         """Append a message; returns its `seq`."""
         ...

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from agent.config import Settings
     from agent.forge.base import Comment, IssueText
+    from agent.values import Json
     from agent.work.workspace import Workspace
     from agent.worker.parent_task import Parent
 
@@ -175,6 +176,11 @@ def task_text(comment: Comment) -> str:
 def comment_text(comment: Comment, marker: str, text: str | None = None) -> str:
     """One comment as fenced data with its author; `text` replaces the full text."""
     return fence(task_text(comment) if text is None else text, marker, source=COMMENT_SOURCE, author=comment.author)
+
+
+def identity(comment: Comment) -> Json:
+    """What tells a comment, and each version of it, from all others of its issue: `id` and time of the last change."""
+    return {"id": comment.id, "at": comment.updated_at or comment.created_at}
 
 
 def fence_comments(

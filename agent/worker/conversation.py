@@ -176,7 +176,8 @@ class Conversation:
         comments = [withheld(self.run.settings, comment) for comment in comments]
         for comment, text in briefing.fence_comments(comments, self.context.fence, room, self._budget()):
             images, about = self.pictures.fetch(comment.body) if comment is not None else ((), "")
-            yield FencedComment(self.run.redact(f"{text}\n\n{about}" if about else text), tuple(images))
+            named = () if comment is None else (briefing.identity(comment),)
+            yield FencedComment(self.run.redact(f"{text}\n\n{about}" if about else text), tuple(images), comments=named)
         query = "\n\n".join(briefing.task_text(comment) for comment in comments)
         yield from self.later.about(query)
 
@@ -190,17 +191,19 @@ class Conversation:
         comments = for_model(issue.comments, run.forge.own_names())
         new = self._since_the_parent()
         images, about_pictures = self.pictures.fetch(issue.body, *(one.body for one in comments))
+        earlier = [comment for comment in comments if comment.id not in new]
+        news = [comment for comment in comments if comment.id in new]
         text = briefing.briefing(
             run.settings,
             issue,
-            [comment for comment in comments if comment.id not in new],
+            earlier,
             self.workspace,
             self.context.fence,
             budget=self._budget(),
             parent=prepared.parent,
             takes_up=tree.takes_up,
             about=tree.plan.about,
-            news=[comment for comment in comments if comment.id in new],
+            news=news,
             commands=prepared.commands.sandbox.kind != "refused",
             pictures=about_pictures,
         )
@@ -208,7 +211,8 @@ class Conversation:
         run.inbox.start(issue.cursor, comments_since(issue.comments, str(row["created_at"]), row.get("started_by")))
         if self.own_memory is not None:
             follow_shared_log(run)
-        self.window.write_opening(run.redact(text), briefing.recall_query(issue, comments), images)
+        query = briefing.recall_query(issue, comments)
+        self.window.write_opening(run.redact(text), query, images, [*map(briefing.identity, (*earlier, *news))])
 
     def _continue(self) -> None:
         """Adapt the existing conversation to this process, and inform the model of facts that it cannot know: it

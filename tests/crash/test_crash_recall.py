@@ -16,6 +16,7 @@ from length import either, spread, tell
 from system_calls import killed, points
 
 from agent.config import load
+from agent.extraction.task_record import read_task
 from agent.memory.index_requests import first_request
 from agent.values import TaskKey
 from agent.wiring.memory import actor_of_task, open_memory
@@ -75,6 +76,9 @@ class RecallHome(CrashHome):
             assert one["content"].startswith(recalled[one["memory"]["recalled"] - 1]["text"])
             assert one["memory"]["count"] == len(recalled[one["memory"]["recalled"] - 1]["hits"])
         assert {one["purpose"] for one in recalled} == set(PURPOSES)
+        versions = [one.version for one in read_task(folder).statements if one.source == "comment"]
+        assert len(versions) == 1, "a comment that was appended twice is one event of memory"
+        assert "@" in versions[0], "the conversation names the comment and the time of its last change"
 
 
 @pytest.fixture(scope="module")

@@ -103,6 +103,24 @@ def test_events_are_stored_once_and_a_confidential_issue_marks_them(events):
     assert (stored[0].metadata["author"], stored[0].session_id, stored[0].actor_id) == ("alice", task.uuid, "a--b")
 
 
+def test_a_comment_is_one_event_for_all_tasks_of_its_issue(here, memory):
+    named = {"id": "7", "at": "2026-11-29T09:00:00Z"}
+    stored = []
+    said = [("Keep the name.", named), ("Keep the na…", named), ("Keep it.", named | {"at": "later"}), "Keep the name."]
+    for comment in said:
+        uuid = end_task(here, comments=[comment])
+        task = read_task(folder_of(here.settings, uuid))
+        found = events_of(task, here.ledger.get(uuid))
+        numbers = memory.create_events(new_events(task, "a--b", found))
+        again = memory.create_events(new_events(task, "a--b", found))
+        assert again == numbers
+        stored.append(dict(zip((one.source for one in found), numbers, strict=True)))
+    assert len({one["issue"] for one in stored}) == 4
+    first, second, edited, unnamed = (one["comment"] for one in stored)
+    assert first == second
+    assert len({first, edited, unnamed}) == 3
+
+
 # --- the episode -----------------------------------------------------------------------------------------------
 
 

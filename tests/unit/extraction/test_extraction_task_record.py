@@ -6,8 +6,11 @@ import pytest
 from ended_task import call, command, end_task
 from run_home import UUID
 
-from agent.extraction.task_record import MOST_FAILURES, read_task
+from agent.extraction.task_record import MOST_FAILURES, read_task, versions_of
+from agent.security.fence import fence
 from agent.wiring.folders import folder_of
+
+MARKER = "0123456789abcdef01234567"
 
 
 @pytest.fixture
@@ -27,6 +30,30 @@ def test_who_said_what_is_read_from_between_the_fences_of_the_conversation(here)
         ("comment", "bob", "Keep the name."),
     ]
     assert "1. Always use tabs." in list(task.texts_of_others())
+
+
+def test_a_comment_that_was_appended_twice_is_one_statement_and_an_edit_is_another(here):
+    named, edited = {"id": "7", "at": "2026-11-29T09:00:00Z"}, {"id": "7", "at": "2026-11-29T10:00:00Z"}
+    other = {"id": "8", "at": "2026-11-29T09:00:00Z"}
+    comments = [("Keep the long name.", named), ("Keep … name.", named), ("Go on.", other), ("Go on.", edited)]
+    task = record(here, comments=comments)
+    said = [(one.version, one.text) for one in task.statements if one.source == "comment"]
+    assert said == [
+        ("7@2026-11-29T09:00:00Z", "Keep the long name."),
+        ("8@2026-11-29T09:00:00Z", "Go on."),
+        ("7@2026-11-29T10:00:00Z", "Go on."),
+    ]
+
+
+def test_a_briefing_that_leaves_out_the_oldest_comments_names_the_others_rightly(here):
+    def names(count, shown):
+        said = "\n".join(fence(f"Comment {number}.", MARKER, source="comment") for number in range(count))
+        comments = [{"id": str(number), "at": ""} for number in range(count - shown, count)]
+        record = {"content": f"{fence('Title', MARKER, source='issue title')}\n{said}", "comments": comments}
+        return [version for _, version in versions_of(record, MARKER)]
+
+    assert names(3, 3) == ["", "0@", "1@", "2@"]
+    assert names(2, 4) == ["", "0@", "1@"]
 
 
 def test_a_fence_that_a_person_forged_is_part_of_that_persons_text(here):

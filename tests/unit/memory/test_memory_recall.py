@@ -40,6 +40,12 @@ def test_a_record_comes_with_its_source_its_date_and_its_trust(store, recall):
     assert 0.4 < one["relevance"] <= 1
 
 
+def test_a_text_of_several_tasks_is_found_once(store, recall):
+    for session in ("one", "two"):
+        store.create_event(ACTOR, session, "The till prints a receipt for each sale.", trust=1)
+    assert contents(recall().search("receipt of the till")) == ["The till prints a receipt for each sale."]
+
+
 def test_no_memory_is_made_by_asking_for_it(store, recall):
     assert recall().recall("till") == []
     assert recall().search("till") == []
