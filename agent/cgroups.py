@@ -1,9 +1,9 @@
 """Groups processes by cgroups (v2 and v1), so that every descendant of a worker can be found and killed.
 
-A worker joins a cgroup of its own (`join`).  All its descendants are then in that group, even a process that left the
-session, forked twice and cleared its environment.  `end` kills the processes of a group until it is empty.  With a
-memory limit the kernel also limits the memory of the group, and `ran_over` returns whether it killed a process for
-that.
+A worker joins a cgroup of its own (`join`).  All descendants of the worker are then in that group, even a process that
+left the session, forked twice and cleared its environment.  `end` kills the processes of a group until it is empty.
+With a memory limit the kernel also limits the memory of the group, and `ran_over` returns whether it killed a process
+for that.
 
 Cgroups are optional.  A machine without a hierarchy that can be written (a container's read-only /sys/fs/cgroup, an
 ordinary user without a delegated subtree) has no groups, and every call does nothing; `proc` and `process_tree` then

@@ -205,7 +205,7 @@ def replacing(path: Path, mode: int = 0o600, *, sync: bool = True) -> Iterator[i
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with writing(path):
         # The temporary file may exist already: a dead process with the same process id left it, or another user made
-        # it.  If it were a FIFO, the write would block.
+        # it.  If that file were a FIFO, the write would block.
         with suppress(FileNotFoundError):
             temporary.unlink()
         descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, mode)

@@ -558,7 +558,7 @@ class HistoryRefused(ModelError):
 class RequestRefused(ModelError):
     """The server answered with another 4xx status.
 
-    `unexplained`: neither its code nor its text is known, so the cause may be the length of the request.
+    `unexplained`: neither the code nor the text of the answer is known, so the cause may be the length of the request.
     """
 
     code = "request_refused"

@@ -108,7 +108,7 @@ class Loop:
     hints: int = field(default=0, init=False)
 
     def run(self) -> Outcome:
-        """Take turns until one of them ends the run."""
+        """Take turns until a turn ends the run."""
         self.hints = self.count_hints()
         outcome = None if self.take_comments() else self.resume_outcome()
         while outcome is None:

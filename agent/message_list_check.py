@@ -117,7 +117,7 @@ class MessageList:
     def add(self, message: Any, name: str) -> None:
         """Add a message, which is a value parsed from JSON.
 
-        `name` is the name of its file, which the sentence contains.
+        `name` is the name of the message's file, which the sentence contains.
         """
         self.shape.count += 1
         if not self.problem:
@@ -131,7 +131,7 @@ class MessageList:
     def unfit(self, name: str) -> str:
         """The reason why the present list must not be sent, as a sentence; "" if it may be sent.
 
-        `name` is the name of its file.
+        `name` is the name of the list's file.
         """
         shape = self.shape
         if self.problem:

@@ -55,7 +55,7 @@ def _all_lines(descriptor: int, start: int, end: int, *, unfinished: bool) -> It
 class Reading:
     """The first `offset` bytes of a file, which were read and checked: a legal list of messages.
 
-    A plan contains it (`values.Plan.reading`), so that the client need not parse the same lines again.
+    A plan contains this object (`values.Plan.reading`), so that the client need not parse the same lines again.
     """
 
     path: Path
@@ -67,7 +67,7 @@ class Reading:
     def shape_of(self, spans: Sequence[Span]) -> Shape | None:
         """The shape of the lines in `spans`.
 
-        Returns None if they are not the lines that were read, if the file has changed since then, or if its reader has
+        Returns None if these are not the lines that were read, if the file has changed since then, or if its reader has
         read further.
         """
         if tuple(spans) != (Span(self.path, 0, self.offset),) or self.messages.shape.count != self.count:

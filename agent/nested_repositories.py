@@ -1,7 +1,7 @@
 """Checks repositories that are nested in a work tree, before git reads the tree.
 
 If a folder has an entry `.git`, git determines whether the folder is a repository, and for a submodule in the index,
-its current commit.  For both purposes it opens files that a command may have made: `HEAD`, `commondir`, `packed-refs`,
+its current commit.  For both purposes git opens files that a command may have made: `HEAD`, `commondir`, `packed-refs`,
 `config` and files below `refs/`.  A file `.git` (`gitdir: …`) and a file `commondir` can point to any other folder,
 even one of the host.  A named pipe or a link to a device among these files blocks git for ever; `commondir` and refs
 are loaded into memory as a whole.
@@ -68,7 +68,9 @@ class _Judge:
         return filetree.printable(f"{self.folder}/{path}".lstrip("/"))
 
     def directory(self, place: str, *, common: bool = True) -> Iterator[str]:
-        """Check a git directory.  `common`: its refs may be in another git directory, which it names."""
+        """Check a git directory.  `common`: the refs of this git directory may be in another one, which its file
+        `commondir` names.
+        """
         for name, largest in READ.items():
             yield from self.file(f"{place}/{name}", largest, ref=name == "HEAD")
         way = f"{place}/commondir"

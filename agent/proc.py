@@ -231,7 +231,8 @@ def _foreign() -> Iterator[Callable[[Callable[[], Any]], Any]]:
 def _bounded(memory: int | None) -> Iterator[None]:
     """Set RLIMIT_DATA for children that are started inside the block.
 
-    The children inherit it.  A limit that is set after the start would be too late for the first grandchildren."""
+    The children inherit the limit.  A limit that is set after the start would be too late for the first grandchildren.
+    """
     if memory is None:
         yield
         return
@@ -479,7 +480,7 @@ def title(text: str) -> None:
 
     SPT_NOENV prevents setproctitle from overwriting the environment in /proc.
     """
-    os.putenv("SPT_NOENV", "1")  # getenv in C reads it; in this process only `config` may use os.environ
+    os.putenv("SPT_NOENV", "1")  # getenv in C reads the variable; in this process only `config` may use os.environ
     from setproctitle import setproctitle
 
     setproctitle(text)

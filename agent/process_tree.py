@@ -151,9 +151,9 @@ def reap_orphans() -> int:
 def end_strays(spared: Iterable[int] = (), seconds: float = 5.0) -> int:
     """Kill the processes that foreign commands of this process left running, in any session and with any environment.
 
-    Returns the number of killed processes.  An orphan of a foreign command is a child of this subreaper.  Its session
-    distinguishes it from children that this process started itself: a command never runs in the session of this
-    process, and a process cannot join a session again.  `spared` are children that existed before the commands
+    Returns the number of killed processes.  An orphan of a foreign command is a child of this subreaper.  The session
+    of an orphan distinguishes it from children that this process started itself: a command never runs in the session of
+    this process, and a process cannot join a session again.  `spared` are children that existed before the commands
     (`children`).  The function must be called while no foreign command runs.
     """
     if not proc.has_children() or not proc.reaps():

@@ -216,7 +216,7 @@ def list_records(
 
 @memory.command()
 def show(context: typer.Context, record_id: RecordId) -> int:
-    """Show one record, its sources, and what happened to it; or one event, by its number."""
+    """Show one record, its sources, and its log entries; or one event, by its number."""
     state: CliState = context.obj
     with closing(_open(state)) as store:
         if record_id.isdecimal():

@@ -207,7 +207,7 @@ def demo(
         bool, typer.Option("--keep", help="Keep the temporary folder; one that you name always stays.")
     ] = False,
 ) -> int:
-    """Show it at work on a small repository with a real bug; needs no configuration and no model."""
+    """Show the program at work on a small repository with a real bug; needs no configuration and no model."""
     from pathlib import Path
 
     from agent.commands.demo import Demo

@@ -122,7 +122,7 @@ def with_mode(settings: Settings, rounds: int | None, mode: str | None) -> Setti
 
 
 def about_a_file(path: Path) -> ConsensusRequest:
-    """The question in a file.  Raises UsageError when it cannot be read."""
+    """The question in a file.  Raises UsageError when the file cannot be read."""
     try:
         with path.open("rb") as file:
             data = file.read(LARGEST + 1)

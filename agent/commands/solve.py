@@ -98,7 +98,7 @@ class SolveResult:
 def solve(
     settings: Settings, issue: str, repository: str | None = None, listeners: Sequence[Listener] = ()
 ) -> SolveResult:
-    """Work on `issue` until it ends.
+    """Work on `issue` until its task ends.
 
     Raises UsageError when the issue, or the repository, does not exist or is being worked on; HostError when no model
     answers.  In these cases no files or rows remain.  Errors that end the task itself are part of the result.

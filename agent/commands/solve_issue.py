@@ -2,8 +2,8 @@
 is made.
 
 Without `--repo` an issue of the tracker, or of a forge, is worked on where it is, like an issue with the label.  With
-`--repo` its text is copied to a private tracker, and nothing is written to the issue.  A file that is no issue of the
-tracker always gets a private tracker.
+`--repo` the text of the issue is copied to a private tracker, and nothing is written to the issue.  A file that is no
+issue of the tracker always gets a private tracker.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class Price(Section):
 class Provider(Section):
     """One provider of models.
 
-    `KNOWN_WINDOWS` has the window of its default model, which applies when `context_length` is missing.
+    `KNOWN_WINDOWS` has the window of a provider's default model, which applies when `context_length` is missing.
     """
 
     model: Text = Field(default="", description="Model name as the server knows it.")

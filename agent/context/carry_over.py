@@ -63,7 +63,8 @@ def carried_text(carried: Any, words: str | None = None) -> str:
     """The carried state of a compaction as Markdown; "" when there is none.
 
     A carried state that is a text is used unchanged.  Each entry of a mapping becomes a heading with its lines, known
-    keys first.  `words` are added under their own heading, unless the mapping already has that heading.
+    keys first.  `words` are added under the heading for sentences of the model, unless the mapping already has that
+    heading.
     """
     entries: dict[str, Any] = {}
     headings = _HEADINGS

@@ -46,7 +46,7 @@ _UUID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 def sweep(folder: Path) -> list[str]:
     """Remove the files that exist only during a request, a run or a compaction, from the folder of an idle task.
 
-    Returns their names.
+    Returns the names of the removed files.
     """
     leftovers = [folder / name for name in PASSING]
     leftovers += [path for pattern in PASSING_PATTERNS for path in folder.glob(pattern)]

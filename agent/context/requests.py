@@ -98,8 +98,8 @@ class RequestStore(Store):
     def begin(self, *, purpose: str, provider: str, model: str, tokens: int, cost: float = 0.0) -> Json:
         """Record that a request is about to be sent.
 
-        `tokens` is the estimate of its prompt, `cost` the cost of those tokens: they count if this process dies before
-        `end`.  Raises DiskError when the record cannot be written; then the request must not be sent.
+        `tokens` is the estimate of the request's prompt, `cost` the cost of those tokens: both count if this process
+        dies before `end`.  Raises DiskError when the record cannot be written; then the request must not be sent.
         """
         record: Json = {
             "seq": 0,

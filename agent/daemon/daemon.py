@@ -134,7 +134,7 @@ class Daemon:
             starts = self.role != "producer"
             supervisor = Supervisor(wiring, self.heard, courier=courier, starts=starts, ground=ground)
             reloader = self._reloader()
-            with suppress(DiskError):  # if it fails, `doctor` cannot check whether this daemon is outdated
+            with suppress(DiskError):  # if this write fails, `doctor` cannot check whether this daemon is outdated
                 record(self.settings, supervisor.installed.code)
             if reloader is not None and not once:
                 self._keep_reloading(reloader, supervisor)

@@ -646,8 +646,8 @@ class Supervisor:
                         os.kill(pid, signal.SIGTERM)
 
     def kill(self) -> None:
-        """End every worker and its process tree now, and release their rows; since a person requested it, it does not
-        count as a death."""
+        """End every worker and its process tree now, and release their rows; this does not count as a death of the
+        tasks, since a person requested it."""
         self.draining = True
         self.fetch_nothing()
         self.extraction.stop()

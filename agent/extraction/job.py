@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from agent.wiring.wiring import Wiring
 
 LOCK = "memory.lock"
-"""Lock file in base_dir.  A job holds its flock, so that only one runs for each base_dir."""
+"""Lock file in base_dir.  A job holds its flock, so that only one job runs for each base_dir."""
 
 LEASE_SECONDS = 90.0
 TRIES = 3
@@ -52,7 +52,7 @@ class Stopped(BaseException):
 
 @dataclass(slots=True)
 class Lease:
-    """The lease of the extraction of one task.  A thread extends it; `lost` is True once another process has it."""
+    """The lease of one task's extraction.  A thread extends it; `lost` is True once another process has it."""
 
     wiring: Wiring
     uuid: str

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 FACTS, REFLECTIONS = "facts", "reflections"
 KNOWN = 5
-"""Maximum number of existing records of each strategy in the request.  The model may replace one of them."""
+"""Maximum number of existing records of each strategy in the request.  The model may replace one of these records."""
 KNOWN_RELEVANCE = 0.1
 QUERY = 1000
 """Maximum number of characters of the task's summary in the query for these records."""
@@ -152,7 +152,8 @@ class ModelExtraction:
     def _count_requests(self) -> None:
         """Add the requests of the extraction that the row does not count yet to the counters of the row."""
         folder = self.writer.task.folder
-        RequestStore(folder, redact=self.wiring.redact).close()  # opening it ends the requests of a process that died
+        # opening the store ends the requests of a process that died
+        RequestStore(folder, redact=self.wiring.redact).close()
         requests = memory_requests(folder)
         row = self.wiring.ledger.get(self.row.uuid)
         was = row.memory_requests if row is not None else len(requests)

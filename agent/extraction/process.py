@@ -1,8 +1,8 @@
 """The process of one extraction job, or of one index of a repository's history, with low priority for CPU and disk.
 
-The daemon forks it (`daemon/extraction_runner.py`); `solve` starts it and does not wait for it.  SIGTERM ends it: the
-job is then due again at once, and the try does not count.  The index then contains the commits that were read before
-the signal.
+The daemon forks this process (`daemon/extraction_runner.py`); `solve` starts one and does not wait for its end.
+SIGTERM ends the process: the job is then due again at once, and the try does not count.  The index then contains the
+commits that were read before the signal.
 """
 
 from __future__ import annotations

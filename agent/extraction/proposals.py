@@ -65,7 +65,9 @@ _SPACES = re.compile(r"\s+")
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """An accepted proposal.  `event` is its source, `updates` the id of the record that it replaces ("" for none)."""
+    """An accepted proposal.  `event` is the source of the proposal, `updates` the id of the record that it replaces (""
+    for none).
+    """
 
     strategy: str
     text: str

@@ -16,12 +16,14 @@ if TYPE_CHECKING:
     from agent.values import Json
 
 HIGHEST = 2
-"""Highest trust of a record of a task (a verified result).  The store lowers it to the lowest trust of the sources."""
+"""Highest trust of a record of a task (a verified result).  The store lowers the trust to the lowest trust of the
+sources.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordWriter:
-    """Writes records of `task` into `store`.  `title` is the title of its issue."""
+    """Writes records of `task` into `store`.  `title` is the title of the task's issue."""
 
     store: MemoryStore
     task: TaskRecord

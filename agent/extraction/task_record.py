@@ -67,7 +67,7 @@ class Statement:
 class Failure:
     """A command that failed `tries` times in a row.
 
-    `ending` is its exit code or signal.  `output` has the lines that report failures, and the last lines.  `passed` is
+    `ending` is the exit code or signal.  `output` has the lines that report failures, and the last lines.  `passed` is
     the command that succeeded afterwards, as call number `passed_seq`; it is "" if none did.  `files` are the files
     that were edited in between.
     """

@@ -101,7 +101,7 @@ class Descent:
         return self._open[-1]
 
     def enter(self, name: str, *, repair: bool = False) -> None:
-        """Enter the folder `name`.  Raises OSError if it is not a folder; the position is then unchanged."""
+        """Enter the folder `name`.  Raises OSError if the entry is not a folder; the position is then unchanged."""
         self._push(open_folder(name, self.here, repair=repair), name)
 
     def _push(self, descriptor: int, name: str) -> None:
@@ -190,7 +190,8 @@ def identity_of(descriptor: int) -> Identity:
 
 
 def open_folder(name: str | os.PathLike[str], within: int | None = None, *, repair: bool = False) -> int:
-    """A descriptor of the folder.  Raises OSError if it is not a folder, or if the last part of the path is a link.
+    """A descriptor of the folder.  Raises OSError if the path is not a folder, or if the last part of the path is a
+    link.
 
     `repair` gives the owner all permissions that the mode lacks.
     """

@@ -3,8 +3,8 @@ reads it.
 
 A proxy, or a host that is starting, may answer 200 with HTML, `null`, a list instead of an object, or an object without
 its number.  An answer of a wrong shape raises `AnswerOdd`, which names the request, the field, the expected type and
-the value found.  The caller treats it as a host that is unavailable, and repeats the request.  A bug in our own code
-never raises `AnswerOdd`: an adapter reads only the fields that its table of shapes names
+the value found.  The caller treats this error like a host that is unavailable, and repeats the request.  A bug in our
+own code never raises `AnswerOdd`: an adapter reads only the fields that its table of shapes names
 (`forge/github/answer_shapes.py`, `forge/gitlab/answer_shapes.py`).
 
 A shape is one of: a type; `TIME`; `[shape]` for a list; a tuple for one of several shapes; a dict of field → shape for

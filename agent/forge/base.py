@@ -335,7 +335,7 @@ class Forge(Protocol):
     def from_settings(cls, settings: Any) -> tuple[Self, ...]:
         """One adapter for each configured instance of this source.
 
-        Raises ConfigError when its section is not usable.
+        Raises ConfigError when the section of the source is not usable.
         """
         ...
 

@@ -36,8 +36,8 @@ def label_problems(
 ) -> Iterator[str]:
     """Sentences about labels of the section of the settings that do not exist, or exist in another spelling.
 
-    `there` is project → its labels.  `fold` maps spellings to one that the forge treats as one label.  A missing label
-    is reported only if it is the one that people set, since the program makes the others.
+    `there` maps a project to its labels.  `fold` maps spellings to one that the forge treats as one label.  A missing
+    label is reported only if it is the one that people set, since the program makes the others.
     """
     ours = {fold(name) for name in labels.names()}
     folded = {project: {fold(name) for name in names} for project, names in there.items()}

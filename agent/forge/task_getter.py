@@ -77,8 +77,8 @@ class BaseTaskGetter(ABC):
     def _end_lists(self, lists: Items) -> None:
         """End the loop over the lists of this poll.
 
-        If one of them succeeded, the error of a list that did not answer is in `failed`, and refused lists are reported
-        as problems.  If no list succeeded, the first error is raised.
+        If one of the lists succeeded, the error of a list that did not answer is in `failed`, and refused lists are
+        reported as problems.  If no list succeeded, the first error is raised.
         """
         if lists.went_well:
             away = {name: error for name, error in lists.failed.items() if isinstance(error, ForgeUnreachable)}

@@ -94,7 +94,7 @@ def home_of(settings: Settings) -> str:
         if _HOME_ID.fullmatch(found):
             return found
     home = _digest(address.partition(":")[0], f"{hostname()}\0{settings.base_dir.resolve()}")
-    with suppress(DiskError):  # if it fails, the file is written at the next use
+    with suppress(DiskError):  # if the write fails, the file is written at the next use
         durable_files.write_file(kept, f"{home}\n".encode())
     return home
 

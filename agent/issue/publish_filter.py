@@ -69,7 +69,9 @@ class PublishFilter:
 
     @classmethod
     def for_task(cls, settings: Settings, events: Events, instance: str, uuid: str | None = None) -> PublishFilter:
-        """The publish filter of a task.  `uuid` is added to its events, for listeners that do not know the task."""
+        """The publish filter of a task.  `uuid` is added to the filter's events, for listeners that do not know the
+        task.
+        """
         more = {} if uuid is None else {"uuid": uuid}
 
         def tell(what: str, rules: Mapping[str, int]) -> None:
@@ -108,7 +110,9 @@ class PublishFilter:
         return self._whole("commit", text, found)
 
     def branch(self, name: str) -> Public:
-        """Clean the name of a branch.  A mask in it is written `masked`, since git does not allow `*` there."""
+        """Clean the name of a branch.  A mask in a branch name is written `masked`, since git does not allow `*` in
+        names.
+        """
         found: Counter[str] = Counter()
         return self._whole("branch", self._masked(name, found).replace(MASK, "masked"), found)
 

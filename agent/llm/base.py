@@ -2,8 +2,8 @@
 
 A client turns a plan (spans of files) into one request of its wire, sends it, and appends the answer to the message
 store.  A client is not the loop: it runs no tools, compacts nothing and does not know the task.  `wiring/wiring.py`
-builds it with `make_client`; `loop.py`, `window/compressor.py` and `cli` call it.  See docs/design/context.md, sections
-5.2 to 5.4 and 6.2.
+builds a client with `make_client`; `loop.py`, `window/compressor.py` and `cli` call it.  See docs/design/context.md,
+sections 5.2 to 5.4 and 6.2.
 
 Every client guarantees:
 

@@ -29,7 +29,7 @@ QUOTA_CODES = frozenset(
         "billing_hard_limit_reached",  # OpenAI
         "billing_not_active",  # OpenAI
         "billing_error",  # Anthropic, errors page
-        # Moonshot sends it with 429 or 403: MoonshotAI/kimi-code PR#1857, MoonshotAI/Kimi-K2#5
+        # Moonshot sends this code with 429 or 403: MoonshotAI/kimi-code PR#1857, MoonshotAI/Kimi-K2#5
         "exceeded_current_quota_error",
         "insufficient_user_quota",  # new-api: 403, QuantumNous/new-api
         "insufficient_balance",  # DeepSeek behind gateways

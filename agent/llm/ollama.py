@@ -61,8 +61,8 @@ class OllamaClient(ChatClient):
         """The value of `num_ctx` in every request.
 
         The value of `num_ctx` is the configured window, limited to the window that the model was trained with.  Without
-        configuration it is the value in the model's file, or the trained window if the file has none.  The value never
-        changes, since another value makes the server reload the model.
+        configuration the window is the value in the model's file, or the trained window if the file has none.  The
+        value never changes, since another value makes the server reload the model.
         """
         if self._window is None:
             own, trained = self._shown()

@@ -66,7 +66,8 @@ class Recording:
 class RecordingReader:
     """Counts the answers and summaries in a growing messages.jsonl; it reads each byte once.
 
-    With `keep` their offsets are stored too.  A torn last line and lines that are not JSON are ignored.
+    With `keep` the offsets of answers and summaries are stored too.  A torn last line and lines that are not JSON are
+    ignored.
     """
 
     def __init__(self, path: Path | None, *, keep: bool = False) -> None:

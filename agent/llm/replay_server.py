@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 POSITION = "X-Replay-Position"
 SUMMARY = "X-Replay-Summary"
 PIECE = 48  # number of characters of text or arguments in one event
-STAMP = 1_769_850_900  # the value of `created`; it is fixed, so that a recording always gives the same bytes
+STAMP = 1_769_850_900  # the value of `created`; fixed, so that a recording always gives the same bytes
 
 
 class ReplayServer:

@@ -158,7 +158,7 @@ class RequestLog:
         if not prompt or prompt * PLACE_HOLDER < entry.tokens:
             prompt = entry.tokens or self.count_file(entry.path)
             estimated += prompt
-        # Before the end of an answer its token count covers only the text so far, or is a placeholder.
+        # Before the end of an answer the reported token count covers only the text so far, or is a placeholder.
         if not whole or not completion or draft.is_early:
             written = self.count_answer(draft)
             if written > completion:

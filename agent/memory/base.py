@@ -55,8 +55,8 @@ class MemoryRecord:
 
     `id` is `mem-…`.  `status` is one of STATUSES; `forgotten` means that the record was not stored, because the same
     text was forgotten before (`memory forget`).  `timestamp` is the time of the source, `created_at` the time when it
-    was stored.  `event_ids` and `record_ids` are its sources.  `helped` and `hurt` count the good and bad outcomes of
-    the tasks that got the record.
+    was stored.  `event_ids` and `record_ids` are the sources of the record.  `helped` and `hurt` count the good and bad
+    outcomes of the tasks that got the record.
     """
 
     id: str

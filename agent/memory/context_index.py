@@ -29,7 +29,7 @@ BLOCK = 64
 """Maximum number of texts of a session in one document.  A longer session has several documents, since each added text
 rewrites the document that it is in."""
 NEIGHBOUR = 300
-"""Maximum number of terms of a neighbour that are indexed.  With more of them, a long output would outweigh the text
+"""Maximum number of terms of a neighbour that are indexed.  With more terms, a long output would outweigh the text
 beside it.
 """
 SESSION = 100
@@ -69,7 +69,7 @@ class ContextIndex:
         self._note(key, block, group)
 
     def remove(self, key: int, block: int, group: Group) -> None:
-        """Remove a text from the index.  The caller deletes its row, or makes it inactive, before `flush`."""
+        """Remove a text from the index.  The caller deletes or deactivates the text's row before `flush`."""
         if self._added.pop(key, None) is None:
             self.database.run(f"{self.kind}_turn_remove", key=key)
             self.database.run(f"{self.kind}_window_remove", key=key)

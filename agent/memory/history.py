@@ -1,7 +1,7 @@
 """The index of a repository's history: the commits of a branch, the files they touched, and the files at its tip.
 
-`likely_files.py` reads it to find files that similar changes have touched, which works from the first task on.  The
-index is made from git and not from the memory log, since a repository can be indexed again at any time.
+`likely_files.py` reads the index to find files that similar changes have touched, which works from the first task on.
+The index is made from git and not from the memory log, since a repository can be indexed again at any time.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class IndexRequest:
         durable_files.write_file(path, orjson.dumps(asdict(self)), sync=False)
 
     def remove(self, base_dir: Path) -> None:
-        """Remove the request, if it is there."""
+        """Remove the file of the request, if it exists."""
         with suppress(OSError):
             self.path(base_dir).unlink()
 

@@ -13,7 +13,7 @@ LONGEST = 512
 
 
 def check_namespace(namespace: str) -> str:
-    """Return the namespace unchanged.  UsageError when it does not have the form `/a/b/`."""
+    """Return the namespace unchanged.  Raises UsageError when the namespace does not have the form `/a/b/`."""
     if len(namespace) > LONGEST or not _NAMESPACE.fullmatch(namespace):
         raise UsageError(
             f"{namespace[:80]!r} is no namespace; it begins and ends with `/`, has at most {LONGEST} characters, and "
@@ -23,7 +23,7 @@ def check_namespace(namespace: str) -> str:
 
 
 def check_name(name: str, what: str) -> str:
-    """Return the actor or session unchanged.  UsageError when it cannot be a part of a namespace."""
+    """Return the actor or session unchanged.  Raises UsageError when the text cannot be a part of a namespace."""
     if not _PART.fullmatch(name) or len(name) > 255:
         raise UsageError(
             f"{what} {name[:80]!r} is not allowed; allowed are 1 to 255 letters, digits, `_`, `.` and `-` "
@@ -42,8 +42,8 @@ def span(prefix: str) -> tuple[str, str]:
 
 
 def expand(template: str, actor_id: str, session_id: str | None = None) -> str:
-    """The namespace for a template like `/episodes/{actorId}/{sessionId}/`.  Without a session it is the prefix before
-    `{sessionId}`.  Raises UsageError for an actor or session that is not allowed."""
+    """The namespace for a template like `/episodes/{actorId}/{sessionId}/`.  Without a session the result is the prefix
+    before `{sessionId}`.  Raises UsageError for an actor or session that is not allowed."""
     check_name(actor_id, "actor")
     if session_id is None:
         template = template.partition("{sessionId}")[0]

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Parts:
-    """The objects of one connection.  Only one thread may use them at a time."""
+    """The objects of one connection.  Only one thread may use these objects at a time."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
 """The entries of the log that the hosts of one ledger share, in PostgreSQL, and their copy in memory.db.
 
-`shared_log.py` is the log over them; `join.py` brings entries of one host into it.
+`shared_log.py` is the log that uses these entries; `join.py` imports entries of one host into the log.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ class SharedEntries:
         while page := self.page(self.local.last()):
             for entry in page:
                 self.local.insert(entry)
-                # it may have been forgotten after the previous page was read
+                # the entry may have been forgotten after the previous page was read
                 if entry.operation == FORGOTTEN and entry.payload is not None:
                     forgotten = entries_of(self.local.database, entry.payload["events"], entry.payload["records"])
                     self.local.blank(forgotten)

@@ -214,8 +214,8 @@ class MemoryStore:
     ) -> MemoryRecord:
         """Store a record after consolidation; return the new record, or the existing one that it was merged into.
 
-        `event_ids` and `record_ids` are its sources.  Its trust is the lowest of `trust` and the trust of its sources.
-        Its session is that of the namespace, else `session_id`, else that of its first event.
+        `event_ids` and `record_ids` are the sources of the record.  The record's trust is the lowest of `trust` and the
+        trust of its sources.  Its session is that of the namespace, else `session_id`, else that of its first event.
         `supersedes` are records of the same namespace that it replaces.  A `quarantine` reason keeps the record from
         being recalled until a person promotes it.
         """

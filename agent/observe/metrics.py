@@ -1,8 +1,8 @@
 """Metrics in the format of Prometheus, counted from events; no port is opened unless `serve` is called.
 
-`Metrics` is a listener.  A daemon registers it for its own events and, through a `LogFollower`, for those of its
-workers.  The object has a registry of its own, so that two `Metrics` in one process (tests, an embedding program) do
-not collide.  The metric names of docs/design/assembler.md, section 0 are used unchanged; all other names begin with
+`Metrics` is a listener.  A daemon registers the listener for its own events and, through a `LogFollower`, for those of
+its workers.  The object has a registry of its own, so that two `Metrics` in one process (tests, an embedding program)
+do not collide.  The metric names of docs/design/assembler.md, section 0 are used unchanged; all other names begin with
 `makimono_`.
 """
 
@@ -125,8 +125,8 @@ class Metrics:
     def serve(self, port: int, address: str = "127.0.0.1", health: Health | None = None) -> int:
         """Answer `GET /metrics` in a thread until `close`; returns the port (with `port` 0 a free one is chosen).
 
-        `health` returns (live, ready, reasons).  With it, `/live` and `/ready` are answered too, with 200 or 503 and a
-        JSON object.  Raises HostError when the port cannot be opened.
+        `health` returns (live, ready, reasons).  With `health`, `/live` and `/ready` are answered too, with 200 or 503
+        and a JSON object.  Raises HostError when the port cannot be opened.
         """
         try:
             app = _Answers(make_wsgi_app(self.registry), health)

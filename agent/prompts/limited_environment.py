@@ -283,7 +283,9 @@ def _call(name: str, argument: Any, node: nodes.Node) -> nodes.Call:
 
 
 def _with_cost(node: Any) -> nodes.Node:
-    """Let each run of the body count its constant text."""
+    """Insert a statement at the beginning of a loop's or macro's body that counts the body's constant text, each time
+    the body runs.
+    """
     cost = 1 + sum(len(text.data) for part in node.body for text in _texts(part))
     node.body.insert(0, nodes.ExprStmt(_call("spend", nodes.Const(cost), node), lineno=node.lineno))
     return node  # type: ignore[no-any-return]

@@ -86,8 +86,8 @@ class TemplateLoader:
     def reload(self, name: str, mode: ReloadMode = "auto") -> TemplateRevision:
         """Read the source again, if `mode` requires that, and return the revision of `name` like `load`.
 
-        `auto`: read the source if it has changed on disk.  `ttl`: read it if the revision of `name` is older than its
-        `ttl_seconds`.  `force`: read it in any case.  Any failure leaves the set in use.
+        `auto`: read the source if it has changed on disk.  `ttl`: read the source if the revision of `name` is older
+        than its `ttl_seconds`.  `force`: read the source in any case.  Any failure leaves the set in use.
         """
         if mode not in MODES:
             raise TemplateRefused(f"reload: mode {mode!r} is not known; known are {', '.join(MODES)}")

@@ -154,7 +154,7 @@ def _fields_of(one: TemplateRevision) -> dict[str, Any]:
 
 
 def from_json(data: Any, failed: Callable[[str, str], None] = lambda _name, _error: None) -> TemplateSet:
-    """The set that `TemplateSet.to_json` wrote.  Raises TemplateRefused when it is damaged."""
+    """The set that `TemplateSet.to_json` wrote.  Raises TemplateRefused when the stored set is damaged."""
     try:
         if data["format"] != FORMAT:
             raise TemplateRefused(f"a set of templates has the format {data['format']!r}; known is {FORMAT}")

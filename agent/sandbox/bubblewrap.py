@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 class Bubblewrap:
     """One task's bubblewrap.
 
-    Raises SandboxUnavailable if it does not work here (`make_sandbox` checks before), ConfigError for a path of
+    Raises SandboxUnavailable if bubblewrap does not work here (`make_sandbox` checks before), ConfigError for a path of
     `sandbox.read_only` that is missing or cannot be mounted at its own path inside.
     """
 

@@ -44,9 +44,9 @@ modules that are loaded on demand.
 PROTOCOLS = (0, 1, 4, 6, 15, 16, 17, 58, 262)
 """Permitted third arguments of socket(2), for every family.
 
-For the internet families they are the default, ICMP, TCP, UDP, ICMPv6 and MPTCP; for netlink they are routes, socket
-diagnostics, device events and generic.  Excluded are SCTP, DCCP, L2TP and UDP-Lite, which are modules loaded on demand,
-and the netlink protocols for administrators, such as packet filter, audit and process events.
+For the internet families the permitted values are the default, ICMP, TCP, UDP, ICMPv6 and MPTCP; for netlink they are
+routes, socket diagnostics, device events and generic.  Excluded are SCTP, DCCP, L2TP and UDP-Lite, which are modules
+loaded on demand, and the netlink protocols for administrators, such as packet filter, audit and process events.
 """
 
 
@@ -54,9 +54,9 @@ and the netlink protocols for administrators, such as packet filter, audit and p
 class Call:
     """One refused system call.
 
-    `group` is its purpose, and its name in `sandbox.allow` if that key accepts it.  `numbers` has one number for each
-    machine type, in the order of `ARCHITECTURES`.  With `argument` (0 to 5), the call is refused only if the low 32
-    bits of that argument are not in `permitted`; several entries may check several arguments of one call.
+    `group` is the purpose of the call, and its name in `sandbox.allow` if that key accepts it.  `numbers` has one
+    number for each machine type, in the order of `ARCHITECTURES`.  With `argument` (0 to 5), the call is refused only
+    if the low 32 bits of that argument are not in `permitted`; several entries may check several arguments of one call.
     """
 
     group: str

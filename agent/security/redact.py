@@ -56,7 +56,9 @@ class Redactor:
         self.learn(*secrets)
 
     def learn(self, *secrets: str, until: datetime | None = None) -> None:
-        """Mask these values too from now on.  `until` is when they expire; a day later they are no longer masked."""
+        """Mask these values too from now on.  `until` is the time at which the values expire; a day later they are no
+        longer masked.
+        """
         with self._lock:
             new = [one for one in secrets if self._is_news(one, until)]
             if not new:

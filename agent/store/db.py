@@ -104,8 +104,8 @@ class Database:
     write-ahead log that this connection uses (https://www.sqlite.org/howtocorrupt.html, 2.2 and 2.2.1).  Use `execute`,
     or read the file in another process.
 
-    Before each statement `Database` checks whether the file or its log was removed or replaced.  If so, it opens the
-    file again, and creates the tables if the file is new (`remake`).
+    Before each statement `Database` checks whether the file or its log was removed or replaced.  After a change it
+    opens the file again, and creates the tables if the file is new (`remake`).
     """
 
     queries_folder = LEDGER

@@ -74,7 +74,7 @@ class LedgerKind:
 
     @classmethod
     def of(cls, settings: Settings) -> LedgerKind:
-        """The ledger that the settings name.  Raises ConfigError when it cannot be loaded."""
+        """The ledger that the settings name.  Raises ConfigError when the ledger's class cannot be loaded."""
         address = settings.taskqueue.ledger
         return cls(settings.base_dir, address, entry_of(address, settings.plugin_guard), settings.remembers)
 

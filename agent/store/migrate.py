@@ -105,7 +105,7 @@ def _make_again(database: Database, known: Known, name: str) -> None:
     """Create the dropped first table and its indexes again, with the migrations that were applied before; other tables
     stay unchanged."""
     with database.transaction():
-        if database.has_table(FIRST_TABLE.get(name, name)):  # another process created it first
+        if database.has_table(FIRST_TABLE.get(name, name)):  # another process created the table first
             return
         applied = _applied(database, _versions(name))
         for number, _, path in known:

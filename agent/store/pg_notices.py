@@ -3,9 +3,10 @@ notification at once, and so can poll less often.
 
 Every statement that may make work for another process ends with a notification of the channel of its schema
 (`NOTIFYING`).  A notification has no content and may be lost with its connection, so the daemon still polls from time
-to time.  A connection of its own receives them, since PostgreSQL delivers a notification to the connection that called
-LISTEN.  A pooler that shares a session between clients (PgBouncer by transaction) accepts a LISTEN and delivers no
-notification.  So a test notification is sent first (`receives`); if it does not arrive, the daemon only polls.
+to time.  A separate connection receives the notifications, since PostgreSQL delivers a notification to the connection
+that called LISTEN.  A pooler that shares a session between clients (PgBouncer by transaction) accepts a LISTEN and
+delivers no notification.  So a test notification is sent first (`receives`); if it does not arrive, the daemon only
+polls.
 """
 
 from __future__ import annotations

@@ -199,7 +199,7 @@ def require_driver(address: str | None) -> None:
 def _driven(address: str, parts: SplitResult) -> Driven:
     """The driver of an address with its options.
 
-    Raises ConfigError when it cannot be imported, or rejects the options.
+    Raises ConfigError when the driver cannot be imported, or rejects the options.
     """
     options = {**OPTIONS.get(parts.scheme, {}), **dict(parse_qsl(parts.query))}
     flat = parts.scheme in FLAT

@@ -283,7 +283,7 @@ class Writer:
             them[-SAME:] = [joined]
 
     def _same(self, name: str, them: Any) -> Iterator[Segment]:
-        """The first segments of `them`, up to the first one that has other bytes than the file."""
+        """The first segments in `them`, up to the first one that has other bytes than the file."""
         path, end = self.folder / name, 0
         if name in MADE:
             yield from them

@@ -1,8 +1,8 @@
 """The contract of a ledger: one row per task, and a process works on a task only after it has claimed the row.
 
-`agent.taskqueue.ledger.Ledger` implements it over any database that has the named queries of `store/sql/ledger.sql`;
-`tests/contract/test_contract_ledger.py` runs against every entry of `LEDGERS` (`store/ledgers.py`) and against a
-plug-in.  `LedgerEntry` is the contract of a function or class that opens a ledger.
+`agent.taskqueue.ledger.Ledger` implements the contract over any database that has the named queries of
+`store/sql/ledger.sql`; `tests/contract/test_contract_ledger.py` runs against every entry of `LEDGERS`
+(`store/ledgers.py`) and against a plug-in.  `LedgerEntry` is the contract of a function or class that opens a ledger.
 
 **Atomic** means: when any number of processes, on any number of hosts, call at the same time, the result is the same as
 if they had called one after the other, and it is durable before the call returns.  If the process is killed during a
@@ -424,8 +424,9 @@ class BaseLedger(Protocol):
     def publish(self, limit: int, again_after: float | None = None) -> Rows:
         """Rows that are due and must be published to a broker, each returned to one caller: those that were not
         published since they were queued, and with `again_after` also those that were published more than this many
-        seconds ago and are still queued.  From now on they count as published.  Rows with the highest priority come
-        first, then the oldest rows.  Rows with the outcome `publishing` are never included: their work is on one host.
+        seconds ago and are still queued.  From now on the returned rows count as published.  Rows with the highest
+        priority come first, then the oldest rows.  Rows with the outcome `publishing` are never included: their work is
+        on one host.
         """
         ...
 

@@ -254,7 +254,7 @@ def _uuid(message: Any) -> str | None:
 def make_broker(address: str, guard: Guard | None = None) -> BaseBroker:
     """The broker that `taskqueue.broker` names.
 
-    Raises ConfigError when it cannot be built; the function opens no connection.
+    Raises ConfigError when the broker cannot be built; the function opens no connection.
     """
     if "://" in address:
         broker: BaseBroker = KombuBroker(address)

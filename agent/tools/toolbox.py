@@ -111,8 +111,8 @@ class Toolbox:
     def limit_tokens(self, window: Callable[[], int], results: Callable[[], int], count: Callable[[str], int]) -> None:
         """From now on adapt the limits to the present window.
 
-        `window` returns its tokens, `results` the tokens for all results of one answer; `count` is the task's token
-        counter.
+        `window` returns the tokens of the window, `results` the tokens for all results of one answer; `count` is the
+        task's token counter.
         """
 
         def budget() -> int:

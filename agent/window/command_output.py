@@ -1,8 +1,8 @@
 """Reads the output of a command: all of it if the task's `outputs/` has it, else the part in its record.
 
 A result is capped, so a failing test in the middle of a long output is only in the stored file, which the field
-`output` of the record names.  The file is read once, line by line.  At most `MOST` bytes of it are read: the first and
-the last half of that number.
+`output` of the record names.  The file is read once, line by line.  At most `MOST` bytes of the file are read: the
+first and the last half of that number.
 """
 
 from __future__ import annotations

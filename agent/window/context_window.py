@@ -109,8 +109,8 @@ class Window:
         """Plan the next request.
 
         A request over the limit is made to fit by these means, in order: those of the strategy, a shorter newest turn,
-        the reset, a smaller reserve for the answer.  Raises DoesNotFit if all of them are not enough (FR-4, FR-5).  If
-        only an estimate exceeds the limit, the request is sent and the server decides.
+        the reset, a smaller reserve for the answer.  Raises DoesNotFit if all of these means are not enough (FR-4,
+        FR-5).  If only an estimate exceeds the limit, the request is sent and the server decides.
         """
         self._observe()
         plan = self.assembler.plan()

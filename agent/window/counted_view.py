@@ -71,7 +71,8 @@ def added(sums: Mapping[str, int], more: Mapping[str, int]) -> Mapping[str, int]
 class View(MessageReader):
     """The checked view of one task.  `path` is the path of current.jsonl.
 
-    `spread` are further token counters.  `sums` has their sums over all messages, until `forget_spread` is called.
+    `spread` are further token counters.  `sums` has the sums of these counters over all messages, until `forget_spread`
+    is called.
     """
 
     def __init__(self, path: Path, counter: Counter, spread: Sequence[Counter] = ()) -> None:

@@ -29,7 +29,7 @@ class Group:
 
     `kind` is "calls", "plain" (an answer without calls) or "user".
 
-    `maskable` is the number of its `tokens` that are freed when its tool results become pointers.
+    `maskable` is the number of the group's `tokens` that are freed when its tool results become pointers.
     """
 
     start: int

@@ -168,7 +168,7 @@ class _Found:
         return layer in self.spans
 
     def row(self, layer: str, scaled: Scaled, why: str, less: int = 0) -> OutlineRow:
-        """The row for one layer.  `less` is the number of its tokens that another row already contains."""
+        """The row for one layer.  `less` is the number of the layer's tokens that another row already contains."""
         if layer not in self.spans:
             return OutlineRow(layer, "", 0, 0, "none", "there is none")
         start, end = self.spans[layer]

@@ -39,7 +39,8 @@ class ViewLine:
 class Selection:
     """The lines that were selected.
 
-    `tokens` is their number of tokens without any ratio; `working` is the number of lines of the conversation.
+    `tokens` is the number of tokens of the lines, without any ratio; `working` is the number of lines of the
+    conversation.
     """
 
     spans: tuple[Span, ...]

@@ -1,7 +1,7 @@
 """The part of a check's output that can be compared, without details that vary between runs.
 
-`verify` uses it: a check that fails on a commit, and failed in the same way on its base commit, is not a failure of the
-change.
+`verify` uses this module: a check that fails on a commit, and failed in the same way on its base commit, is not a
+failure of the change.
 
 "In the same way" means: both runs ended by themselves with the same exit code, and the failures after are contained in
 the failures before:

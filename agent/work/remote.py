@@ -302,7 +302,7 @@ class Remote:
 
         The git process that writes to a local repository does not carry the task's mark.  When the processes of a dead
         attempt are killed, this process survives and rolls back its unfinished work, as a server on another machine
-        would.  If that process were killed, the branch would stay locked.
+        would.  If git's server process were killed, the branch would stay locked.
 
         In a folder of another user, reading needs only the setting `safe.directory`, which is set for that one process.
         Writing runs *as* the owner of the folder if possible, so that root neither runs the owner's hooks nor leaves

@@ -86,7 +86,7 @@ def _kind(key: Path) -> str:
 @contextmanager
 def _keyring(key: Path) -> Iterator[tuple[Path, str]]:
     """A temporary keyring with only this key, and the key's fingerprint."""
-    # its mode is 0700; the path must be short, since gpg limits the length of socket paths
+    # a folder with mode 0700; the path must be short, since gpg limits the length of socket paths
     folder = Path(tempfile.mkdtemp(prefix="makimono-keyring-"))
     try:
         done = _gpg(folder, "--import", str(key))

@@ -1,8 +1,9 @@
 """A task's work tree and its git directory: this module creates, checks, commits and describes them.
 
 `workspace/` is the work tree.  The commands of the model write to it, so it is untrusted after each command.  `git/`
-beside it belongs to this program.  Every git call names both directories; git never discovers them.  This module pushes
-nothing (`Publisher` does) and runs no command of the repository.  `worker/work_tree_start.py` opens the workspace.
+beside the work tree belongs to this program.  Every git call names both directories; git never discovers them.  This
+module pushes nothing (`Publisher` does) and runs no command of the repository.  `worker/work_tree_start.py` opens the
+workspace.
 
 `open` can be interrupted at any step and resumes at the next call: `git/` appears by a rename, and `State.ready`
 records that the first checkout was complete.  After that, this program overwrites no file of the tree, except in
@@ -339,7 +340,7 @@ class Workspace:
     ) -> None:
         """Rebase the commits after `since` onto `target`, and move branch and tree there; everything must be committed.
 
-        Raises RebaseConflict if they conflict; then nothing is changed.
+        Raises RebaseConflict if the commits conflict; then nothing is changed.
 
         `base_commit` is the new commit with which the work is compared; `pushed` is the commit that the remote is known
         to have.  If the move is interrupted, the next `open` finishes it.

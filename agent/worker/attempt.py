@@ -50,7 +50,7 @@ class Mode:
 
     `named`: the process has no other purpose, so its title becomes `makimono: {uuid}` and it adopts orphaned commands
     as a subreaper.  `grouped`: the process joins a control group of its own.  `drains`: SIGTERM drains the task; SIGINT
-    is ignored, because the daemon handles it.  `publishing`: if it is False, nothing is published outside this machine.
+    is ignored, because the daemon handles it.  `publishing`: with False, nothing is published outside this machine.
     `asked_here`: the person at this machine asked for the run.  `report` receives CLAIMED after the claim; then the
     daemon may acknowledge a broker's message.  `begin` puts the initial data of the task into its folder.
     """

@@ -29,8 +29,8 @@ class BranchPlan:
 
     `branch` receives the commits.  `base` is the branch of the diff and the target of the pull request (None: the
     default branch).  `start_at` is a branch or ref to begin at instead of the base.  `refs` are fetched in addition to
-    branches and tags.  `pushes`: if it is False, the result is a patch.  `about` describes the pull request to the
-    model and to people."""
+    branches and tags.  `pushes`: with False, the result is a patch.  `about` describes the pull request to the model
+    and to people."""
 
     branch: str
     base: str | None

@@ -5,8 +5,9 @@ Each worker makes this check for its own task.  When the disk of base_dir has le
 this base_dir.  The task with the largest growth ends.  A lock ensures that one task ends at a time.
 
 The ending task first removes files that commands left in its tree: files unknown to git that no tool wrote, largest (or
-newest) first, until there is enough space.  That space is for the other tasks and for its own commit, which stores each
-remaining file a second time, as an object.  After the removal the other tasks find enough space again.
+newest) first, until there is enough space.  The freed space is for the other tasks and for the commit of the ending
+task, which stores each remaining file a second time, as an object.  After the removal the other tasks find enough space
+again.
 
 When the tasks together have grown by less than the missing space, another program filled the disk.  No task ends then,
 and a task that cannot write waits (`daemon/disk_monitor.py`).  A task that runs alone also waits, unless removing files

@@ -160,7 +160,7 @@ def reading_of(error: Exception, *, replaced: bool) -> tuple[bool, str, str]:
 
 
 def is_unforeseen(error: BaseException | None) -> bool:
-    """Whether the error, or one of its causes, was unexpected where it occurred: then the log needs a traceback."""
+    """Whether the error, or one of its causes, was unexpected where it occurred, so that the log needs a traceback."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:  # in Python an error can be its own cause
         if isinstance(error, MISTAKES):

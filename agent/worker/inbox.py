@@ -105,7 +105,7 @@ class CommentInbox:
     ) -> Iterator[FencedComment]:
         """Yield the waiting comments in the form in which the loop appends them (`append` makes that form).
 
-        When the loop has appended all of them, `durable` makes them durable, and then the cursor moves past them."""
+        When the loop has appended all comments, `durable` makes them durable, and then the cursor moves past them."""
         with self.lock:
             talk, ahead = self.talk, self.ahead
             self.talk = []

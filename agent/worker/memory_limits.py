@@ -115,7 +115,7 @@ class CommandMemory:
 
 @dataclass
 class ServerMemory:
-    """The memory of a server of MCP.  A call returns whether it uses too much; `why` is then the reason.
+    """The memory of a server of MCP.  A call returns whether the server uses too much memory; `why` is then the reason.
 
     `pid` is the process that contains the server, 0 before it has started.
     """

@@ -69,7 +69,7 @@ def lies_elsewhere(settings: Settings, row: Row, now: datetime) -> bool:
     """Whether the unpublished work of a queued row is on another host, which may still publish it.
 
     A folder here counts if it has the outcome, regardless of the host that wrote it, because hosts may share a
-    base_dir.  If the folder is missing on its own host, the work is lost.
+    base_dir.  If the folder is missing on the host that wrote it, the work is lost.
     """
     if row.outcome != MARK or not of_another_host(row, settings) or row.heartbeat_at is None:
         return False

@@ -62,7 +62,7 @@ class Repositories:
     def project(self, owner: str, repo: str) -> Project:
         """The repository that a task key names.
 
-        Raises IssueUnreadable when it is gone or the token may not see it.
+        Raises IssueUnreadable when the repository is gone or the token may not see it.
         """
         name = f"{owner}/{repo}"
         kept = self._projects.get(name)

@@ -110,8 +110,8 @@ class GitLabForge:
     def per_hour(self, interval: float) -> float:
         """Number of requests in one hour of polls without changes.
 
-        For each place they are two lists of waiting issues, and two lists of changes if tasks have ended; in addition
-        two lists of assignments, and the projects when their stored facts are too old.
+        The requests for each place are two lists of waiting issues, and two lists of changes if tasks have ended; in
+        addition two lists of assignments, and the projects when their stored facts are too old.
         """
         looks = 3600 / interval
         places = self.projects or self.lists

@@ -69,7 +69,7 @@ class Projects:
     def project(self, name: str, *, patience: float = PATIENT) -> Project:
         """A project by its path `a/b/c` or its number.
 
-        Raises IssueUnreadable when it is gone or the token may not see it.
+        Raises IssueUnreadable when the project is gone or the token may not see it.
 
         GitLab redirects the old path of a project that was moved to its new path.
         """

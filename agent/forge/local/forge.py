@@ -3,7 +3,7 @@
 An issue is `issues/{n}.md` with front matter `title`, `labels`, `author`, `state` (`open`, `closed`), and optionally
 `repo` (a name in `local.repos`, else `default`) and `base`; its comments are in `issues/{n}.comments.jsonl`; pull
 requests are `pulls/{n}.md` (docs/files.md, "The local tracker").  The tracker needs no server and no account, and every
-author has permission.  The tests use it as their forge.  `wiring/wiring.py` builds the adapter.
+author has permission.  The tests use the tracker as their forge.  `wiring/wiring.py` builds the adapter.
 """
 
 from __future__ import annotations

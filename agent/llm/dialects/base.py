@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 class When(Enum):
     """When a field of an answer is sent back with its message.
 
-    LOOP: it is sent only with answers after the last user message, that is within the current series of tool calls.
-    ASKED: it is sent only after the server refused a request because the field was missing.
+    LOOP: the field is sent only with answers after the last user message, that is within the current series of tool
+    calls. ASKED: the field is sent only after the server refused a request because the field was missing.
     """
 
     ALWAYS = "always"

@@ -69,8 +69,8 @@ class _Bounded(httpx2.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         if request.method == "GET":
             if "last-event-id" not in request.headers:
-                # Messages that a server sends outside of calls are not used.  So the stream for them is not opened,
-                # which the SDK would do again after each end.
+                # Messages that a server sends outside of calls are not used.  So the stream for these messages is not
+                # opened; the SDK would open it again after each end.
                 return httpx2.Response(405, request=request)
             await anyio.sleep(RESUME_SECONDS)
         response = await self.inner.handle_async_request(request)
