@@ -2,7 +2,8 @@
 
     MakimonoError
     ├── ConfigError              a key, file or variable is wrong                       exit 2
-    │   └── PlugInRefused        a plug-in is not pinned, has changed, or may be written by others
+    │   ├── PlugInRefused        a plug-in is not pinned, has changed, or may be written by others
+    │   └── CommandRefused       others may write the file that a configured command comes from, or its program
     ├── UsageError               an argument or uuid that does not exist                exit 2
     ├── HostError                the machine does not give what is needed               exit 3
     │   ├── DiskError            full, read-only, not permitted
@@ -95,6 +96,12 @@ class PlugInRefused(ConfigError):
     """A plug-in is not pinned, has changed, or may be written by others."""
 
     code = "plugin_refused"
+
+
+class CommandRefused(ConfigError):
+    """A configured command is not run, since others may write the file that it comes from, or its program."""
+
+    code = "command_refused"
 
 
 class UsageError(MakimonoError):

@@ -1,4 +1,5 @@
-"""Finds out who else may write a file or folder, for templates and plug-ins, which decide what this program does."""
+"""Finds out who else may write a file or folder, for files that decide what this program does: the configuration,
+templates, plug-ins, and programs of servers."""
 
 from __future__ import annotations
 
@@ -6,21 +7,46 @@ import grp
 import os
 import pwd
 import stat
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from pathlib import Path
 
 
-def other_writers(status: os.stat_result) -> str:
-    """Names the users besides this one and root who may write the file, as text; "" if there are none.
+def writers(target: Path | int) -> str:
+    """Names the users besides this one and root who may write a file (a path, or an open descriptor), as text; "" if
+    there are none.
 
     The private group of the owner (same name, no other member), which many systems make for each user, does not count
     as another writer, and neither does a group without members, such as `staff` on Debian.  In a folder with the sticky
-    bit nobody can replace the files of others, so it counts as safe.
+    bit nobody can replace the files of others, so it counts as safe.  The mode of a file on a read-only mount does not
+    count, since no process here can write it: in Kubernetes, a volume with a ConfigMap is such a folder, with mode
+    0777.  Raises OSError.
     """
-    if status.st_uid not in (0, os.geteuid()):
-        return f"it belongs to the user {_user(status.st_uid)}"
+    status = os.stat(target)  # noqa: PTH116 - the target may be a descriptor
+    who = _foreign_owner(status)
+    if who or not (who := _other_modes(status)):
+        return who
+    return "" if os.statvfs(target).f_flag & os.ST_RDONLY else who
+
+
+def writers_of(path: Path) -> str:
+    """Names the users besides this one and root who may write the file `path`, or replace it or a folder above it, as
+    text that begins with the path; "" if there are none.
+
+    A symlink is followed, and the folders above the link are checked too.  Raises OSError.
+    """
+    real = Path(os.path.realpath(path))
+    if who := writers(real):
+        return f"{real}: {who}"
+    for place in dict.fromkeys((real, Path(os.path.realpath(path.parent), path.name))):
+        if (above := writers_above(place)) is not None:
+            return f"{above[0]}, a folder above {place}: {above[1]}"
+    return ""
+
+
+def _foreign_owner(status: os.stat_result) -> str:
+    return "" if status.st_uid in (0, os.geteuid()) else f"it belongs to the user {_user(status.st_uid)}"
+
+
+def _other_modes(status: os.stat_result) -> str:
     if stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX:
         return ""
     if status.st_mode & stat.S_IWOTH:
@@ -34,7 +60,7 @@ def writers_above(path: Path) -> tuple[Path, str] | None:
     """The first folder above `path` (an absolute path without symlinks) that others may write, with their names; None
     if there is none."""
     for folder in path.parents:
-        if who := other_writers(folder.stat()):
+        if who := writers(folder):
             return folder, who
     return None
 

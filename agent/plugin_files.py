@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent import filetree
 from agent.errors import PlugInRefused
-from agent.file_writers import other_writers, writers_above
+from agent.file_writers import writers, writers_above
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -113,7 +113,7 @@ def _hashed(place: Path, top: Path) -> Iterator[tuple[str, str]]:
     if not top.is_dir():
         yield str(top.relative_to(place)), hashlib.sha256(bytes_of(top)).hexdigest()
         return
-    if who := other_writers(top.stat()):
+    if who := writers(top):
         raise PlugInRefused(f"{top}: {who}; give it to this user alone (chmod go-w {top})")
     count = size = 0
     for entry in filetree.walk(top):
@@ -122,7 +122,7 @@ def _hashed(place: Path, top: Path) -> Iterator[tuple[str, str]]:
             entry.enter = False  # compiled byte code is not used
             continue
         if entry.is_folder:
-            if who := other_writers(entry.status):
+            if who := writers(path):
                 raise PlugInRefused(f"{path}: {who}; give it to this user alone (chmod go-w {path})")
             continue
         data = bytes_of(path)
@@ -144,7 +144,7 @@ def bytes_of(path: Path) -> bytes:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise PlugInRefused(f"{path}: is no regular file")
-        if who := other_writers(status):
+        if who := writers(descriptor):
             raise PlugInRefused(f"{path}: {who}; give it to this user alone (chmod go-w {path})")
         return file.read(MOST_BYTES)
 

@@ -1,10 +1,12 @@
-"""Loads plug-ins, classes of other packages that the configuration names by a dotted path, only if they are unchanged
-since they were pinned.
+"""Checks the foreign code that the configuration names, before it is imported or run: plug-ins and commands.
 
-`plugins.lock` beside config.yaml has the SHA-256 of each plug-in's module and of its package.  A plug-in that the file
-does not list, or that has changed since it was pinned, is refused before any of its code runs.  The module is then
-imported from bytes that are hashed (`plugin_files.py`).  Packages that a plug-in itself imports are not covered.
-`registry.py` calls `PluginGuard.load`.
+Plug-ins are classes of other packages that the configuration names by a dotted path.  `plugins.lock` beside config.yaml
+has the SHA-256 of each plug-in's module and of its package.  A plug-in that the file does not list, or that has changed
+since it was pinned, is refused before any of its code runs.  The module is then imported from bytes that are hashed
+(`plugin_files.py`).  Packages that a plug-in itself imports are not covered.  `registry.py` calls `PluginGuard.load`.
+
+A command runs only if nobody else may write the file that names it (`check_command`), and a server only if nobody else
+may write its program (`check_program`).  `config/configured_commands.py` lists the commands of the configuration.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from agent import durable_files
-from agent.errors import ConfigError, PlugInRefused
+from agent.errors import CommandRefused, ConfigError, PlugInRefused
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,6 +33,9 @@ FORMAT = 1
 OWN = "agent"
 """Name of this program's package, which needs no pin."""
 MOST_BYTES = 64 << 20
+OWN_ORIGINS = ("default", "configuration", "command line")
+"""Origins of values that are in no file."""
+ENVIRONMENT = "environment "
 PIN = "look at it, then run `./main.py plugins pin`"
 
 
@@ -46,10 +51,47 @@ class Finding:
 
 
 class PluginGuard:
-    """Checks plug-ins against `plugins.lock` in the folder `root`, which is the folder of config.yaml."""
+    """Checks plug-ins against `plugins.lock` in the folder `root`, which is the folder of config.yaml, and commands by
+    the origin of their keys.
 
-    def __init__(self, root: Path) -> None:
+
+    `files` has for each file that was read (the origin of its keys) who else may write it, "" if nobody.
+    """
+
+    def __init__(self, root: Path, files: Mapping[str, str] | None = None) -> None:
         self.path = root / LOCK
+        self.files = dict(files or {})
+
+    def check_command(self, key: str, origin: str) -> None:
+        """Raise CommandRefused unless the command of a key may be run; `origin` is that of `Settings.origins`.
+
+        A command of this process's own command line or environment may.  One of a file may if the file is known here
+        and only this user and root may write it.
+        """
+        if origin in OWN_ORIGINS or origin.startswith(ENVIRONMENT):
+            return
+        who = self.files.get(origin)
+        if who is None:
+            raise CommandRefused(f"{key}: {origin} is no source of commands; set it in config.yaml")
+        if who:
+            raise CommandRefused(
+                f"{key} is a command of {origin}, and {who}; so it is not run. Give {self.path.parent / origin} and "
+                "the folders above it to this user alone (chown, chmod go-w), or move the file to such a folder"
+            )
+
+    def check_program(self, key: str, path: Path) -> None:
+        """Raise CommandRefused unless only this user and root may write a program or script that a key names."""
+        from agent.file_writers import writers_of
+
+        try:
+            who = writers_of(path)
+        except OSError as error:
+            raise CommandRefused(f"{key}: {path} cannot be read: {error.strerror}") from error
+        if who:
+            raise CommandRefused(
+                f"{key} names {path}, and {who}; so it is not run. Give it to this user alone (chown, chmod go-w), or "
+                "install it elsewhere"
+            )
 
     def load(self, kind: str, target: str) -> Any:
         """The object that `package.module:name` names.
@@ -121,7 +163,7 @@ class PluginGuard:
 
     def _pins(self) -> dict[str, Any] | None:
         """The content of the lock file, None if there is none."""
-        from agent.file_writers import other_writers
+        from agent.file_writers import writers, writers_above
 
         try:
             descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -131,8 +173,10 @@ class PluginGuard:
             raise PlugInRefused(f"{self.path}: cannot be read: {error.strerror}") from error
         with os.fdopen(descriptor, "rb") as file:
             status = os.fstat(descriptor)
-            if who := other_writers(status) if stat.S_ISREG(status.st_mode) else "it is no regular file":
+            if who := writers(descriptor) if stat.S_ISREG(status.st_mode) else "it is no regular file":
                 raise PlugInRefused(f"{self.path}: {who}; give it to this user alone (chmod go-w {self.path})")
+            if (above := writers_above(self.path.resolve())) is not None:
+                raise PlugInRefused(f"{above[0]}, which has {self.path}: {above[1]}; chmod go-w {above[0]}")
             data = file.read(MOST_BYTES)
         try:
             found = orjson.loads(data)

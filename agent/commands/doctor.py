@@ -18,10 +18,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pydantic import SecretStr
-
 from agent import cgroups, clock, durable_files, gitcmd, session_keyring
 from agent.commands import (
+    doctor_configuration,
     doctor_memory,
     doctor_model,
     doctor_network,
@@ -160,35 +159,12 @@ def _configuration(load: Callable[[bool], Settings]) -> tuple[Settings | None, l
     except ANY as error:
         checks = [Check(name, FAIL, str(error), "docs/configuration.md has every key; `config show` every value")]
     else:
-        return settings, [_loaded(settings), *_files(settings)]
+        about = (Check(name, *one) for one in doctor_configuration.findings(settings))
+        return settings, [_loaded(settings), *about]
     try:
         return load(False), checks  # an unset ${NAME} must not prevent the other checks
     except ANY:
         return None, checks
-
-
-def _files(settings: Settings) -> list[Check]:
-    """Findings about configuration files that other users may write, or that contain a secret and that other users may
-    read."""
-    found = []
-    for name in sorted(set(settings.origins.values())):
-        path = settings.root / name
-        if not path.is_file():
-            continue
-        mode = mode_of(path)
-        keys = [key for key, value, _ in settings.values() if settings.origins.get(key) == name and is_held(value)]
-        if mode & 0o022:
-            more = "others may write it, and it says which commands run and where tokens go"
-            found.append(Check("configuration", WARN, f"{path} has mode {mode:04o}: {more}", f"chmod 600 {path}"))
-        elif mode & 0o044 and keys:
-            more = f"others may read {', '.join(keys[:3])} in it"
-            found.append(Check("configuration", WARN, f"{path} has mode {mode:04o}: {more}", f"chmod 600 {path}"))
-    return found
-
-
-def is_held(value: object) -> bool:
-    """Whether a value is a secret that is written out in the file."""
-    return isinstance(value, SecretStr) and bool(value.get_secret_value())
 
 
 def _loaded(settings: Settings) -> Check:

@@ -19,6 +19,7 @@ from agent.security.sanitise import output
 from agent.tokens import count_tools, counter_for
 from agent.tools.mcp.lock import Changes, McpLock
 from agent.tools.mcp.offered import OfferedTool, offer
+from agent.tools.mcp.programs import ServerPrograms
 from agent.tools.mcp.servers import McpServers
 from agent.worker.mcp_tools import OWN_TOOLS
 
@@ -178,7 +179,9 @@ def _listed(settings: Settings, wanted: Mapping[str, McpServer]) -> Iterator[dic
     sandbox = make_sandbox(settings, uuid=TRIAL, base_dir=settings.base_dir)
     with (
         trial_folder(sandbox.uid) as work,
-        closing(McpServers(wanted, _Runner(sandbox, work), lambda: False)) as servers,
+        closing(
+            McpServers(wanted, _Runner(sandbox, work), lambda: False, ServerPrograms(settings, sandbox).argv)
+        ) as servers,
     ):
         yield servers.list_all(wanted)
 

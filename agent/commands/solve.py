@@ -21,6 +21,7 @@ from uuid import uuid4
 
 from agent import durable_files, filetree
 from agent.commands.solve_issue import asked_for
+from agent.config.configured_commands import check_commands
 from agent.context import MessageStore
 from agent.context.task_row import TaskRow
 from agent.daemon.finalize import close_from_outside
@@ -143,9 +144,10 @@ def solve_from(settings: Settings, uuid: str, seq: int, listeners: Sequence[List
 def ask_the_surroundings(settings: Settings) -> None:
     """Check the model and the driver for replicas before anything is made.
 
-    Raises HostError when no model answers; ConfigError when the driver is missing.
+    Raises HostError when no model answers; ConfigError when the driver is missing or a command must not be run.
     """
     require_driver(settings.context_storage.replica)
+    check_commands(settings)
     with tempfile.TemporaryDirectory(prefix="makimono-model-") as folder:
         place = Path(folder)
         with closing(MessageStore(place, settings)) as store, closing(make_client(settings, store, place)) as client:

@@ -37,12 +37,14 @@ def load(
     """
     environ = environment.current() if environ is None else environ
     merged = Merged()
+    writers: dict[str, str] = {}
     missing: list[tuple[key_tree.Path, str]] = []
     file = Path(os.path.abspath(FILE if path is None else path))  # noqa: PTH100 - resolve() would follow a symlink
     if path is not None or file.exists():
         from agent.config import yamlfile
 
         shown = FILE if path is None else str(path)
+        writers[file.name] = _writers(file)
         data, lines = yamlfile.read(file)
         places = {steps: f"{shown}, line {line}" for steps, line in lines.items()}
         layer = canonical(data, file.name, places)
@@ -53,7 +55,8 @@ def load(
     if complete:
         _refuse_unset(missing, merged, file.name)
     unset = {path: name for path, name in reversed(missing) if not _is_set_above(path, merged, file.name)}
-    settings = _build(merged, file.parent, environ, {p: f"{file.name}, {name} is not set" for p, name in unset.items()})
+    labels = {p: f"{file.name}, {name} is not set" for p, name in unset.items()}
+    settings = _build(merged, file.parent, environ, labels, writers)
     if complete:
         configured_window.configured_window(settings)
     return settings
@@ -77,8 +80,22 @@ def settings_of(config: Mapping[str, Any] | Settings, *, root: Path | None = Non
     return _build(merged, root or Path.cwd(), environ)
 
 
+def _writers(file: Path) -> str:
+    """Who else may write the configuration; "" if nobody, or if there is no such file."""
+    from agent.file_writers import writers_of
+
+    try:
+        return writers_of(file)
+    except OSError:
+        return ""  # reading it fails next, with a message
+
+
 def _build(
-    merged: Merged, root: Path, environ: Mapping[str, str], unset: Mapping[key_tree.Path, str] | None = None
+    merged: Merged,
+    root: Path,
+    environ: Mapping[str, str],
+    unset: Mapping[key_tree.Path, str] | None = None,
+    writers: Mapping[str, str] | None = None,
 ) -> Settings:
     """The validated settings; `unset` has the origins of the keys of a file that use an unset variable."""
     try:
@@ -88,6 +105,7 @@ def _build(
             origins=_origins({**merged.labels, **(unset or {})}, merged),
             variables={name: value for name, value in environ.items() if configured_window.is_window_variable(name)},
             hidden=environment.hidden_values(environ),
+            files=writers,
         )
     except ValidationError as error:
         raise validation_errors.explain(error, merged) from None

@@ -149,6 +149,7 @@ class Settings(Section):
     _origins: dict[str, str] = PrivateAttr(default_factory=dict)
     _variables: dict[str, str] = PrivateAttr(default_factory=dict)
     _hidden: tuple[str, ...] = PrivateAttr(default=())
+    _files: dict[str, str] = PrivateAttr(default_factory=dict)
     _loaded: Loaded = PrivateAttr(default_factory=Loaded)
 
     @field_validator("task_sources")
@@ -173,9 +174,12 @@ class Settings(Section):
         origins: Mapping[str, str],
         variables: Mapping[str, str],
         hidden: tuple[str, ...] = (),
+        files: Mapping[str, str] | None = None,
     ) -> Settings:
         """Build settings from merged and expanded data; raises pydantic's ValidationError for a fault (see
-        `validation_errors.py`)."""
+        `validation_errors.py`).
+
+        `files` is for the guard of plug-ins and commands (`plugin_guard.PluginGuard`)."""
         whole: dict[str, Any] = {
             name: {}
             for name, field in cls.model_fields.items()
@@ -186,6 +190,7 @@ class Settings(Section):
             context={"root": root},
         )
         settings._remember(root, origins, variables, hidden)  # noqa: SLF001 - a private method of this class
+        settings._files = dict(files or {})  # noqa: SLF001 - as above
         return settings
 
     def _remember(
@@ -222,8 +227,8 @@ class Settings(Section):
 
     @property
     def plugin_guard(self) -> PluginGuard:
-        """The guard of plug-ins, with `plugins.lock` in the folder of config.yaml."""
-        return PluginGuard(self._root)
+        """The guard of plug-ins and commands, with `plugins.lock` in the folder of config.yaml."""
+        return PluginGuard(self._root, self._files)
 
     @property
     def origins(self) -> Mapping[str, str]:

@@ -20,6 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from agent import __version__, clock, durable_files, proc
+from agent.config.configured_commands import check_commands
 from agent.daemon.finalize import send_pending_notifications
 from agent.daemon.health import HealthFile, path_of
 from agent.daemon.pollers import Pollers
@@ -94,6 +95,8 @@ class Daemon:
         """Take the daemon's lock and work.  Raises HostError when another daemon has the lock, or ConfigError."""
         # fails now if a driver is missing, since otherwise each task would run without its replica
         require_driver(self.settings.context_storage.replica)
+        if self.role != "producer":
+            check_commands(self.settings)
         durable_files.claim_dir(self.settings.base_dir, durable_files.passable())
         try:
             lock = durable_files.lock(lock_of(self.settings))

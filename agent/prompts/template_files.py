@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.config.yamlfile import parse as parse_yaml
 from agent.errors import ConfigError
-from agent.file_writers import other_writers, writers_above
+from agent.file_writers import writers, writers_above
 from agent.prompts.limited_environment import TEMPLATE_LIMIT
 from agent.prompts.revision import TemplateRefused, hash_of
 
@@ -110,7 +110,7 @@ def read_folder(folder: Path) -> tuple[list[tuple[str, dict[str, Any]]], dict[st
 
 def _read(top: int, folder: Path) -> tuple[list[tuple[str, dict[str, Any]]], dict[str, Any]]:
     place = Path(f"/proc/self/fd/{top}").readlink()
-    if who := other_writers(os.fstat(top)):
+    if who := writers(top):
         raise TemplateRefused(f"prompts.folder: {place}: {who}; give it to this user alone (chmod go-w {place})")
     if (above := writers_above(place)) is not None:
         raise TemplateRefused(f"prompts.folder: {above[0]}, which has {place}: {above[1]}; put the folder elsewhere")
@@ -188,7 +188,7 @@ def _text(top: int, place: Path, name: str, path: str, *, follow: bool = True) -
             raise TemplateRefused(f"{path}: leads out of the folder, to {where}")
         if not follow and where != place / name:
             raise TemplateRefused(f"{path}: a symlink leads to {where}, which is not allowed here")
-        if who := other_writers(status) or _writers_between(place, where):
+        if who := writers(descriptor) or _writers_between(place, where):
             raise TemplateRefused(f"{path}: {who}; give it to this user alone (chmod go-w {where})")
         if status.st_size > FILE_LIMIT:
             raise TemplateRefused(f"{path}: has {status.st_size} bytes; {FILE_LIMIT} are allowed")
@@ -209,7 +209,7 @@ def _writers_between(place: Path, file: Path) -> str:
     for folder in file.parents:
         if folder == place:
             break
-        if who := other_writers(folder.stat()):
+        if who := writers(folder):
             return f"{folder}: {who}"
     return ""
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from agent import durable_files
+from agent.config import configured_commands
 from agent.config.host_allowlist import parse_all
 from agent.errors import SandboxUnavailable, SetupFailed
 from agent.llm.base import Interrupted
@@ -119,6 +120,7 @@ class CommandRunner:
         if wanted is None:
             return
         home = self.run.context.context_dir / "home"
+        configured_commands.check(self.settings, configured_commands.SETUP)
         self.run.events.emit("setup_started", command=wanted.command)
         report = setup.prepare(
             self.settings,
@@ -140,8 +142,10 @@ class CommandRunner:
     def check(self, command: str, commit: str, timeout: float) -> Finished:
         """Run the verify command on a clean check-out of `commit`, so that the checked commit is the published one.
 
-        Raises Interrupted when a stop or a drain ended the command: the result then says nothing about the work.
+        Raises CommandRefused when others may write the file that the command comes from, or Interrupted when a stop or
+        a drain ended the command: the result then says nothing about the work.
         """
+        configured_commands.check(self.settings, configured_commands.VERIFY)
         with checked_out(self.workspace, commit) as place:
             setup.copy_setup(
                 self.settings, self.workspace, self._run_setup, place, commit, relocatable=self.sandbox.kind != "none"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from agent.errors import SandboxUnavailable, SetupFailed
+from agent.errors import CommandRefused, SandboxUnavailable, SetupFailed
 from agent.security.sanitise import output
 from agent.work.base_check import base_verdict
 from agent.work.verify import Verdict, verify
@@ -55,5 +55,5 @@ def _verify(run: TaskRun, commands: CommandRunner, command: str, commit: str) ->
             timeout=run.settings.verify.timeout,
             clean=lambda text: run.redact(output(text)),
         )
-    except (SandboxUnavailable, SetupFailed) as error:
+    except (SandboxUnavailable, SetupFailed, CommandRefused) as error:
         return Verdict(command, None, ok=False, duration=0.0, tail=run.redact(output(str(error))))

@@ -18,6 +18,7 @@ from agent.tools.mcp.base import ServerFailed
 from agent.tools.mcp.event_loop import WaitStopped
 from agent.tools.mcp.lock import McpLock
 from agent.tools.mcp.offered import MOST_TOOLS, OfferedTool, offer
+from agent.tools.mcp.programs import ServerPrograms
 from agent.tools.mcp.results import raw_result
 from agent.tools.mcp.servers import McpServers
 from agent.tools.mcp.tool import McpTool
@@ -56,7 +57,12 @@ class TaskMcpTools:
         self._recorded: dict[str, deque[Json]] | None = None
         self._notices: list[str] = []
         if run.publishing:
-            self.servers = McpServers(self.settings, commands.run_server, self._is_stopping)
+            self.servers = McpServers(
+                self.settings,
+                commands.run_server,
+                self._is_stopping,
+                ServerPrograms(run.settings, commands.sandbox).argv,
+            )
             run.held.callback(self.servers.close)
             if not run.is_briefed():
                 self._take_lists(self.servers)

@@ -54,6 +54,19 @@ def test_a_configuration_that_is_wrong_is_2_and_says_where(tmp_path, text, said)
     assert not (tmp_path / "contexts").exists()
 
 
+@pytest.mark.parametrize("command", [("run", "--once"), ("solve", "issue.md")])
+def test_no_command_of_a_configuration_that_others_may_write_is_run(tmp_path, command):
+    config = tmp_path / "config.yaml"
+    config.write_text("verify: {command: 'touch ran'}\nsandbox: {kind: none}\n")
+    config.chmod(0o666)
+    (tmp_path / "issue.md").write_text("# Do it\n")
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    done = ended(start(*command, cwd=tmp_path), 2)
+    assert "verify.command is a command of config.yaml, and " in done.stderr
+    assert f"Give {config} and the folders above it to this user alone" in done.stderr
+    ended(start("config", "show", cwd=tmp_path), 0)
+
+
 def test_without_a_configuration_there_are_defaults_and_it_is_said(tmp_path):
     said = f"no tasks: {tmp_path}/contexts has no tasks.db; there is no config.yaml in {tmp_path}: call from the folder"
     assert ended(start("tasks", cwd=tmp_path), 0).stdout.startswith(said)

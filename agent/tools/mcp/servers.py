@@ -9,18 +9,19 @@ from __future__ import annotations
 import os
 import shlex
 import threading
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from agent import clock, deadline, process_tree
 from agent.config.host_allowlist import parse_all
-from agent.errors import MakimonoError
+from agent.errors import CommandRefused, MakimonoError
 from agent.sandbox.base import Streams
 from agent.tools.mcp.base import ServerFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from agent.config.mcp_servers import McpServer
     from agent.tools.mcp.base import RunServer
@@ -35,12 +36,16 @@ GRACE = 1.0
 """Seconds that a server gets to end after its stdin was closed; then its processes are killed."""
 KILL_SECONDS = 10.0
 LONGEST_STDERR = 600
+SAFE = {"PYTHONSAFEPATH": "1"}
+"""Variables of each server: `python -m` imports nothing from the work tree, where the model writes."""
+Argv = Callable[[str, "McpServer"], "Sequence[str]"]
+"""The program and the arguments of a server (`programs.ServerPrograms.argv`)."""
 
 
 class ServerProcess:
     """The running command of a server."""
 
-    def __init__(self, name: str, server: McpServer, run: RunServer) -> None:
+    def __init__(self, name: str, server: McpServer, argv: Sequence[str], run: RunServer) -> None:
         self.name = name
         self.failure = ""
         self.stderr = ""
@@ -54,15 +59,15 @@ class ServerProcess:
         self.pid = 0
         # a daemon thread, so the process can end; the sandbox is killed when this thread ends
         self.thread = threading.Thread(
-            target=self._serve, args=(server, run, inside, outside), name=f"mcp {name}", daemon=True
+            target=self._serve, args=(server, argv, run, inside, outside), name=f"mcp {name}", daemon=True
         )
         self.thread.start()
 
-    def _serve(self, server: McpServer, run: RunServer, inside: int, outside: int) -> None:
+    def _serve(self, server: McpServer, argv: Sequence[str], run: RunServer, inside: int, outside: int) -> None:
         try:
-            env = {name: value.get_secret_value() for name, value in server.env.items()}
+            env = SAFE | {name: value.get_secret_value() for name, value in server.env.items()}
             streams, network = Streams(inside, outside, self._started), parse_all(server.network)
-            done = run(command_line(server), streams, network=network, env=env, stop=self._stop.is_set)
+            done = run(command_line(argv, server.cwd), streams, network=network, env=env, stop=self._stop.is_set)
             self.stderr = done.output.decode("utf-8", "replace").strip()
             if done.why:
                 self.failure = f"its process was ended: {done.why}"
@@ -123,11 +128,10 @@ class ServerProcess:
         return f"{self.failure}; stderr: {said}" if said else self.failure
 
 
-def command_line(server: McpServer) -> str:
-    """The shell command line that runs a server."""
-    assert server.command is not None
-    line = f"exec {shlex.join([server.command, *server.args])}"
-    return line if server.cwd is None else f"cd -- {shlex.quote(server.cwd)} && {line}"
+def command_line(argv: Sequence[str], cwd: str | None) -> str:
+    """The command line that runs a server, for the contract of a sandbox: each argument is quoted."""
+    line = f"exec {shlex.join(argv)}"
+    return line if cwd is None else f"cd -- {shlex.quote(cwd)} && {line}"
 
 
 class ConnectedServer:
@@ -148,11 +152,15 @@ class ConnectedServer:
 class McpServers:
     """The servers of one task.
 
-    `run` runs a command in the sandbox; `is_stopping` returns whether the task shall stop.
+    `run` runs a command in the sandbox; `is_stopping` returns whether the task shall stop; `argv` gives program and
+    arguments of a server, or raises CommandRefused.
     """
 
-    def __init__(self, servers: Mapping[str, McpServer], run: RunServer, is_stopping: Callable[[], bool]) -> None:
+    def __init__(
+        self, servers: Mapping[str, McpServer], run: RunServer, is_stopping: Callable[[], bool], argv: Argv
+    ) -> None:
         self.servers = servers
+        self.argv = argv
         self.run = run
         self.is_stopping = is_stopping
         self._loop: EventLoop | None = None
@@ -244,7 +252,12 @@ class McpServers:
             return ServerFailed(f"it was started {starts} times in this task and is not started again")
         self._starts[name] = starts + 1
         server = self.servers[name]
-        return ServerProcess(name, server, self.run) if server.command is not None else None
+        if server.command is None:
+            return None
+        try:
+            return ServerProcess(name, server, self.argv(name, server), self.run)
+        except CommandRefused as error:
+            return ServerFailed(str(error))
 
     def _finish(self, name: str, begun: ServerProcess | ServerFailed | None) -> ConnectedServer:
         """Open the session, and list the tools: the SDK needs the list for calls."""

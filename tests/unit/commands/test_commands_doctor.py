@@ -483,6 +483,14 @@ def test_a_configuration_that_others_may_write_or_read_a_secret_in_is_told(home,
     assert not [one for one in found if state == WARN and one.advice != f"chmod 600 {home.config}"]
 
 
+def test_a_command_that_is_refused_is_a_fault(home):
+    configure(home, verify="{command: make test}")
+    home.config.chmod(0o606)
+    found = look(home)["configuration"]
+    assert found.state == FAIL
+    assert found.found.startswith("verify.command is a command of config.yaml, and ")
+
+
 def test_the_place_of_the_replica_is_tried_and_told_without_its_secrets(home):
     configure(home, context_storage=f"{{replica: '{home.config.parent}/elsewhere'}}")
     assert look(home)["replica"].state == OK

@@ -128,8 +128,7 @@ def test_a_file_of_another_user_or_of_a_shared_group_is_refused(folder):
 
 
 def test_the_private_group_of_the_owner_is_nobody_else(folder):
-    status = folder.stat()
-    assert file_writers.other_writers(status) == ""
+    assert file_writers.writers(folder) == ""
 
 
 def test_a_link_that_leads_out_is_refused_and_one_inside_is_followed(folder, tmp_path):

@@ -33,7 +33,7 @@ class Place:
 
     def servers(self, **sections):
         sections = {name: McpServer(**section) for name, section in sections.items()}
-        made = McpServers(sections, self.run, lambda: self.stopping)
+        made = McpServers(sections, self.run, lambda: self.stopping, lambda _, one: (one.command, *one.args))
         self.made.append(made)
         return made
 

@@ -182,7 +182,7 @@ def test_what_is_final_is_a_list_and_a_new_error_waits():
         found = {kind.__name__ for kind in every(MakimonoError) if issubclass(kind, FINAL)}
         assert found == {
             *("ConfigError", "UsageError", "ContextError", "IssueUnreadable", "PictureRefused", "ToolError"),
-            *("RecordRefused", "PlugInRefused", "TemplateRefused", "FolderChanges", "ShapeWrong"),
+            *("RecordRefused", "PlugInRefused", "CommandRefused", "TemplateRefused", "FolderChanges", "ShapeWrong"),
             *("BaseMissing", "RebaseConflict", "PushRejected", "LfsRefused", "PolicyViolation", "RulesRefused"),
             *("QuotaExhausted", "AccessRefused", "ModelNotFound", "RequestRefused", "ToolsRefused"),
             *("ContextOverflow", "RequestTooLarge", "HistoryRefused", "AnswerUnreadable", "CallUnreadable"),

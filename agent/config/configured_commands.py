@@ -1,0 +1,40 @@
+"""Lists the commands that a configuration names, and refuses them where others may write its file.
+
+`workspace.setup.command` and `verify.command` are shell lines; `mcp_servers.NAME.command` is a program with arguments.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from agent.config.settings import Settings
+
+SETUP, VERIFY = "workspace.setup.command", "verify.command"
+
+
+def server_command(name: str) -> str:
+    """The key of the command of an MCP server."""
+    return f"mcp_servers.{name}.command"
+
+
+def commands_of(settings: Settings) -> Iterator[str]:
+    """The keys of the commands that are set."""
+    if settings.workspace.setup is not None:
+        yield SETUP
+    if settings.verify.command is not None:
+        yield VERIFY
+    yield from (server_command(name) for name, one in settings.mcp_servers.items() if one.command is not None)
+
+
+def check_commands(settings: Settings) -> None:
+    """Raise CommandRefused for the first command that must not be run."""
+    for key in commands_of(settings):
+        check(settings, key)
+
+
+def check(settings: Settings, key: str) -> None:
+    """Raise CommandRefused if the command of this key must not be run."""
+    settings.plugin_guard.check_command(key, settings.origins.get(key, "default"))

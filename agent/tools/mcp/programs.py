@@ -1,0 +1,92 @@
+"""Finds the program of a server once, before its first start, and checks that nobody else can change it.
+
+The program and its arguments are a list; none of them is read by a shell.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agent.config import configured_commands
+from agent.errors import CommandRefused
+from agent.sandbox import environment
+from agent.sandbox.base import GIT, HOME, WORK
+
+if TYPE_CHECKING:
+    from agent.config import Settings
+    from agent.config.mcp_servers import McpServer
+    from agent.sandbox.base import Sandbox
+
+OWN_KINDS = ("bubblewrap", "none")
+"""Sandboxes that show programs of the host at their own paths; a sandbox of a plug-in may have programs of its own."""
+SCRIPTS = (".js", ".mjs", ".cjs", ".ts", ".py", ".pyz", ".sh", ".rb", ".pl", ".php", ".jar", ".lua")
+
+
+class ServerPrograms:
+    """The programs of the servers of a configuration, in one sandbox."""
+
+    def __init__(self, settings: Settings, sandbox: Sandbox) -> None:
+        self.settings = settings
+        self.sandbox = sandbox
+        inside = sandbox.kind != "none"
+        self.tree = Path(WORK) if inside else settings.base_dir / "running"
+        self.writable = (self.tree, Path(HOME), Path(GIT), settings.base_dir) if inside else (settings.base_dir,)
+        self._found: dict[str, tuple[str, ...]] = {}
+
+    def argv(self, name: str, server: McpServer) -> tuple[str, ...]:
+        """The program, by its absolute path, and its arguments.
+
+        A program that is not found keeps its name: its start then fails.  Raises CommandRefused for a program in a
+        place that commands of the model can write, or that another user may write, and for a key of the configuration
+        whose file another user may write.
+        """
+        if name not in self._found:
+            configured_commands.check(self.settings, configured_commands.server_command(name))
+            own = self.sandbox.kind in OWN_KINDS
+            self._found[name] = self._checked(name, server) if own else _plain(server)
+        return self._found[name]
+
+    def _checked(self, name: str, server: McpServer) -> tuple[str, ...]:
+        key = configured_commands.server_command(name)
+        program, *args = _plain(server)
+        path = self._path(program, server)
+        if path is not None:
+            self._refuse_writable(key, program, path)
+            if path.is_file():
+                self.settings.plugin_guard.check_program(key, path)
+        for number, argument in enumerate(args):
+            self._check_script(f"mcp_servers.{name}.args", argument, server, first=not number)
+        return (str(path) if path is not None else program, *args)
+
+    def _path(self, program: str, server: McpServer) -> Path | None:
+        """The absolute path inside the sandbox; None for a name that PATH does not have."""
+        if "/" in program:
+            return Path(os.path.normpath(Path(self.tree, server.cwd or "", program)))
+        interpreter = getattr(self.sandbox, "interpreter", None)
+        found = shutil.which(program, path=environment.search_path(str(interpreter) if interpreter else None))
+        return Path(found) if found is not None else None
+
+    def _check_script(self, key: str, argument: str, server: McpServer, *, first: bool) -> None:
+        """Check an argument that is a script: an absolute path to a program or script, or the first argument if its
+        name is that of a script."""
+        is_script = argument.endswith(SCRIPTS)
+        if first and is_script and server.env and not argument.startswith("-"):
+            self._refuse_writable(key, argument, Path(os.path.normpath(Path(self.tree, server.cwd or "", argument))))
+        path = Path(argument)
+        if path.is_absolute() and path.is_file() and (is_script or os.access(path, os.X_OK)):
+            self.settings.plugin_guard.check_program(key, path)
+
+    def _refuse_writable(self, key: str, written: str, path: Path) -> None:
+        if any(path.is_relative_to(place) for place in self.writable):
+            raise CommandRefused(
+                f"{key}: {written} is in a folder that commands of the model can write, so they could replace it; "
+                "install it elsewhere (sandbox.read_only shows a folder), and name it by its absolute path"
+            )
+
+
+def _plain(server: McpServer) -> tuple[str, ...]:
+    assert server.command is not None
+    return (server.command, *server.args)
