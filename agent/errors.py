@@ -45,7 +45,7 @@
     │   ├── HostUnreached        one that could not be reached
     │   └── RequestUnreadable    in a way that the proxy does not serve
     ├── PictureRefused           a picture of an issue that is not sent to the model
-    ├── StopHeard                a wait of ours ended because the task was told to end; no fault of anything
+    ├── StopHeard                a wait of ours ended because the task shall end; no fault of anything
     ├── EndedBefore              the forge says that this very task has ended; carries `status`
     ├── TakenElsewhere           another daemon of the same account has the issue
     ├── ToolError                a tool call that cannot be done; its text goes to the model
@@ -56,7 +56,7 @@
         ├── QuotaExhausted       no money or no quota left; never retried
         ├── AccessRefused        401, 403                                                exit 3
         ├── ModelNotFound        404 or model not loaded                                 exit 3
-        ├── ContextOverflow      prompt too long; carries `limit` and `requested` if told
+        ├── ContextOverflow      prompt too long; carries `limit` and `requested` if known
         ├── RequestTooLarge      one request over a per-minute limit; waiting never helps
         ├── HistoryRefused       the message list is not legal for this wire
         ├── RequestRefused       any other 4xx

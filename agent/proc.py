@@ -457,7 +457,7 @@ def become_subreaper() -> None:
 def reaps() -> bool:
     """Whether orphans below this process become its children.
 
-    The kernel is asked, since a fork does not inherit this property.
+    The function queries the kernel, since a fork does not inherit this property.
     """
     pr_get_child_subreaper = 37
     answer = ctypes.c_int(0)

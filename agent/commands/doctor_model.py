@@ -1,6 +1,6 @@
 """Findings of `doctor` about a model: its server and dialect, learnt facts, its window, and the counting of tokens.
 
-Each finding is (part, state, observation, advice); `doctor.py` shows it.  The server is asked for its models and for
+Each finding is (part, state, observation, advice); `doctor.py` shows it.  The module requests the server's models and
 the loaded window; no chat request is sent.  tasks.db is only read.
 """
 

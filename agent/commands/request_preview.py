@@ -119,8 +119,8 @@ def preview(wiring: Wiring, prefix: str, place: Path, options: AssemblyOptions |
     """The next request of the task with a uuid that begins with `prefix`, built in the empty folder `place`, with
     `options` if given.
 
-    The model's server is asked for the loaded window, and for nothing else.  Raises UsageError for an unknown uuid, or
-    ConfigError.
+    The function requests the loaded window from the model's server, and nothing else.  Raises UsageError for an unknown
+    uuid, or ConfigError.
     """
     settings = wiring.settings
     uuid = wiring.ledger.resolve(prefix)

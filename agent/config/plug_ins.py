@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from agent.config.settings import Settings
 
 LAYERS = ("assembler", "memory")
-"""The key whose values are always dotted paths."""
+"""The key with values that are always dotted paths."""
 
 
 def plug_ins_of(settings: Settings) -> list[tuple[str, str]]:

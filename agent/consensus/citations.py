@@ -1,4 +1,4 @@
-"""Removes the findings of a vote whose place does not exist, that is neither a line of the diff nor a known test.
+"""Removes the findings of a vote at places that do not exist: neither a line of the diff nor a known test.
 
 A diff shows added and unchanged lines, which are numbered as in the new file, and removed lines, which are numbered as
 in the old file.
@@ -37,7 +37,7 @@ class Citable:
 
 @dataclass(frozen=True, slots=True)
 class CheckedVote:
-    """A vote without the findings whose place does not exist; `struck` is the number of removed findings."""
+    """A vote without the findings at places that do not exist; `struck` is the number of removed findings."""
 
     vote: VotePayload
     struck: int = 0
@@ -49,7 +49,7 @@ class CheckedVote:
 
 
 def check_citations(vote: VotePayload, citable: Citable) -> CheckedVote:
-    """Remove the findings whose place does not exist."""
+    """Remove the findings at places that do not exist."""
     kept = tuple(one for one in vote.findings if citable.has(one))
     return CheckedVote(replace(vote, findings=kept), len(vote.findings) - len(kept))
 

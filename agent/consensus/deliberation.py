@@ -141,7 +141,7 @@ class Deliberation:
     # --- one phase ----------------------------------------------------------------------------------------------
 
     def _ask_all(self, number: int, provisional: Said, debates: list[Said]) -> Said:
-        """Get the statements of all reviewers in the present phase, which are asked at the same time.
+        """Get the statements of all reviewers in the present phase; their requests run at the same time.
 
         Raises _FailedSafe when too few reviewers are left; the requests of the others are then cancelled.
         """

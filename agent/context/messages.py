@@ -390,7 +390,7 @@ class MessageStore:
         """The tokens of current.jsonl according to the model's counter: the sum over its messages and its derived
         lines.
 
-        The sum is kept up to date as a counter; the method reads no file.
+        The sum is a counter; the method reads no file.
         """
         self._catch_up()
         return self._view.tokens

@@ -1,4 +1,4 @@
-"""RecalledStore has recalled.jsonl: one line for each time that long-term memory was asked for this task.
+"""RecalledStore has recalled.jsonl: one line for each retrieval from long-term memory for this task.
 
 A line is written before the message with the memories.  The line has the text that the message gets, so a process that
 starts again after a crash between the two writes the same message without a second retrieval: the data of the message

@@ -26,7 +26,7 @@ STORES: tuple[type[Store], ...] = (
     SummaryStore,
     CompactionStore,
 )
-"""All stores except messages.jsonl, whose store uses them (`messages.py`)."""
+"""All stores except the store of messages.jsonl, which uses them (`messages.py`)."""
 
 MESSAGES = "messages.jsonl"
 

@@ -79,7 +79,7 @@ ACCESS_CODES = frozenset(
 REGION_CODES = frozenset(("unsupported_country_region_territory",))  # OpenAI, under 403
 MODEL_CODES = frozenset(
     (
-        "model_not_found",  # OpenAI, LM Studio
+        "model_not_found",  # sent by OpenAI and LM Studio
         "model_not_available",  # Together
         "model_not_supported",  # Copilot
         "model_decommissioned",  # Groq

@@ -147,8 +147,8 @@ def _runs(keys: Sequence[int]) -> Iterator[Sequence[int]]:
 
 
 def _touched(keys: Sequence[int], changed: Iterable[int]) -> set[int]:
-    """Positions in `keys` of the texts whose windows must be written again, because a text in the window changed or is
-    gone.
+    """Positions in `keys` of the texts with windows that must be written again, because a text in the window changed or
+    is gone.
 
     `_write_windows` has read exactly the neighbours that these windows need.
     """

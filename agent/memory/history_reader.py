@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 PAGE = 1000
 """Maximum number of commits that one call of git reads."""
 MOST_FILES = 200
-"""Maximum number of files of a commit whose paths are read.  A commit with more (a reformatting, an import) does not
-show which files belong to a change."""
+"""Maximum number of files of a commit for its paths to be read.  A commit with more (a reformatting, an import) does
+not show which files belong to a change."""
 LARGEST = 200 << 10
 """Maximum size of a file for its content to be read, in bytes."""
 CONTENT = 16 << 20

@@ -208,6 +208,6 @@ class Join:
 
 
 def _key(entry: Entry) -> tuple[str, ...]:
-    """The properties by which an entry is recognised in either log, whatever its number."""
+    """The properties by which an entry is recognised in both logs, where its numbers may differ."""
     text = str((entry.payload or {}).get("text") or "")
     return (entry.at, entry.operation, entry.who, entry.subject if text else "", sha_of(text) if text else "")

@@ -62,7 +62,7 @@ FILTERS = (
     *("items", "last", "length", "list", "lower", "map", "max", "min", "reject", "rejectattr", "reverse", "round"),
     *("select", "selectattr", "sort", "string", "title", "tojson", "trim", "truncate", "unique", "upper", "wordcount"),
 )
-"""Filters of Jinja whose result is not much larger than their argument."""
+"""Filters of Jinja with results that are not much larger than their arguments."""
 
 _FORMAT = re.compile(r"%(?:\((\w+)\))?[-+ #0]*([0-9]*|\*)(?:\.([0-9]*|\*))?[a-zA-Z%]")
 _WIDEST = 100
@@ -144,7 +144,7 @@ def _fits(length: int) -> None:
 
 
 def _counted(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A filter whose arguments and result are counted."""
+    """A filter that counts its arguments and its result."""
 
     @wraps(function)
     def counted(*args: Any, **named: Any) -> Any:

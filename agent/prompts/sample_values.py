@@ -64,20 +64,20 @@ _REVIEW: dict[str, Any] = {
 
 
 class DiffStat(SimpleNamespace):
-    """Stands for `work/changes.DiffStat`, which can be converted to text."""
+    """A sample of `work/changes.DiffStat`, which can be converted to text."""
 
     def __str__(self) -> str:
         return "1 file changed, +1 -1"
 
 
 def verdict(**more: Any) -> SimpleNamespace:
-    """Stands for `work/verify.Verdict`."""
+    """A sample of `work/verify.Verdict`."""
     known = {"command": "make test", "exit_code": 2, "ok": False, "duration": 1.5, "tail": "boom\n", "timed_out": False}
     return SimpleNamespace(**{**known, "why": "", "outline": None, "is_red": True, **more})
 
 
 def report(**more: Any) -> SimpleNamespace:
-    """Stands for `worker/delivery_report.Report`."""
+    """A sample of `worker/delivery_report.Report`."""
     known: dict[str, Any] = {
         "branch": "makimono/7-0123abcd",
         "changed": True,
@@ -117,7 +117,7 @@ def nothing_delivered() -> SimpleNamespace:
 
 
 def decision(**more: Any) -> SimpleNamespace:
-    """As `worker/outcome.Decision`."""
+    """A sample of `worker/outcome.Decision`."""
     known = {"status": Status.FAILED, "code": "verify_failed", "message": "exit code 2", "ready": False}
     return SimpleNamespace(**{**known, **more})
 
@@ -139,7 +139,7 @@ ISSUE = SimpleNamespace(
     pull=None,
     confidential=False,
 )
-"""Stands for `forge/base.IssueText`."""
+"""A sample of `forge/base.IssueText`."""
 
 _BRIEFING: dict[str, Any] = {
     "rules": [],

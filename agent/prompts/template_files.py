@@ -227,7 +227,7 @@ def _schema(top: int, place: Path, ref: str, path: str) -> Any:
 
 
 def check_schema(where: str, schema: Any) -> None:
-    """Raise TemplateRefused unless `schema` is a JSON schema whose references are inside it."""
+    """Raise TemplateRefused unless `schema` is a JSON schema that refers only to parts of itself."""
     from jsonschema import Draft202012Validator, SchemaError
 
     try:

@@ -212,7 +212,7 @@ def attempt(tool: Tool, *, staged: bool | None = None, filtered: bytes | None = 
 
 
 def advice(binary: Path, root: Path = Path("/")) -> str:
-    """The advice to an administrator whose system refuses a sandbox, from the system's settings below `root`."""
+    """The advice to an administrator of a system that refuses a sandbox, from the system's settings below `root`."""
 
     def says(name: str, value: str) -> bool:
         try:

@@ -22,7 +22,7 @@ _IN_CODE = re.compile(rf"(?<=\.){_NOT_ASCII}|{_NOT_ASCII}(?=[(\[])")
 """A word with a character that is not ASCII, behind a dot, or in front of a bracket."""
 _AROUND_CODE = frozenset(".([")
 SHORT = 40
-"""The kinds of words with at most this many characters are kept, since a text repeats its words."""
+"""The kinds of words with at most this many characters are cached, since a text repeats its words."""
 SCRIPTS = ("CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC", "LISU")
 TWINS = frozenset(
     "асԁеһіјӏорԛѕѵԝхуүАВСЕНІЈКМОРЅТХУҮԜԚӀԌ"  # Cyrillic

@@ -20,7 +20,7 @@ STAYS = frozenset(("PI-01", "PI-04", "PI-13", "PI-15"))
 @dataclass(frozen=True, slots=True)
 class SanitizedText:
     """`safe` is the cleaned text between the markers of data; `markers_applied` is False for an empty text.
-    `removed_patterns`: the ids of the rules whose content was removed or made harmless, sorted."""
+    `removed_patterns`: the ids of the rules that removed content or made it harmless, sorted."""
 
     safe: str
     markers_applied: bool

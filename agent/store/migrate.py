@@ -29,7 +29,7 @@ TASKS = "tasks"
 SHARED_LOG = "shared_memory_log"
 """The name of the tables of long-term memory that share a PostgreSQL schema with those of the ledger."""
 FIRST_TABLE = {SHARED_LOG: "memory_log"}
-"""database → its first table, for databases whose first table has another name than the database."""
+"""database → its first table, if that table has another name than the database."""
 VERSIONS = {SHARED_LOG: "memory_schema_version"}
 """database → its table of applied migrations, for databases in which that is not `schema_version`."""
 

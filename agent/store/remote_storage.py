@@ -35,7 +35,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 error."""
 
 SFTP = frozenset({"sftp", "ssh"})
-"""Schemes whose storage is one connection, which is opened at the first call and again after each error."""
+"""Schemes of storages that are one connection, which is opened at the first call and again after each error."""
 
 DRIVERS = {
     "s3": "s3fs",

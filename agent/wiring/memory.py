@@ -1,4 +1,4 @@
-"""Long-term memory of a configuration: the actor whose memory a task uses, and the store for a process.
+"""Long-term memory of a configuration: the actor that has the memory for a task, and the store for a process.
 
 Recall (`window`, `tools`) and extraction (`extraction`) use the same actor, so this module decides about it.
 """

@@ -35,7 +35,7 @@ REFUSAL = "commands"
 
 
 SERVER_STDERR = 1 << 16
-"""Bytes of the stderr of a server that are kept, half of them from its beginning and half from its end."""
+"""Bytes of a server's stderr that are stored, half of them from its beginning and half from its end."""
 
 
 class CommandRunner:

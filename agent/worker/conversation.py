@@ -159,7 +159,7 @@ class Conversation:
         )
 
     def new_comments(self, last: bool = False) -> Iterator[FencedComment]:
-        """New comments of people, fenced; `last`: the forge is asked at once, because the run is about to end.
+        """New comments of people, fenced; `last`: the forge is polled at once, because the run is about to end.
 
         The cursor moves when the loop has appended all of them.
         """

@@ -25,7 +25,7 @@ CONNECT = 15.0
 """Maximum seconds for a connection, and for sending a part of a request."""
 
 RESUME_SECONDS = 0.5
-"""Seconds to wait before a broken answer is requested again, whatever time the server asks for."""
+"""Seconds to wait before a broken answer is requested again; the time that the server asks for is ignored."""
 
 
 def http_client(url: str, headers: Mapping[str, str], timeout: float, traffic: Traffic) -> httpx2.AsyncClient:
