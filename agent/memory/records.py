@@ -99,12 +99,14 @@ class Records:
                 if _says_the_same(row["text"], text) and row["trust"] >= trust:
                     write.append("merged", row["id"], {**sources, "trust": row["trust"]}, "nearly the same text")
                     return self.get(row["id"])
-                if row["trust"] <= trust and row["timestamp"] <= stamp_of(new.timestamp):
+                if row["trust"] <= trust and row["timestamp"] <= stamp_of(new.timestamp) and not row["pinned"]:
                     ends.append(row["id"])
         record_id = f"mem-{uuid.uuid4().hex[:20]}"
         self._append(write, record_id, new, text, trust, sources)
         for old in ends:
-            write.append("superseded", old, {"by": record_id}, "a newer record says otherwise")
+            (row,) = write.run("record_row", id=old)
+            carried = {name: row[name] for name in CARRIED}
+            write.append("superseded", old, {"by": record_id, **carried}, "a newer record says otherwise")
         self._keep_cap(write, new.namespace, record_id)
         return self.get(record_id)
 
@@ -217,6 +219,8 @@ class Records:
         ]
 
 
+CARRIED = ("helped", "hurt", "uses", "last_used_at", "pinned")
+"""Columns that a new version of a record gets from the old one."""
 COLUMNS = (
     *("id", "namespace", "strategy", "text", "title", "timestamp", "created_at", "status", "reason", "trust"),
     *("session_id", "uses", "last_used_at", "helped", "hurt", "valid_to", "superseded_by", "expires_at"),

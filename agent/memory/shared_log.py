@@ -18,6 +18,7 @@ from agent import clock
 from agent.errors import MemoryUnavailable
 from agent.memory.base import PURGE_SECONDS, Followed
 from agent.memory.follower import Follower
+from agent.memory.jobs import QUEUED, RUNNING
 from agent.memory.join import Join
 from agent.memory.shared_entries import Diverged, SharedEntries, translated
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from agent.memory.history import History
     from agent.memory.views import Views
 
+JOB = ("id", "actor_id", "session_id", "strategy", "attempts", "error", "created_at", "updated_at")
+"""Columns of a job that are moved, beside its status."""
 PATIENCE = 3.0
 """Maximum seconds that `forget` waits for older transactions of the database to end."""
 
@@ -68,6 +71,7 @@ class SharedLog(SharedEntries):
 
     def _follow(self) -> tuple[int, int]:
         """(number of entries applied, number of entries imported)."""
+        self._move_jobs()
         entries = imported = 0
         while True:
             position = self.local.last()
@@ -87,6 +91,14 @@ class SharedLog(SharedEntries):
             except BaseException:
                 self.views.forget_stale()
                 raise
+
+    def _move_jobs(self) -> None:
+        """Move the jobs of a memory that had its own ledger.  After a kill in between they are moved again; a job that
+        is there already stays as it is."""
+        for row in self.local.database.run("job_list", status=None):
+            status = QUEUED if row["status"] == RUNNING else row["status"]
+            self.run("job_put", **{**{name: row[name] for name in JOB}, "status": status})
+            self.local.database.run("job_delete", id=row["id"])
 
     @contextmanager
     def rebuilding(self) -> Iterator[Any]:

@@ -150,7 +150,10 @@ class Views:
         self.database.run("record_merge", id=entry.subject, trust=payload["trust"])
 
     def _superseded(self, entry: Entry, payload: Mapping[str, Any]) -> None:
-        self._end(entry, "superseded", payload.get("by"))
+        self._end(entry, "superseded", by := payload.get("by"))
+        if by and "helped" in payload:  # entries of earlier versions do not have the counts
+            names = ("helped", "hurt", "uses", "last_used_at", "pinned")
+            self.database.run("record_carry", id=by, **{name: payload[name] for name in names})
 
     def _invalidated(self, entry: Entry, payload: Mapping[str, Any]) -> None:
         del payload

@@ -66,6 +66,24 @@ def fill(store, events=300):
         store.create_memory_record(f"/facts/b{n % 3}/", f"fact {n} of the kind {n * 7}", strategy="facts")
 
 
+def test_jobs_of_a_memory_that_had_its_own_ledger_move_to_the_shared_one(tmp_path, hosts):
+    until = "2026-01-01T00:00:00.000000Z"
+    mine = alone(tmp_path / "a")
+    mine.create_event("o", "s", "said before")
+    for name in ("done", "failed", "running"):
+        mine.jobs.begin(name, "o", name, "all", "host a", until)
+    mine.jobs.end("done", "done")
+    mine.jobs.end("failed", "failed", "no model")
+    mine.close()
+    (a, b) = hosts("a", "b")
+    b.jobs.begin("failed", "o", "failed", "all", "host b", until)  # a move that was interrupted, and a later try
+    for _ in range(2):
+        a.follow()
+        listed = {one["id"]: (one["status"], one["attempts"], one["error"]) for one in b.list_memory_extraction_jobs()}
+        assert listed == {"done": ("done", 1, ""), "failed": ("running", 1, ""), "running": ("queued", 1, "")}
+        assert a._open.database.run("job_list", status=None) == []
+
+
 # --- one memory --------------------------------------------------------------------------------------------------
 
 

@@ -58,6 +58,24 @@ def test_what_says_otherwise_in_nearly_the_same_words_supersedes(store, old, new
     assert [entry.operation for entry in store.history_of(first.id)] == ["created", "superseded"]
 
 
+def test_a_new_version_has_the_counts_and_the_pin_of_the_old_one(store):
+    old = make(store, LONG.format(1, "x"))
+    store.mark_used([old.id], "s1")
+    for helped in (True, True, False):
+        store.mark_outcome([old.id], helped=helped)
+    store.pin(old.id)
+    used_at = store.get_memory_record(old.id).last_used_at
+    beside = make(store, LONG.format(2, "x"))
+    assert store.get_memory_record(old.id).status == "active", "no similar text ends what a person pinned"
+    assert (beside.helped, beside.hurt, beside.uses, beside.pinned) == (0, 0, 0, False)
+    new = make(store, "Quite another text about it.", supersedes=[old.id])
+    store.mark_outcome([old.id], helped=True)
+    for _ in range(2):
+        found = store.get_memory_record(new.id)
+        assert (found.helped, found.hurt, found.uses, found.last_used_at, found.pinned) == (3, 1, 1, used_at, True)
+        store.rebuild()
+
+
 def test_less_trust_or_an_older_source_supersedes_nothing(store):
     trusted = make(store, LONG.format(1, "x"), trust=2, timestamp="2026-05-01T00:00:00Z")
     make(store, LONG.format(2, "x"), trust=1, timestamp="2026-06-01T00:00:00Z")

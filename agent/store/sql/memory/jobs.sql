@@ -12,6 +12,16 @@ RETURNING id;
 -- name: jobs_by_status
 SELECT status, COUNT(*) AS jobs FROM memory_jobs GROUP BY status ORDER BY status;
 
+-- name: job_put
+-- A job of a memory that had its own ledger.
+INSERT INTO memory_jobs (
+    id, actor_id, session_id, strategy, status, attempts, error, created_at, updated_at, lease_owner, lease_until
+) VALUES (:id, :actor_id, :session_id, :strategy, :status, :attempts, :error, :created_at, :updated_at, NULL, NULL)
+ON CONFLICT (id) DO NOTHING;
+
+-- name: job_delete
+DELETE FROM memory_jobs WHERE id = :id;
+
 -- name: job_begin
 -- A job that had failed begins again with its first try; one that is done does not begin.
 INSERT INTO memory_jobs (

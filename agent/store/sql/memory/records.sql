@@ -44,6 +44,12 @@ UPDATE memory_records SET uses = uses + 1, last_used_at = :at WHERE id = :id;
 -- name: record_judge
 UPDATE memory_records SET helped = helped + :helped, hurt = hurt + :hurt WHERE id = :id;
 
+-- name: record_carry
+-- Adds what was counted for an earlier version of the record.
+UPDATE memory_records SET helped = helped + :helped, hurt = hurt + :hurt, uses = uses + :uses,
+    pinned = max(pinned, :pinned), last_used_at = nullif(max(coalesce(last_used_at, ''), coalesce(:last_used_at, '')), '')
+WHERE id = :id;
+
 -- name: record_delete
 DELETE FROM memory_records WHERE id = :id;
 
