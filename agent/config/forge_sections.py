@@ -100,7 +100,9 @@ class GitLab(Labels, Host):
         description="Only these projects, as group/subgroup/name or number; empty: all that the account develops.",
     )
     max_file_size: Size | None = Field(
-        default=None, description="Largest file that the host takes in a push (its push rules); empty: not looked at."
+        default=100 << 20,
+        description="Largest file that the host takes in a push; GitLab: 100M unless its plan says more. Empty: not "
+        "looked at.",
     )
 
 
@@ -116,6 +118,9 @@ class Tracker(Section):
         validate_default=True,
     )
     bot_name: Text = Field(default="makimono", description="Author of the agent's comments.")
+    max_file_size: Size | None = Field(
+        default=100 << 20, description="Largest file that is committed; empty: not looked at."
+    )
 
 
 class Local(Labels, Tracker):

@@ -30,28 +30,43 @@ def added_lines(
     path = where = ""
     kind = b""
     number = left_old = left_new = 0
-    for line, continued, suspect in _lines(diff, suspects, overlap):
-        if continued:
-            pass  # the chunk continues a long line that has begun before
-        elif left_old > 0 or left_new > 0:
-            # Inside a hunk `+++ x` is an added line `++ x`; the hunk's header gives the number of its lines.
-            kind = line[:1]
-            if kind == b"+":
-                where = f"{path or 'the change'}, line {number}"
-                left_new, number = left_new - 1, number + 1
-            elif kind == b"-":
-                left_old -= 1
-            elif kind != b"\\":
-                left_old, left_new, number = left_old - 1, left_new - 1, number + 1
-        else:
-            kind = b"+"
-            if hunk := _HUNK.match(line):
-                left_old, number, left_new = int(hunk[1] or 1), int(hunk[2]), int(hunk[3] or 1)
-            elif line.startswith(b"+++ "):
-                path = _path(line[4:])
-            where = path or "the change"
-        if suspect and kind == b"+":
-            yield where, line
+    for block, is_rest, suspect in _blocks(diff, suspects, overlap):
+        continued = is_rest
+        if not suspect and not continued and left_old <= 0 < left_new and (count := _added(block, left_new)):
+            left_new, number, kind = left_new - count, number + count, b"+"
+            where = f"{path or 'the change'}, line {number - 1}"
+            continue
+        for line in block.split(b"\n"):
+            if continued:
+                continued = False  # the block continues a long line that has begun before
+            elif left_old > 0 or left_new > 0:
+                # Inside a hunk `+++ x` is an added line `++ x`; the hunk's header gives the number of its lines.
+                kind = line[:1]
+                if kind == b"+":
+                    where = f"{path or 'the change'}, line {number}"
+                    left_new, number = left_new - 1, number + 1
+                elif kind == b"-":
+                    left_old -= 1
+                elif kind != b"\\":
+                    left_old, left_new, number = left_old - 1, left_new - 1, number + 1
+            else:
+                kind = b"+"
+                if hunk := _HUNK.match(line):
+                    left_old, number, left_new = int(hunk[1] or 1), int(hunk[2]), int(hunk[3] or 1)
+                elif line.startswith(b"+++ "):
+                    path = _path(line[4:])
+                where = path or "the change"
+            if suspect and kind == b"+":
+                yield where, line
+
+
+def _added(block: bytes, most: int) -> int:
+    """The number of lines of a block inside a hunk that has only added lines left, `most` of them; 0 if the block has
+    other lines too."""
+    if not block.startswith(b"+") or b"\n\\" in block:
+        return 0
+    count = block.count(b"\n") + 1
+    return count if count <= most else 0
 
 
 def _path(name: bytes) -> str:
@@ -59,10 +74,11 @@ def _path(name: bytes) -> str:
     return text.removeprefix("b/") if text != "/dev/null" else ""
 
 
-def _lines(
+def _blocks(
     chunks: Iterable[bytes], suspects: Callable[[bytes], bool], overlap: int
 ) -> Iterator[tuple[bytes, bool, bool]]:
-    """The lines of a stream as (line, whether it continues the previous one, whether `suspects` matched).
+    """The lines of a stream as (block of lines, whether its first line continues the previous one, whether `suspects`
+    matched).
 
     A line longer than `LONGEST_LINE` is yielded in overlapping pieces.
     """
@@ -73,10 +89,8 @@ def _lines(
         end = rest.rfind(b"\n")
         if end >= 0:
             block, rest = rest[:end], rest[end + 1 :]
-            suspect = suspects(block)
-            for line in block.split(b"\n"):
-                yield line, continued, suspect
-                continued = False
+            yield block, continued, suspects(block)
+            continued = False
         while len(rest) > LONGEST_LINE:
             piece = rest[:LONGEST_LINE]
             yield piece, continued, suspects(piece)

@@ -30,6 +30,10 @@ PLAIN = (
     "--dst-prefix=b/",
 )
 CHUNK = 1 << 18
+BATCH = 16 << 20
+"""The maximum number of bytes of objects that one git reads at once."""
+LINK = 1 << 16
+"""The maximum bytes of the target of a symlink; Linux allows 4095 (symlink(7))."""
 NAME, ATTRIBUTES_LINE, MOST = 255, 2048, 1 << 20
 HOW = {"A": "new", "C": "new", "D": "deleted", "R": "renamed"}
 SYMLINK, SUBMODULE, NOTHING = "120000", "160000", "000000"
@@ -178,8 +182,33 @@ def entries(git_dir: Path, old: str | None, new: str) -> list[Entry]:
 
 def small(git_dir: Path, blobs: Mapping[str, str], largest: int) -> Iterator[tuple[bytes, str]]:
     """(content, path) of those objects in `blobs` (object → path) that have at most `largest` bytes."""
-    for name in _sizes(git_dir, blobs, lambda size: size <= largest):
-        yield git("cat-file", "blob", name, git_dir=git_dir).output, blobs[name]
+    for name, data in _contents(git_dir, blobs, largest):
+        yield data, blobs[name]
+
+
+def _contents(git_dir: Path, objects: Iterable[str], largest: int) -> Iterator[tuple[str, bytes]]:
+    """(object, content) of those `objects` that have at most `largest` bytes; one git reads many of them."""
+    part: list[str] = []
+    total = 0
+    for name, size in _sizes(git_dir, objects, lambda size: size <= largest).items():
+        if part and total + size > BATCH:
+            yield from _batch(git_dir, part)
+            part, total = [], 0
+        part.append(name)
+        total += size
+    if part:
+        yield from _batch(git_dir, part)
+
+
+def _batch(git_dir: Path, objects: Sequence[str]) -> Iterator[tuple[str, bytes]]:
+    stdin = "".join(f"{name}\n" for name in objects).encode()
+    output = git("cat-file", "--batch", "--buffer", git_dir=git_dir, stdin=stdin, timeout=600).output
+    at = 0
+    for name in objects:
+        end = output.index(b"\n", at)
+        size = int(output[at:end].rpartition(b" ")[2])
+        yield name, output[end + 1 : end + 1 + size]
+        at = end + size + 2
 
 
 def _sizes(git_dir: Path, objects: Iterable[str], wanted: Callable[[int], bool]) -> dict[str, int]:
@@ -204,13 +233,15 @@ def mode_findings(git_dir: Path, changes: list[Entry]) -> list[str]:
     Each path is named once.
     """
     found: dict[str, None] = {}
+    links = {change.object for change in changes if change.new_mode == SYMLINK}
+    targets = dict(_contents(git_dir, links, LINK))
     for change in changes:
         if change.new_mode == SUBMODULE:
             found[f"{shown(change.path)} sets a submodule to {change.object[:12]}; submodules are not changed here"] = (
                 None
             )
         elif change.new_mode == SYMLINK:
-            target = git("cat-file", "blob", change.object, git_dir=git_dir).output.decode("utf-8", "surrogateescape")
+            target = targets.get(change.object, b"/").decode("utf-8", "surrogateescape")
             if leaves_tree(change.path, target):
                 found[f"{shown(change.path)} is a symlink to {shown(target)}, outside the repository"] = None
     return list(found)
@@ -292,7 +323,7 @@ def too_large(git_dir: Path, changes: list[Entry], largest: int) -> list[str]:
 def _streamed(git_dir: Path, *args: str) -> Iterator[bytes]:
     with tempfile.TemporaryDirectory(prefix="makimono-") as folder:
         spool = Path(folder, "diff")
-        done = git(*args, git_dir=git_dir, spool=spool, cap=CHUNK, timeout=600)
+        done = git(*args, git_dir=git_dir, spool=spool, cap=CHUNK, timeout=600, hears=True)
         if not done.dropped:
             yield done.output
             return

@@ -2,9 +2,9 @@
 
 A commit includes changed and removed tracked files, and new files that neither `.gitignore` nor the ignore list
 excludes.  These files are left out and reported: files that a repository cannot contain (FIFO, socket, device),
-unreadable files, files with a name that counts as `.git`, and files that are mostly a hole (git would read and store
-every zero).  No file that is left out blocks the commit.  Submodules are never changed.  `Workspace.commit` calls this
-module.
+unreadable files, files with a name that counts as `.git`, files that are mostly a hole (git would read and store every
+zero), and files that are larger than the host accepts.  No file that is left out blocks the commit.  Submodules are
+never changed.  `Workspace.commit` calls this module.
 
 Modes, renames and binary files are preserved.  Names are exchanged with git by `-z`, because git otherwise quotes
 non-ASCII names.
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 TRUE_STAT = ("core.checkStat=default", "core.trustctime=true")
 MESSAGE_LIMIT = 20_000
+MIB = 1 << 20
 HOLES = 64 << 20
 """The maximum number of bytes of holes in all files of one commit together.
 
@@ -48,15 +49,21 @@ _MARKER = re.compile(r"makimono:[0-9a-fA-F][\w-]{7,}(:[\w.-]+)?")
 class Index:
     """The git index of one task.
 
-    `uploads`: whether content of Git LFS can be uploaded; if not, such files are left out.
+    `uploads`: whether content of Git LFS can be uploaded; if not, such files are left out.  `largest`: the maximum
+    bytes of a file that is not in Git LFS, None for no maximum.  `too_large` lists the files that `update` left out for
+    their size, one line each; git never reads them.
     """
 
-    def __init__(self, git_dir: Path, tree: Path, env: Mapping[str, str], *, uploads: bool = False) -> None:
+    def __init__(
+        self, git_dir: Path, tree: Path, env: Mapping[str, str], *, uploads: bool = False, largest: int | None = None
+    ) -> None:
         self.git_dir = git_dir
         self.tree = tree
         self.env = env
         self.uploads = uploads
         self.lfs = LfsTree(git_dir, tree, env)
+        self.largest = largest
+        self.too_large: list[str] = []
         self._holes = 0
 
     def update(self, changes: Changes | None = None) -> list[str]:
@@ -74,13 +81,13 @@ class Index:
         left_out += [f"{shown(path)} was left out: {why}" for path, why in refused.items()]
         taken = [path for path in taken if path not in refused]
         large = set(self.lfs.raw(taken)) if self.uploads else set()
-        taken = [path for path in taken if path not in large]
+        taken = self._small([path for path in taken if path not in large])
         if removed:
             self._update_index("--force-remove", paths=removed)
         if taken:
             self._update_index("--add", "--replace", paths=taken)
         self.lfs.add(sorted(large))
-        return left_out
+        return left_out + self.too_large
 
     def uncommitted(self, changes: Changes | None = None) -> list[str]:
         """Paths that `update` would consider.  `changes` has the same meaning as in `update`."""
@@ -101,6 +108,21 @@ class Index:
             (removed if status == "D" else present).append(path)
         new = git("ls-files", "-z", "--others", "--exclude-standard", check=False, **options)
         return removed, present + _names(new.output)
+
+    def _small(self, paths: list[str]) -> list[str]:
+        """Those of `paths` that the host accepts; the others are added to `too_large`."""
+        self.too_large, small = [], []
+        for path in paths:
+            size = size_of(self.tree, path)
+            if self.largest is None or size <= self.largest:
+                small.append(path)
+            else:
+                self.too_large.append(
+                    f"{shown(path)} has {size / MIB:,.1f} MiB and was left out, because the host takes files up to "
+                    f"{self.largest / MIB:,.1f} MiB (`max_file_size`): remove it, make it smaller, name it in "
+                    f".gitignore, or let a person add it with Git LFS"
+                )
+        return small
 
     def _can_be_taken(self, path: str, left_out: list[str]) -> bool:
         if has_git_name(path):
@@ -151,6 +173,15 @@ class Index:
             env=self.env,
             timeout=600,
         )
+
+
+def size_of(tree: Path, path: str) -> int:
+    """The size of a regular file in bytes; 0 for any other, and for a missing one."""
+    try:
+        status = durable_files.stat_beneath(tree, path)
+    except OSError:
+        return 0
+    return status.st_size if stat.S_ISREG(status.st_mode) else 0
 
 
 def holes_of(tree: Path, path: str, status: os.stat_result, enough: int) -> int:

@@ -12,10 +12,9 @@ reasons.
 from __future__ import annotations
 
 import re
-from itertools import chain
 from typing import TYPE_CHECKING
 
-from agent import clock, gitcmd, stale_git_locks
+from agent import clock, deadline, gitcmd, stale_git_locks
 from agent.errors import (
     GitError,
     LfsRefused,
@@ -24,6 +23,7 @@ from agent.errors import (
     RemoteAway,
     RemoteRefused,
     RepositoryMissing,
+    StopHeard,
     WorkError,
 )
 from agent.work import changes, push_errors, rebase
@@ -32,7 +32,7 @@ from agent.work.remote import Login, Remote
 from agent.work.untrusted_tree import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
     from typing import Any
 
@@ -100,6 +100,7 @@ class Publisher:
             else workspace.mirror.remote
         )
         self._checked: str | None = None
+        self._clean: str | None = None
 
     def take_up(self) -> None:
         """Reset the branch to the pushed commit if this disk lost git's refs in a power loss and no longer has that
@@ -134,13 +135,24 @@ class Publisher:
         if self.largest is not None:
             findings += changes.too_large(self.workspace.git_dir, entries, self.largest)
         findings += changes.unfit(self.workspace.git_dir, entries)
-        given_away = chain(self.workspace.history(), self.workspace.lfs.added(self.workspace.lfs_pointers()))
-        findings += [str(finding) for finding in self.scan(given_away)]
+        findings += [str(finding) for finding in self.scan(_heard(self._unsearched(head)))]
         if findings:
             self.workspace.update_state(refused=head)
             listed = "; ".join(findings[:10]) + (f"; and {len(findings) - 10} more" if len(findings) > 10 else "")
             raise PolicyViolation(f"not published: {listed}", findings=tuple(findings))
-        self._checked = head
+        self._checked = self._clean = head
+
+    def _unsearched(self, head: str | None) -> Iterator[bytes]:
+        """What a push would publish and `scan` has not searched yet.
+
+        A commit that passed every check is not searched again, since a later push only adds to it.
+        """
+        since = self._clean
+        if since is not None and (head is None or not self._contains(head, since)):
+            since = None
+        yield from self.workspace.history(since)
+        if since is None or since != head:
+            yield from self.workspace.lfs.added(self.workspace.lfs_pointers())
 
     def push(self) -> str:
         """Push the task's branch; returns the commit at which the remote's branch is then.
@@ -299,6 +311,15 @@ class Publisher:
             f"{self.remote.url} refused branch {self.workspace.branch!r} ({commit[:12]} is kept in the task's folder)"
         )
         return PushRejected(f"{where}: {advice}. It says: {_said(stderr)}", code=code)
+
+
+def _heard(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """`chunks`, until the task shall stop: then StopHeard is raised."""
+    for chunk in chunks:
+        deadline.check()
+        if deadline.is_stopping():
+            raise StopHeard("the search of the commits was ended, because the task was told to stop")
+        yield chunk
 
 
 def _said(stderr: str) -> str:

@@ -4,8 +4,8 @@ A small state (`tree.json`) and a patch of the whole work against the base commi
 starts at the base commit because every mirror has it; the task's own commits may be unpushed, or their branch may be
 removed.  The recreated tree equals the saved one byte by byte (the object names are compared).  The branch is set to
 the newest of the task's commits that the mirror has; all later work becomes an uncommitted change.  Files that
-`.gitignore` excludes, and new content of Git LFS, are not saved.  `worker/replicator.py` saves,
-`worker/work_tree_start.py` recreates.
+`.gitignore` excludes, files that are too large for a commit, and new content of Git LFS are not saved.
+`worker/replicator.py` saves, `worker/work_tree_start.py` recreates.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from agent.errors import GitError, WorkError
 from agent.gitcmd import git
 from agent.store.replica import PATCH, TREE
 from agent.work import changes, gitdir, rebase, untrusted_tree
-from agent.work.commit import Index
+from agent.work.commit import Index, size_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from agent.work.mirror import Mirror
@@ -65,7 +65,7 @@ def save(workspace: Workspace, known: str = "") -> SavedTree:
         if _word(said) == known:
             return SavedTree(known, {})
         base = workspace.base_commit or changes.empty_tree(workspace.git_dir)
-        files[PATCH] = _bounded(b"".join(changes.patch(workspace.git_dir, base, said["tree"])))
+        files[PATCH] = _bounded(changes.patch(workspace.git_dir, base, said["tree"]))
     except (GitError, WorkError) as error:
         files, said["tree"], said["lacks"] = {}, "", str(error)
     if _word(said) == known:
@@ -74,10 +74,14 @@ def save(workspace: Workspace, known: str = "") -> SavedTree:
     return SavedTree(_word(said), files, said["lacks"])
 
 
-def _bounded(patch: bytes) -> bytes:
-    if len(patch) > LARGEST:
-        raise WorkError(f"the patch of the work has {len(patch):,} bytes; at most {LARGEST:,} are kept")
-    return patch
+def _bounded(patch: Iterable[bytes]) -> bytes:
+    """The whole patch; no more than LARGEST is in memory."""
+    kept = bytearray()
+    for chunk in patch:
+        kept += chunk
+        if len(kept) > LARGEST:
+            raise WorkError(f"the patch of the work has more than {LARGEST:,} bytes; at most that many are kept")
+    return bytes(kept)
 
 
 def _written(workspace: Workspace) -> str:
@@ -89,10 +93,11 @@ def _written(workspace: Workspace) -> str:
             shutil.copyfile(workspace.git_dir / "index", index)  # the copy has git's stat data of unchanged files
     else:
         index.unlink(missing_ok=True)  # ours
-    stage = Index(workspace.git_dir, workspace.tree, env)
+    stage = Index(workspace.git_dir, workspace.tree, env, largest=workspace.largest)
     found = stage.look()
     changed = stage.uncommitted(found)
-    size = sum(_size(workspace.tree, path) for path in changed)
+    sizes = (size_of(workspace.tree, path.rstrip("/")) for path in changed)
+    size = sum(size for size in sizes if workspace.largest is None or size <= workspace.largest)
     if size > LARGEST:
         raise WorkError(f"{len(changed)} changed files have {size:,} bytes; at most {LARGEST:,} are kept")
     stage.update(found)
@@ -202,13 +207,6 @@ def _goes_on(mirror: Mirror, known: str, theirs: str, author: str) -> bool:
 
 def _has(mirror: Mirror, commit: str | None) -> bool:
     return commit is not None and rebase.has_commit(mirror.path, commit)
-
-
-def _size(top: Path, path: str) -> int:
-    try:
-        return durable_files.stat_beneath(top, path.rstrip("/")).st_size
-    except OSError:
-        return 0
 
 
 __all__ = ["RestoredTree", "is_waiting", "mark_restored", "restore", "save", "started_at"]

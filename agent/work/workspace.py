@@ -52,9 +52,10 @@ class Workspace:
     - `signing`: the key that signs every commit.
     - `pushes`: False when the change is delivered as a patch, which cannot contain content of Git LFS.
     - `lfs_limit`: the maximum number of bytes of Git LFS content that a new tree gets.
+    - `largest`: the maximum number of bytes that the host accepts for one file; a larger file is not committed.
 
     `reports` collects notes for a person that do not prevent publication: a `.git` file that was put back, a FIFO that
-    was left out.
+    was left out.  `too_large` lists the files that the last commit left out for their size, one line each.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class Workspace:
         signing: Signing = UNSIGNED,
         pushes: bool = True,
         lfs_limit: int = LIMIT,
+        largest: int | None = None,
     ) -> None:
         self.context_dir = context_dir.absolute()
         self.mirror = mirror
@@ -78,7 +80,10 @@ class Workspace:
         self.gitdir_inside = untrusted_tree.INSIDE if isolated else str(self.git_dir)
         self.branch = branch
         self.signing = signing
+        self.largest = largest
         self.reports: list[str] = []
+        self.too_large: list[str] = []
+        self._left_out: list[str] = []
         self._wanted_base = base.removeprefix("refs/heads/") if base else None
         self._start_at = start_at
         self._owner = owner_uid if os.geteuid() == 0 else None
@@ -304,7 +309,10 @@ class Workspace:
             self.update_state(refused=None)
         if untrusted_tree.write_gitfile(self.tree, self.gitdir_inside):
             self.reports.append("the file .git in the work tree was changed and has been put back")
-        self.reports += self._stage().update()
+        stage = self._stage()
+        said, self._left_out = self._left_out, stage.update()
+        self.reports[:] = [*(line for line in self.reports if line not in said), *self._left_out]
+        self.too_large = stage.too_large
         return commit(self.git_dir, self.branch, self.head(), message, Identity(name, email), self._env, self.signing)
 
     def take_back(self, target: str | None = None) -> None:
@@ -460,7 +468,7 @@ class Workspace:
 
     def _is_plain(self, path: str) -> bool:
         """Whether a new file is safe to read: a regular file or a symlink (reading does not block), not a repository or
-        a part of one, and not mostly a hole."""
+        a part of one, not mostly a hole, and not larger than the host accepts."""
         if untrusted_tree.has_git_name(path):
             return False
         try:
@@ -468,7 +476,8 @@ class Workspace:
         except OSError:
             return False
         if stat.S_ISREG(status.st_mode):
-            return holes_of(self.tree, path, status, HOLES) <= HOLES
+            fits = self.largest is None or status.st_size <= self.largest
+            return fits and holes_of(self.tree, path, status, HOLES) <= HOLES
         return stat.S_ISLNK(status.st_mode)
 
     def _written_at(self, change: FileChange) -> int:
@@ -490,11 +499,11 @@ class Workspace:
         rename."""
         return changes.changed_paths(self.git_dir, *self._span(own=own))
 
-    def history(self) -> Iterator[bytes]:
-        """Everything that a push would publish: every commit since the start of the task, with its message and
-        content."""
-        head = self.head()
-        return changes.history(self.git_dir, self.start, head) if head and head != self.start else iter(())
+    def history(self, since: str | None = None) -> Iterator[bytes]:
+        """Everything that a push would publish: every commit since the start of the task, or since `since`, with its
+        message and content."""
+        head, old = self.head(), since or self.start
+        return changes.history(self.git_dir, old, head) if head and head != old else iter(())
 
     def entries(self) -> list[changes.Entry]:
         """Every change of every path in every commit since the start of the task."""
@@ -564,7 +573,7 @@ class Workspace:
         return (self.start if own else self.base_commit) or empty, self.head() or empty
 
     def _stage(self) -> Index:
-        return Index(self.git_dir, self.tree, self._env, uploads=self._uploads)
+        return Index(self.git_dir, self.tree, self._env, uploads=self._uploads, largest=self.largest)
 
     def _git(self, *args: str, **options: Any) -> Any:
         return git(*args, git_dir=self.git_dir, work_tree=self.tree, env=self._env, config=TRUE_STAT, **options)

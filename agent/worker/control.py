@@ -21,6 +21,8 @@ FORGE_SECONDS = 15.0
 """Seconds between two reads of the row and of the forge.  The forge is read as often as the daemon polls it, if that is
 more often."""
 
+_STOPPED = Outcome(End.STOPPED, code="stopped", summary="A person asked for it.")
+
 
 class TaskControl:
     """The requests of people and of the daemon concerning one task.
@@ -61,7 +63,23 @@ class TaskControl:
         """Whether there is a request to end the work on which no step has acted yet; a waiting step such as git should
         then end (`deadline.is_stopping`).  While the result is published, a drain takes effect only after `patience`: a
         push in progress is finished and reported."""
-        return not self.settled and self.poll(answering=self.concluding) is not None
+        if self.settled:
+            return self._stops_publication()
+        return self.poll(answering=self.concluding) is not None
+
+    def _stops_publication(self) -> bool:
+        """Whether a person has stopped the task while work that a limit ended is published."""
+        if self.outcome is None or self.outcome.end is not End.LIMIT or not self.lock.acquire(blocking=False):
+            return False
+        try:
+            if self._word(clock.monotonic()) != "stop":
+                return False
+            self.outcome = _STOPPED
+            return True
+        except Fenced:
+            return False  # the next outside effect finds the other attempt
+        finally:
+            self.lock.release()
 
     def finish_work(self, outcome: Outcome) -> None:
         """Record that the work is over with `outcome` and its publication begins.
@@ -100,15 +118,29 @@ class TaskControl:
 
     def _look(self, *, answering: bool) -> Outcome | None:
         now = clock.monotonic()
+        try:
+            word = self._word(now)
+        except Fenced:
+            # Another attempt owns the task, so the task ends as by a drain.  The first step after that finds the other
+            # attempt and stops.
+            return Outcome(End.DRAINED, code="fenced")
+        if word == "stop":
+            return _STOPPED
+        if word == "pause":
+            return Outcome(End.PAUSED, code="paused", summary="A person asked for it.")
+        if self.draining.is_set() and not (answering and now - self.drained_at < self.patience):
+            return Outcome(End.DRAINED, code="drained")
+        return self.limit()
+
+    def _word(self, now: float) -> str | None:
+        """What a person asks for, from the row or the forge, whichever is due to be read.  Raises Fenced."""
         word = None
         if now - self.row_at >= ROW_SECONDS:
             self.row_at = now
             try:
                 word = self.requested()
             except Fenced:
-                # Another attempt owns the task, so the task ends as by a drain.  The first step after that finds the
-                # other attempt and stops.
-                return Outcome(End.DRAINED, code="fenced")
+                raise
             except LedgerError:
                 word = None  # the database is busy; the next poll reads the row
         if word is None and now - self.forge_at >= self.every:
@@ -117,10 +149,4 @@ class TaskControl:
                 word = self.wanted()
             except ForgeError:
                 word = None  # the forge is unreachable; the task continues
-        if word == "stop":
-            return Outcome(End.STOPPED, code="stopped", summary="A person asked for it.")
-        if word == "pause":
-            return Outcome(End.PAUSED, code="paused", summary="A person asked for it.")
-        if self.draining.is_set() and not (answering and now - self.drained_at < self.patience):
-            return Outcome(End.DRAINED, code="drained")
-        return self.limit()
+        return word

@@ -70,7 +70,7 @@ class Delivery:
         title = outcome.title or self.issue.title
         try:
             report = self.commits.commit(title)
-            behind = self.workspace.left_behind(self.run.written_paths())
+            behind = [*self.workspace.too_large, *self.workspace.left_behind(self.run.written_paths())]
         except RulesRefused as refused:  # nothing can be committed until the model has corrected the file
             self.run.events.emit("push_refused", findings=list(refused.findings))
             return replace(self.commits.describe_refused(), findings=refused.findings)

@@ -21,11 +21,12 @@ class Report:
 
     `first`: the branch is pushed and is the first of an empty repository, so there is no base for a pull request.
     `landed`: the base already has the whole change from another source, and nothing is left to deliver.
-    `left_behind`: files that tools wrote and no commit has.  Files that no commit has do not make the task fail; the
-    model gets the list once.  `unrun`: the reason why every command of the model was refused; "" if a command ran, or
-    the model ran none.  `before`: the verdict of a failed check on the base commit, None if there is none.  `paths`:
-    the paths that this task's commits change.  `review`: the decision of the reviewers (`ConsensusDecision.to_dict`)
-    with `met` (the conditions of earlier rounds, if it is approved) and `rounds`; None if nobody was asked."""
+    `left_behind`: files that tools wrote and no commit has, and files that are too large for a commit.  Files that no
+    commit has do not make the task fail; the model gets the list once.  `unrun`: the reason why every command of the
+    model was refused; "" if a command ran, or the model ran none.  `before`: the verdict of a failed check on the base
+    commit, None if there is none.  `paths`: the paths that this task's commits change.  `review`: the decision of the
+    reviewers (`ConsensusDecision.to_dict`) with `met` (the conditions of earlier rounds, if it is approved) and
+    `rounds`; None if nobody was asked."""
 
     branch: str
     changed: bool = False

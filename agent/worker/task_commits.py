@@ -40,6 +40,7 @@ class TaskCommits:
         self.workspace = prepared.tree.workspace
         self.pushes = prepared.tree.plan.pushes
         self.author = run.settings.commit.identity()
+        self._described: tuple[tuple[str | None, ...], Report] | None = None
 
     def commit(self, title: str) -> Report:
         """Commit all changes under `title`; returns the report of all commits so far.
@@ -51,7 +52,15 @@ class TaskCommits:
         return self.describe() if self.workspace.has_commits() else self.report()
 
     def describe(self) -> Report:
-        """The report of the commits; at least one commit exists."""
+        """The report of the commits; at least one commit exists.
+
+        The diff is read once for each newest commit, since it can be large."""
+        span = (self.workspace.base_commit, self.workspace.start, self.workspace.head())
+        if self._described is None or self._described[0] != span:
+            self._described = span, self._describe()
+        return replace(self._described[1], unrun=self.commands.refusal or "")
+
+    def _describe(self) -> Report:
         paths = self.workspace.changed_paths(own=not self.pushes)
         diff = self.workspace.diff() if self.pushes else self.workspace.patch()
         return self.report(

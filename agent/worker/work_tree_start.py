@@ -84,6 +84,7 @@ def open_work_tree(
         signing=Signing(settings.commit.signing_key),
         pushes=plan.pushes,
         lfs_limit=settings.workspace.lfs_limit or 0,
+        largest=run.forge.max_file,
     )
     workspace.reports.extend([*issue.problems, *([plan.about] if plan.about else []), *([said] if said else [])])
     head = mirror.default_branch() if plan.base is None else None

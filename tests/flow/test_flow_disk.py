@@ -219,3 +219,33 @@ def test_a_task_that_cannot_write_its_record_waits_in_its_row_and_a_later_daemon
     finished(free)
     assert here.label(1) == "coding agent done"
     assert len(here.said(1)) == len(here.progress(1)) == 1
+
+
+def test_a_file_that_nobody_wants_in_a_commit_is_named_once_and_the_rest_is_published(home):
+    """It is not hashed, compared or searched; the model hears of it, and the person reads it."""
+    dd = "for n in 1 2 3; do dd if=/dev/zero bs=1M count=1 2> /dev/null; done > flood.bin"
+    here = home({"Flood": [write("a.txt"), do("run_command", command=dd), finish(), finish()]})
+    here.config.write_text(here.config.read_text().replace("local: {", "local: {max_file_size: 2M, "))
+    here.issue(1, "Flood")
+    here.once(code=0)
+    row = here.row(1)
+    assert row["status"] == "completed"
+    assert here.show(f"{row['branch']}:a.txt") == "x\n"
+    assert "flood.bin" not in here.show(row["branch"])
+    sent_back = [one for one in here.lines(1, "messages.jsonl") if one.get("kind") == "fix"]
+    assert len(sent_back) == 1
+    assert "flood.bin has 3.0 MiB and was left out" in sent_back[0]["content"]
+    assert "flood.bin has 3.0 MiB and was left out" in here.said(1)[0]
+
+
+def test_a_file_that_grows_over_the_limit_of_a_command_ends_the_command_and_not_the_task(home):
+    """`sandbox.limits.file_size` (RLIMIT_FSIZE): the shell reports the signal, and the task goes on."""
+    grow = "dd if=/dev/zero of=big.bin bs=1M count=40; echo after"
+    here = home({"Grow": [write("a.txt"), do("run_command", command=grow), finish()]})
+    here.config.write_text(here.config.read_text().replace("{kind: none}", "{kind: none, limits: {file_size: 4M}}"))
+    here.issue(1, "Grow")
+    here.once(code=0)
+    assert here.row(1)["status"] == "completed"
+    result = next(one for one in here.lines(1, "messages.jsonl") if "after" in str(one.get("content")))
+    assert "File size limit exceeded" in result["content"] or "File too large" in result["content"]
+    assert here.show(f"{here.row(1)['branch']}:a.txt") == "x\n"

@@ -53,7 +53,6 @@ class LocalForge:
 
     source = "local"
     max_comment = 1_000_000
-    max_file: int | None = None
     news_interval = 5.0
     propagation_delay: float | None = None
     poll_pause = 0.0
@@ -69,6 +68,7 @@ class LocalForge:
         self.instance = str(tracker)
         self.labels = Labels.from_section(section)
         self.bot = str(section.bot_name)
+        self.max_file: int | None = section.max_file_size
         self.repos = {name: resolved_address(root, str(path)) for name, path in dict(section.repos or {}).items()}
         self.files = TrackerFiles(tracker)
         self.pulls = LocalPulls(self.files)

@@ -1,6 +1,7 @@
 """The scan of what would be published."""
 
 import subprocess
+import time
 
 import pytest
 
@@ -151,3 +152,34 @@ def test_a_key_that_differs_from_an_example_in_one_sign_is_one():
     for key in ("AKIAIOSFODNN7EXAMPLF", "gho_" + "16C7e42F292c6912E7710c838347Ae178B4b"):
         diff = f"diff --git a/t.py b/t.py\n--- a/t.py\n+++ b/t.py\n@@ -0,0 +1 @@\n+key = '{key}'\n".encode()
         assert len(scan([diff])) == 1
+
+
+@pytest.mark.parametrize("size", [1, 50, 1 << 10, 1 << 16])
+def test_a_line_is_found_with_its_number_behind_lines_that_are_passed_over(size):
+    """Blocks of added lines without a hint are counted as a whole."""
+    lines = [
+        b"+x\n" * 900,
+        b"+y " * 40_000 + b"\n",
+        b"+x\n" * 900,
+        b"+" + TAIL.encode() + b" ghp_" + TAIL.encode() + b"\n",
+    ]
+    added = b"".join(lines)
+    count = added.count(b"\n")
+    head = b"--- a/f\n+++ b/f\n@@ -1,2 +1,%d @@\n-old\n-older\n\\ No newline at end of file\n" % count
+    tail = b"\\ No newline at end of file\n--- a/g\n+++ b/g\n@@ -0,0 +1 @@\n+ghp_" + TAIL.encode() + b"\n"
+    whole = head + added + tail
+    found = scan(whole[at : at + size] for at in range(0, len(whole), size))
+    assert found == [f"SE-02 GitHub token in f, line {count}", "SE-02 GitHub token in g, line 1"]
+
+
+def test_zeros_take_no_longer_with_many_declared_secrets():
+    """300 MB of zeros in a work tree took minutes: each form of each secret was searched in them."""
+    data = diff("+x").replace(b"+x\n", b"+" + b"\0" * (4 << 20) + b"\n")
+
+    def seconds(secrets):
+        began = time.thread_time()
+        assert scan([data], secrets) == []
+        return time.thread_time() - began
+
+    least = [min(seconds(secrets) for _ in range(3)) for secrets in ([], [f"secret-{n}-of-{TAIL}" for n in range(12)])]
+    assert least[1] - least[0] < 10 * max(0.01, least[0])

@@ -6,12 +6,12 @@ from functools import partial
 import pytest
 from work_repos import ENV, OTHER_UID, Receipts, Source, commit, sh
 
-from agent import clock, proc
-from agent.errors import GitError, PolicyViolation, PushRejected, RemoteAway, RemoteRefused, WorkError
+from agent import clock, deadline, proc
+from agent.errors import GitError, PolicyViolation, PushRejected, RemoteAway, RemoteRefused, StopHeard, WorkError
 from agent.gitcmd import git
 from agent.security import secrets
 from agent.security.guarded_paths import guarded
-from agent.work import Mirror, Publisher
+from agent.work import Mirror, Publisher, changes
 
 BRANCH = "makimono/7-11111111"
 TOKEN = "ghp_" + "a1B2c3D4e5" * 4
@@ -658,3 +658,104 @@ def test_the_tree_of_a_task_that_changed_nothing_goes(source, make_workspace):
     workspace = make_workspace(source)
     assert workspace.discard()
     assert not workspace.tree.exists()
+
+
+def test_a_commit_that_was_searched_is_not_searched_again(source, make_workspace):
+    read = []
+
+    def scan(chunks):
+        read.append(b"".join(chunks))
+        return []
+
+    workspace = make_workspace(source)
+    change(workspace, text="first\n")
+    one = publisher(workspace, scan=scan)
+    one.check()
+    one.check()
+    change(workspace, "two.txt", "second\n")
+    one.check()
+    assert (b"first" in read[0], read[1], b"second" in read[2], b"first" in read[2]) == (True, b"", True, False)
+    workspace.take_back(workspace.start)
+    change(workspace, "three.txt", "third\n")
+    one.check()
+    assert all(text in read[3] for text in (b"first", b"second", b"third")), (
+        "another history is searched from its start"
+    )
+
+
+def test_a_search_that_found_something_is_repeated(source, make_workspace):
+    workspace = make_workspace(source)
+    change(workspace, text=f"{TOKEN}\n")
+    one = publisher(workspace)
+    for _ in range(2):
+        with pytest.raises(PolicyViolation):
+            one.check()
+
+
+def test_a_search_ends_when_the_task_is_told_to_stop(source, make_workspace):
+    stopping = []
+
+    def scan(chunks):
+        stopping.append(True)
+        return list(chunks)
+
+    workspace = make_workspace(source)
+    change(workspace)
+    with deadline.listening(lambda: bool(stopping)), pytest.raises(StopHeard):
+        publisher(workspace, scan=scan).check()
+
+
+def test_a_file_that_the_host_does_not_take_is_never_read_and_the_others_are_committed(source, make_workspace):
+    workspace = make_workspace(source, largest=1 << 20)
+    (workspace.tree / "flood.bin").write_bytes(b"\0" * ((1 << 20) + 1))
+    (workspace.tree / "src/app.py").write_bytes(b"\0" * (2 << 20))
+    assert change(workspace, "a.txt")
+    assert workspace.changed_paths() == ["a.txt"]
+    assert [line.partition(" and ")[0] for line in workspace.too_large] == [
+        "src/app.py has 2.0 MiB",
+        "flood.bin has 1.0 MiB",
+    ]
+    stored = git("cat-file", "--batch-all-objects", "--batch-check=%(objectsize)", git_dir=workspace.git_dir).output
+    assert max(map(int, stored.split())) < 1 << 20
+    assert [one.path for one in workspace.changes_now()] == ["src/app.py", "a.txt"]
+    (workspace.tree / "flood.bin").write_text("small")
+    (workspace.tree / "src/app.py").write_text("a = 2\n")
+    assert commit(workspace)
+    assert workspace.too_large == [line for line in workspace.reports if "was left out" in line] == []
+    publisher(workspace).push()
+
+
+def test_many_small_files_are_read_by_one_git(source, make_workspace):
+    """A process for each of 20,000 files took minutes."""
+    workspace = make_workspace(source)
+    (workspace.tree / "d").mkdir()
+    for number in range(400):
+        (workspace.tree / "d" / str(number)).write_text(f"{number}\n")
+        (workspace.tree / "d" / f"{number}.link").symlink_to(f"{number}")
+    change(workspace)
+    entries = workspace.entries()
+    assert len(entries) == 801
+
+    def look():
+        began = os.times()
+        workspace.lfs_pointers()
+        assert changes.mode_findings(workspace.git_dir, entries) == []
+        ended = os.times()
+        return ended.children_user + ended.children_system - began.children_user - began.children_system
+
+    def one_git():
+        began = os.times()
+        git("rev-parse", "HEAD", git_dir=workspace.git_dir)
+        ended = os.times()
+        return ended.children_user + ended.children_system - began.children_user - began.children_system
+
+    assert min(look() for _ in range(3)) < 80 * max(0.01, *(one_git() for _ in range(3)))
+
+
+def test_a_link_out_of_the_tree_is_found_among_many(source, make_workspace):
+    workspace = make_workspace(source)
+    for number in range(3):
+        (workspace.tree / f"{number}.link").symlink_to("README.md" if number else "../outside")
+    commit(workspace)
+    with pytest.raises(PolicyViolation, match=r"0\.link is a symlink to \.\./outside"):
+        publisher(workspace).check()

@@ -186,3 +186,17 @@ def test_a_limit_that_is_reached_as_the_model_finishes_does_not_end_the_publicat
     ended.poll()
     ended.finish_work(OVER)
     assert not ended.has_request(), "it is carried out"
+
+
+def test_a_person_stops_the_publication_of_work_that_a_limit_ended(time):
+    outside = Outside()
+    told = TaskControl(outside.requested, outside.wanted, lambda: OVER)
+    told.finish_work(told.poll())
+    assert not told.has_request(), "the limit is carried out already"
+    outside.row = "stop"
+    time.move(FORGE_SECONDS)
+    assert told.has_request()
+    assert told.outcome.end is End.STOPPED
+    told.finish_work(told.outcome)
+    time.move(FORGE_SECONDS)
+    assert not told.has_request(), "the stop is carried out already"
