@@ -25,6 +25,7 @@ from agent.commands import (
     doctor_model,
     doctor_network,
     doctor_plug_ins,
+    doctor_reviewers,
     doctor_shared_services,
     doctor_templates,
 )
@@ -135,6 +136,10 @@ def _parts(settings: Settings | None) -> Iterator[tuple[str, Callable[[], Iterat
     summary = settings.context_storage.summary_model
     if summary.provider is not None or summary.model is not None:
         yield "summary model", lambda: model(settings, summary.provider or settings.llm.provider, summary.model)
+    if doctor_reviewers.are_used(settings):
+        yield "reviewers", lambda: (Check("reviewers", *one) for one in doctor_reviewers.findings(settings))
+        for provider, named in doctor_reviewers.other_models(settings):
+            yield "reviewer model", lambda at=provider, named=named: model(settings, at, named)  # type: ignore[misc]
     for source in settings.task_sources:
         yield source, lambda source=source: forge(settings, source)  # type: ignore[misc]
 

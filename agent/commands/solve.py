@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from agent import durable_files, filetree
+from agent import durable_files, filetree, prompts
 from agent.commands.solve_issue import asked_for
 from agent.config.configured_commands import check_commands
 from agent.context import MessageStore
@@ -48,6 +48,7 @@ from agent.intake.enqueue import budget_spent, priority_of
 from agent.llm import make_client
 from agent.llm.server_info import same_model
 from agent.observe.events import Events, to_log
+from agent.prompts.reviewer_templates import check_reviewer_templates
 from agent.store.remote_storage import require_driver
 from agent.values import CLOSED_STATUSES, Status
 from agent.wiring import private_tracker
@@ -148,6 +149,8 @@ def ask_the_surroundings(settings: Settings) -> None:
     """
     require_driver(settings.context_storage.replica)
     check_commands(settings)
+    if settings.consensus.enabled and not settings.prompts.is_set:
+        check_reviewer_templates(settings, prompts.names())
     with tempfile.TemporaryDirectory(prefix="makimono-model-") as folder:
         place = Path(folder)
         with closing(MessageStore(place, settings)) as store, closing(make_client(settings, store, place)) as client:

@@ -31,6 +31,7 @@ VARIABLES: dict[Path, tuple[str, ...]] = {
     ("task_sources",): ("TASK_SOURCE",),
     ("consensus", "token_budget"): ("CONSENSUS_TOKEN_BUDGET",),
     ("consensus", "stream_retries"): ("MAGI_CLI_STREAM_RETRY_COUNT",),
+    ("consensus", "log_reductions"): ("LOG_CONTEXT_REDUCTION_KEY",),
     ("llm", "provider"): ("LLM_PROVIDER",),
     ("llm", "openai", "api_key"): ("OPENAI_API_KEY",),
     ("llm", "openai", "model"): ("OPENAI_MODEL",),

@@ -89,6 +89,11 @@ class Consensus(Section):
         description="Requests that one model server answers at the same time; empty: what llama.cpp reports, 1 for "
         "Ollama and LM Studio, no limit for others.",
     )
+    log_reductions: bool = Field(
+        default=False,
+        description="Write the shortened text, cleaned and masked, into the lines `reduction` of deliberations.jsonl; "
+        "off: only numbers and a hash.",
+    )
     personas: Personas = Field(default_factory=Personas, description="The reviewers, each with a model of its own.")
 
     @field_validator("veto")

@@ -48,6 +48,7 @@ class Question:
     tries: int
     may_retry: Callable[[], bool]
     reduced: Callable[[Json], None]
+    log_reductions: bool = False
 
     def ask(self) -> Json:
         """The vote or critique as JSON that fits the schema.
@@ -94,7 +95,8 @@ class Question:
         asked = self.builder(self.reviewer).build(self.phase, self.thinking, self.debates, errors)
         for line in asked.logs:
             self.reduced({"persona": self.reviewer.name, **line.to_dict()})
-            self._note(REDUCTION, **line.to_dict())
+            text = {"text": line.text} if self.log_reductions else {}
+            self._note(REDUCTION, **line.to_dict(), **text)
         return asked
 
     def _read(self, answer: Answer, asked: Asked) -> Json:

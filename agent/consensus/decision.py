@@ -46,7 +46,8 @@ class ConsensusDecision:
     `reason` is a sentence for a person: the cause of the failure, or the rule that decided.  `excluded`: personas that
     failed, with the code of the failure.  `struck`: the number of removed findings by persona.  `kept_denials`:
     personas that changed DENY to APPROVE without a new finding; their DENY counts.  `models`: `provider/model` by
-    persona.
+    persona.  `templates`: `name`, `version` and `sha256` by persona.  `isolation`: the kind of the sandbox
+    in which the check ran, "" if none ran.
     """
 
     decision: Decision
@@ -60,8 +61,16 @@ class ConsensusDecision:
     models: Mapping[str, str] = field(default_factory=dict)
     reductions: tuple[Json, ...] = ()
     rules_hit: Mapping[str, int] = field(default_factory=dict)
-    templates: Mapping[str, str] = field(default_factory=dict)
+    templates: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    isolation: str = ""
     permutations: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def evidence(self) -> dict[str, list[str]]:
+        """The places that the counted votes cite, by persona: `file:line`, or the id of a test."""
+        return {
+            name: [one.place for one in vote.findings] for name, vote in self.voting_results.items() if vote.findings
+        }
 
     @property
     def distinct_models(self) -> int:
@@ -83,7 +92,9 @@ class ConsensusDecision:
             "distinct_models": self.distinct_models,
             "reductions": list(self.reductions),
             "rules_hit": dict(self.rules_hit),
-            "templates": dict(self.templates),
+            "templates": {name: dict(one) for name, one in self.templates.items()},
+            "evidence": self.evidence,
+            "isolation": self.isolation,
             "permutations": {name: list(order) for name, order in self.permutations.items()},
         }
 

@@ -61,6 +61,7 @@ class Deliberation:
     redact: Redact
     material: Material
     overrides: Mapping[str, str]
+    isolation: str = ""
     phase: Phase = Phase.THINKING
     excluded: dict[str, str] = field(default_factory=dict)
     struck: dict[str, int] = field(default_factory=dict)
@@ -134,7 +135,15 @@ class Deliberation:
             {name: one.model for name, one in self.reviewers.items()},
             tuple(self.reductions),
             self.prepared.hits,
-            {name: f"{template} {self.templates.version(template)}" for name, template in names.items()},
+            {
+                name: {
+                    "name": template,
+                    "version": self.templates.version(template),
+                    "sha256": self.templates.digest(template),
+                }
+                for name, template in names.items()
+            },
+            self.isolation,
             dict(self.permutations),
         )
 
@@ -251,6 +260,7 @@ class Deliberation:
                 1 + self.section.schema_retries,
                 self.quorum.note_retry,
                 self.reductions.append,
+                self.section.log_reductions,
             ).ask()
         finally:
             if slot is not None:

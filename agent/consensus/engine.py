@@ -15,6 +15,7 @@ from agent.config import settings_of
 from agent.consensus.deliberation import Deliberation
 from agent.consensus.material import Material
 from agent.consensus.streaming import StreamingEmitter
+from agent.errors import ConfigError
 from agent.security.redact import masker_of
 
 if TYPE_CHECKING:
@@ -31,12 +32,14 @@ if TYPE_CHECKING:
 class ConsensusRequest:
     """What is to be decided: `prompt` is shown to every reviewer, `material` has the rest.
 
-    `plugin_overrides` names another prompt for a persona, for this request alone.
+    `plugin_overrides` names another prompt for a persona, for this request alone.  `isolation` is the kind of the
+    sandbox in which the check ran, "" if none ran.
     """
 
     prompt: str
     plugin_overrides: Mapping[str, str] = field(default_factory=dict)
     material: Material = field(default_factory=Material)
+    isolation: str = ""
 
 
 class ConsensusEngine:
@@ -66,9 +69,11 @@ class ConsensusEngine:
     def execute(self, request: ConsensusRequest) -> ConsensusDecision:
         """Deliberate.
 
-        Raises Interrupted for a stop or a limit of the task, DiskError, and KeyboardInterrupt; the requests under way
-        are cancelled first, and each stream gets its `stream.end`.
+        Raises ConfigError for an override of an unknown persona or prompt, Interrupted for a stop or a limit of the
+        task, DiskError, and KeyboardInterrupt; the requests under way are cancelled first, and each stream gets its
+        `stream.end`.
         """
+        self._check_overrides(request.plugin_overrides)
         material = request.material
         if request.prompt:
             material = Material(
@@ -90,4 +95,16 @@ class ConsensusEngine:
             redact=masker_of(self.settings),
             material=material,
             overrides=request.plugin_overrides,
+            isolation=request.isolation,
         ).run()
+
+    def _check_overrides(self, overrides: Mapping[str, str]) -> None:
+        for persona, name in overrides.items():
+            if persona not in self.clients:
+                raise ConfigError(
+                    f"plugin_overrides: there is no reviewer {persona!r}; known are {', '.join(self.clients)}"
+                )
+            try:
+                self.templates.version(name)
+            except ValueError as error:
+                raise ConfigError(f"plugin_overrides.{persona}: {error}") from error

@@ -45,6 +45,10 @@ class Templates(Protocol):
         """The version of a template."""
         ...
 
+    def digest(self, name: str) -> str:
+        """The SHA-256 of a template in hex."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Asked:

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 from agent.consensus.errors import NoVote
 from agent.consensus.material import PERSONAS
 from agent.context import MessageStore
-from agent.errors import AnswerUnreadable, ConfigError
+from agent.errors import AnswerUnreadable
 from agent.llm import make_client
+from agent.prompts.reviewer_templates import template_of
 from agent.values import End, Outcome
 
 if TYPE_CHECKING:
@@ -152,12 +153,7 @@ def open_reviewers(
         found: dict[str, Reviewer] = {}
         for name in PERSONAS:
             persona = getattr(section.personas, name)
-            template = persona.template or f"reviewer_{name}"
-            if template not in templates:
-                raise ConfigError(
-                    f"consensus.personas.{name}.template: there is no prompt {template!r}; known are "
-                    f"{', '.join(templates)}"
-                )
+            template = template_of(settings, name, templates)
             folder = Path(scratch) / name
             folder.mkdir()
             store = MessageStore(folder, settings, requests=requests)

@@ -68,7 +68,7 @@ class ConsensusContext:
 
 @dataclass(frozen=True, slots=True)
 class ReductionLog:
-    """One step: tokens before and after, the statements that lost text, and the hash of the resulting text."""
+    """One step: tokens before and after, the statements that lost text, and the resulting text with its hash."""
 
     reason: str
     before: int
@@ -77,9 +77,10 @@ class ReductionLog:
     dropped: tuple[str, ...] = ()
     sha256: str = ""
     timestamp: str = ""
+    text: str = ""
 
     def to_dict(self) -> Json:
-        """The line as JSON, with the ratio."""
+        """The line as JSON, with the ratio and without the text."""
         ratio = round(self.after / self.before, 3) if self.before else 1.0
         return {
             "phase": self.phase,
@@ -254,4 +255,4 @@ def _log(
 def reduction(name: str, phase: str, before: int, after: int, dropped: tuple[str, ...], text: str) -> ReductionLog:
     """The line of one step, with the hash of the resulting text."""
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-    return ReductionLog(name, before, after, phase, dropped, digest, clock.stamp())
+    return ReductionLog(name, before, after, phase, dropped, digest, clock.stamp(), text)

@@ -106,8 +106,13 @@ class Finding:
     line: int
     problem: str
 
+    @property
+    def place(self) -> str:
+        """`file:line`, or the id of a test."""
+        return f"{self.file}:{self.line}" if self.line else self.file
+
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}: {self.problem}" if self.line else f"{self.file}: {self.problem}"
+        return f"{self.place}: {self.problem}"
 
 
 @dataclass(frozen=True, slots=True)

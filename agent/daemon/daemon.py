@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
-from agent import __version__, clock, durable_files, proc
+from agent import __version__, clock, durable_files, proc, prompts
 from agent.config.configured_commands import check_commands
 from agent.daemon.finalize import send_pending_notifications
 from agent.daemon.health import HealthFile, path_of
@@ -32,6 +32,7 @@ from agent.daemon.supervisor import Supervisor
 from agent.daemon.waker import Waker
 from agent.error_text import reason
 from agent.errors import DiskError, HostError, LockHeld, MakimonoError
+from agent.prompts.reviewer_templates import check_reviewer_templates
 from agent.store.remote_storage import require_driver
 from agent.wiring import missing_task_sources
 from agent.wiring.folders import keep_from_others
@@ -137,6 +138,7 @@ class Daemon:
             starts = self.role != "producer"
             supervisor = Supervisor(wiring, self.heard, courier=courier, starts=starts, ground=ground)
             reloader = self._reloader()
+            self._check_reviewers(reloader)
             with suppress(DiskError):  # if this write fails, `doctor` cannot check whether this daemon is outdated
                 record(self.settings, supervisor.installed.code)
             if reloader is not None and not once:
@@ -207,6 +209,12 @@ class Daemon:
         reloader = TemplateReloader(self.settings, self.events, lambda: self.drain)
         reloader.step()
         return reloader
+
+    def _check_reviewers(self, reloader: TemplateReloader | None) -> None:
+        """Raise ConfigError for a reviewer with an unknown template; not while the folder of the templates is broken,
+        since it may have that template."""
+        if self.settings.consensus.enabled and (reloader is None or not reloader.loader.error):
+            check_reviewer_templates(self.settings, prompts.known())
 
     def _keep_reloading(self, reloader: TemplateReloader, supervisor: Supervisor) -> None:
         def died(seconds: float) -> None:

@@ -10,6 +10,7 @@ become a template.  The room `security` fences and cleans values before they com
 from agent.prompts.rendering import (
     Live,
     describe,
+    digest,
     known,
     markdown,
     names,
@@ -26,6 +27,7 @@ from agent.prompts.rendering import (
 __all__ = [
     "Live",
     "describe",
+    "digest",
     "known",
     "markdown",
     "names",

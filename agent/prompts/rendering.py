@@ -168,6 +168,10 @@ class Replacements(Protocol):
         """The version of the replacement for the template `name`; None when there is none."""
         ...
 
+    def digest(self, name: str) -> str | None:
+        """The SHA-256 of the replacement for the template `name` in hex; None when there is none."""
+        ...
+
 
 class _InUse:
     """The replacements of this process; a reader takes the attribute once for each text."""
@@ -250,9 +254,19 @@ def version(name: str) -> str:
     return (replacements.version(name) if replacements is not None else None) or _own_version(name)
 
 
-@cache
+def digest(name: str) -> str:
+    """The SHA-256 of the template that is in use, in hex."""
+    replacements = _InUse.replacements
+    return (replacements.digest(name) if replacements is not None else None) or _own_digest(name)
+
+
 def _own_version(name: str) -> str:
-    return hashlib.sha256(source(name).encode()).hexdigest()[:12]
+    return _own_digest(name)[:12]
+
+
+@cache
+def _own_digest(name: str) -> str:
+    return hashlib.sha256(source(name).encode()).hexdigest()
 
 
 def versions() -> dict[str, str]:

@@ -108,6 +108,10 @@ class TemplateSet:
         """The version of the template `name`; None when this set does not have it."""
         return self.revisions[name].version if name in self.revisions else None
 
+    def digest(self, name: str) -> str | None:
+        """The SHA-256 of the template `name`; None when this set does not have it."""
+        return self.revisions[name].sha256 if name in self.revisions else None
+
     def fill(self, name: str, values: Mapping[str, object]) -> str | None:
         """The text of the template `name`; None when this set does not have it, or it cannot be filled.
 

@@ -106,7 +106,7 @@ class Delivery:
             return report
         from agent.worker.review import reviewed
 
-        return reviewed(run, self.issue, self.workspace, report)
+        return reviewed(run, self.issue, self.workspace, report, self.commands.sandbox.kind)
 
     def _publish(self, report: Report, title: str, *, ready: bool, summary: str = "", ended: str = "") -> Report:
         """Scan the commits, push them, and show them in the pull request, as far as each step is allowed."""

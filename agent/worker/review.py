@@ -41,8 +41,8 @@ QUESTION = "Is this change right, harmless and complete enough to be merged?"
 MET = "Reviewers set these conditions for an earlier version of the change. Check for each whether it is met:"
 
 
-def reviewed(run: TaskRun, issue: IssueText, workspace: Workspace, report: Report) -> Report:
-    """The report with the decision about its commit.
+def reviewed(run: TaskRun, issue: IssueText, workspace: Workspace, report: Report, sandbox: str) -> Report:
+    """The report with the decision about its commit; `sandbox` is the kind of the sandbox in which its check ran.
 
     Raises Interrupted for a stop, DiskError, or Fenced.
     """
@@ -55,7 +55,9 @@ def reviewed(run: TaskRun, issue: IssueText, workspace: Workspace, report: Repor
         record = DeliberationRecord.open(store, report.commit or "")
         found = record.decision()
         if found is None or found["decision"] == Decision.FAILED_SAFE:
-            found = _deliberate(run, issue, workspace, report, record, [one for told in earlier for one in told])
+            isolation = sandbox if report.verdict is not None else ""
+            conditions = [one for told in earlier for one in told]
+            found = _deliberate(run, issue, workspace, report, record, conditions, isolation)
     if found is None:
         return report
     met = [one for told in earlier for one in told] if found["decision"] == Decision.APPROVED else []
@@ -69,6 +71,7 @@ def _deliberate(
     report: Report,
     record: DeliberationRecord,
     conditions: list[str],
+    isolation: str,
 ) -> Json:
     """Ask the reviewers; anything that prevents a vote gives FAILED_SAFE, even a limit of tokens or cost, because the
     work is finished and a person can decide about it."""
@@ -89,7 +92,7 @@ def _deliberate(
             templates=prompts.known(),
         ) as reviewers:
             engine = ConsensusEngine(run.settings, reviewers, record=record, events=run.events)
-            return engine.execute(ConsensusRequest(question, material=material)).to_dict()
+            return engine.execute(ConsensusRequest(question, material=material, isolation=isolation)).to_dict()
     except (ConfigError, ModelError, ConsensusError) as error:
         return _failed(f"the reviewers could not be asked: {error}")
     except Interrupted as stop:

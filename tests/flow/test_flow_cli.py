@@ -67,6 +67,16 @@ def test_no_command_of_a_configuration_that_others_may_write_is_run(tmp_path, co
     ended(start("config", "show", cwd=tmp_path), 0)
 
 
+@pytest.mark.parametrize("command", [("run", "--once"), ("solve", "issue.md")])
+def test_a_reviewer_with_an_unknown_template_is_a_fault_before_anything_runs(tmp_path, command):
+    text = "consensus: {enabled: true, personas: {safety: {template: nowhere}}}\nsandbox: {kind: none}\n"
+    (tmp_path / "config.yaml").write_text(text)
+    (tmp_path / "issue.md").write_text("# Do it\n")
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    done = ended(start(*command, cwd=tmp_path), 2)
+    assert "consensus.personas.safety.template: there is no prompt 'nowhere'; known are answer, " in done.stderr
+
+
 def test_without_a_configuration_there_are_defaults_and_it_is_said(tmp_path):
     said = f"no tasks: {tmp_path}/contexts has no tasks.db; there is no config.yaml in {tmp_path}: call from the folder"
     assert ended(start("tasks", cwd=tmp_path), 0).stdout.startswith(said)

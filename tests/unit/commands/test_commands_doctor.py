@@ -491,6 +491,21 @@ def test_a_command_that_is_refused_is_a_fault(home):
     assert found.found.startswith("verify.command is a command of config.yaml, and ")
 
 
+def test_reviewers_of_one_model_and_an_unknown_template_are_told(home):
+    assert "reviewers" not in look(home)
+    configure(home, consensus="{enabled: true}")
+    assert look(home)["reviewers"].state == WARN
+    configure(home, consensus="{personas: {safety: {template: reviewer_saftey}}}")
+    found = look(home)["reviewers"]
+    assert found.state == FAIL
+    assert "consensus.personas.safety.template: there is no prompt 'reviewer_saftey'" in found.found
+    folder = home.config.parent / "texts"
+    folder.mkdir()
+    (folder / "reviewer_saftey.yaml").write_text("name: reviewer_saftey\ntemplate: Look.\nvariables: {}\n")
+    configure(home, prompts="{folder: texts}")
+    assert look(home)["reviewers"].state == WARN
+
+
 def test_the_place_of_the_replica_is_tried_and_told_without_its_secrets(home):
     configure(home, context_storage=f"{{replica: '{home.config.parent}/elsewhere'}}")
     assert look(home)["replica"].state == OK

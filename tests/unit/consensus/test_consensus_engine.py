@@ -274,6 +274,8 @@ def test_every_request_is_within_the_budget_of_a_server_that_counts(tmp_path):
     assert len(panel.asked) == 12
     assert decision.decision is Decision.DENIED
     assert {one["strategy"] for one in decision.reductions} >= {"duplicates", "key_sentences", "objections"}
+    recorded = [one for one in lines(tmp_path / "deliberations.jsonl") if one["kind"] == "reduction"]
+    assert not [one for one in recorded if "text" in one]
     for body in panel.of("upkeep", "voting"):
         text = texts_of(body)[1]
         assert all(text.count(f"{name}: {said}") >= 1 for name in ("You", "R1", "R2") for said in ("DENY", "critique"))
@@ -385,7 +387,45 @@ def test_a_request_may_name_another_prompt(tmp_path):
     panel = Panel()
     decision = run(tmp_path, panel, rounds=0, overrides={"upkeep": "reviewer_safety"})
     assert [persona for persona, _ in panel.asked].count("safety") == 2
-    assert decision.templates["upkeep"].startswith("reviewer_safety ")
+    used = decision.templates["upkeep"]
+    assert (used["name"], used["version"], len(used["sha256"])) == ("reviewer_safety", used["sha256"][:12], 64)
+    assert used == decision.templates["safety"]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "why"),
+    [
+        ({"saftey": "reviewer_safety"}, r"there is no reviewer 'saftey'; known are correctness, safety, upkeep"),
+        ({"safety": "mine"}, r"plugin_overrides\.safety: there is no template 'mine'; known are"),
+    ],
+)
+def test_an_unknown_persona_or_prompt_of_a_request_is_a_fault_of_the_configuration(tmp_path, overrides, why):
+    panel = Panel()
+    with pytest.raises(ConfigError, match=why):
+        run(tmp_path, panel, overrides=overrides)
+    assert panel.asked == []
+
+
+def test_the_text_of_a_reduction_is_recorded_only_if_that_is_wanted(tmp_path):
+    secret = "sk-proj-" + "a1B2" * 12
+    long = f"This is one and the same thing, again, with {secret}. " * 18
+    panel = Panel(dict.fromkeys(("correctness", "safety", "upkeep"), vote("D", long)))
+    keys = {"token_budget": 2600, "answer_tokens": 400, "log_reductions": True}
+    run(tmp_path, panel, provider={"api_key": secret}, **keys)
+    texts = [one["text"] for one in lines(tmp_path / "deliberations.jsonl") if one["kind"] == "reduction"]
+    assert [text for text in texts if "R1: DENY" in text]
+    assert not [text for text in texts if secret in text]
+
+
+def test_the_decision_names_its_evidence_and_how_the_check_was_isolated(tmp_path):
+    cited = vote("D", findings=[("calc.py", 2, "It leaks."), ("calc.py", 900, "It is nowhere.")])
+    material = Material(diff="--- a/calc.py\n+++ b/calc.py\n@@ -1,2 +1,2 @@\n a\n-b\n+c\n")
+    with Script(Panel(safety=cited)) as server:
+        settings = settings_for(server.url, consensus={"rounds": 0})
+        with panel_engine(tmp_path / "e", settings) as (engine, *_):
+            found = engine.execute(ConsensusRequest(QUESTION, {}, material, "bubblewrap")).to_dict()
+    assert found["evidence"] == {"safety": ["calc.py:2"]}
+    assert (found["isolation"], found["struck"]) == ("bubblewrap", {"safety": 1})
 
 
 # --- what is recorded ------------------------------------------------------------------------------------------

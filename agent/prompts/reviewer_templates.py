@@ -1,0 +1,33 @@
+"""Finds the template of each reviewer, and refuses a name that no template has (`consensus.personas`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agent.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from agent.config import Settings
+
+PERSONAS = ("correctness", "safety", "upkeep")
+
+
+def template_of(settings: Settings, persona: str, known: Collection[str]) -> str:
+    """The name of a reviewer's template; `known` are the names of all templates.
+
+    Raises ConfigError for a name that is not known."""
+    name: str = getattr(settings.consensus.personas, persona).template or f"reviewer_{persona}"
+    if name not in known:
+        raise ConfigError(
+            f"consensus.personas.{persona}.template: there is no prompt {name!r}; known are "
+            f"{', '.join(sorted(known))}. A new one is a file in `prompts.folder` (docs/templates.md)"
+        )
+    return name
+
+
+def check_reviewer_templates(settings: Settings, known: Collection[str]) -> None:
+    """Raise ConfigError for the first reviewer whose template is not known."""
+    for persona in PERSONAS:
+        template_of(settings, persona, known)
