@@ -27,6 +27,7 @@ BENCHES = {
     "memory_store": "long-term memory: import, retrieval, the history of 20,000 commits, RSS",
     "patterns": "each pattern that reads foreign text, on a megabyte of its worst input: CPU",
     "consensus": "30 changes, scripted reviewers: false approvals, tokens and time of single, vote and debate",
+    "deliberation": "a deliberation on servers with three slots and with one; 1,000 reloads while tasks run",
     "fidelity": "facts of a task that are still in its requests after 1, 3 and 10 compactions",
 }
 
