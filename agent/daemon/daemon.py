@@ -286,7 +286,7 @@ class Daemon:
                 supervisor.kill()
                 return 130
             if deadline is not None and clock.monotonic() > deadline and supervisor.busy():
-                self.events.emit("drain_overdue", uuids=sorted({*supervisor.children, *supervisor.inherited}))
+                self.events.emit("drain_overdue", uuids=sorted({*supervisor.children, *supervisor.inherited.owners}))
                 supervisor.kill()
             error = self._step(supervisor, woken=woken or once)
             unasked = self.pollers.unreachable() if self.pollers is not None else ""
@@ -306,7 +306,7 @@ class Daemon:
             if once and not draining and not supervisor.busy() and supervisor.room.settle():
                 continue
             if not draining and done():
-                return supervisor.worst_exit()
+                return supervisor.exit_codes.worst()
             if once and supervisor.room.why and not supervisor.busy():
                 raise DiskError(supervisor.room.why)
             if once and supervisor.ground.why and not supervisor.busy():

@@ -11,24 +11,26 @@ import multiprocessing
 import os
 import signal
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from agent import clock, proc, process_tree
-from agent.daemon.crash_blame import CrashBlame, memory_kills
+from agent.daemon.crash_blame import CrashBlame
 from agent.daemon.disk_monitor import DiskMonitor
 from agent.daemon.extraction_runner import ExtractionRunner
 from agent.daemon.finalize import move_leftovers
 from agent.daemon.host_affinity import HostAffinity
+from agent.daemon.inherited_workers import InheritedWorkers
 from agent.daemon.log_tailer import LogTailer
+from agent.daemon.lost_rows import LostRows
 from agent.daemon.program_version import RESTART, InstalledProgram
 from agent.daemon.reconcile import adopt_ended, reconcile
 from agent.daemon.self_check import SelfCheck
+from agent.daemon.start_delays import StartDelays
 from agent.daemon.start_holds import StartHolds
 from agent.daemon.watchdog import Watchdog, end_worker
+from agent.daemon.worker_process import ExitCodes, WorkerProcess
 from agent.error_text import reason
-from agent.errors import DiskError, LedgerError, RowUnreadable
-from agent.intake.restore_rows import restore_rows
+from agent.errors import DiskError, LedgerError
 from agent.issue.status import announce
 from agent.observe.events import Events
 from agent.store.jsonl import last_record
@@ -36,14 +38,11 @@ from agent.store.ledgers import LedgerKind
 from agent.taskqueue import AtOnce, alive_by_lock
 from agent.taskqueue.row_holder import is_alone, living_holder
 from agent.tokens.preloaded import modules_for
-from agent.values import CLOSED_STATUSES, End, Outcome, Status
+from agent.values import End, Outcome, Status
 from agent.worker import process_groups, unpublished_work, worker
 from agent.worker.attempt import CLAIMED
 
 if TYPE_CHECKING:
-    from multiprocessing.connection import Connection
-    from multiprocessing.context import ForkServerProcess
-
     from agent.daemon.broker_client import BrokerClient
     from agent.daemon.restarting_thread import RestartingThread
     from agent.taskqueue import Row
@@ -55,60 +54,14 @@ QUEUE_SECONDS = 1.0
 """Seconds between two checks of the queue when the ledger sends no notifications."""
 WORK_SECONDS = 0.5
 """Seconds between two checks of the workers, of their logs and their leases."""
-REFUSED_SECONDS = 300.0
 LEFT_SECONDS = 300.0
 """Seconds between two checks of a task that is left to another host."""
 RESERVED_SECONDS = 60.0
 """Seconds for which no other host starts a task that a worker here has not claimed yet."""
-NEWEST = 16
-"""The number of newest rows that a sweep remembers.
-
-If the next sweep does not find one of them that was open, rows were lost from the ledger.
-"""
 ROUNDS = 3
 """The maximum number of times that one pass reserves more tasks in place of those that must wait."""
 HELD_SECONDS = 5.0
 """Seconds between two checks of a task that is held back (`start_holds.py`)."""
-REMEMBERED = 10_000
-"""The number of tasks for which a daemon remembers the exit code by uuid, since it may live for months."""
-FREE_KILLS = 3
-"""The number of workers of one task that may be killed in a row without progress before the next one is delayed."""
-
-
-@dataclass
-class WorkerProcess:
-    """One worker of this daemon.
-
-    `heard` is True when the worker has reported that it owns the row (`claimed`), or why it does not (`why`).
-    """
-
-    process: ForkServerProcess
-    report: Connection
-    claimed: bool = False
-    heard: bool = False
-    why: str = ""
-    kills: int | None = field(default_factory=memory_kills)
-
-
-class ExitCodes:
-    """The exit code of the newest worker of each task: by uuid for the last `most` tasks, and as a set of codes for
-    earlier ones."""
-
-    def __init__(self, most: int = REMEMBERED) -> None:
-        self.most = most
-        self.last: dict[str, int] = {}  # uuid → exit code, with the newest task at the end
-        self.before: set[int] = set()
-
-    def record(self, uuid: str, code: int) -> None:
-        """Record that a worker of the task has ended, or could not be started."""
-        self.last.pop(uuid, None)
-        self.last[uuid] = code
-        if len(self.last) > self.most:
-            self.before.add(self.last.pop(next(iter(self.last))))
-
-    def codes(self) -> set[int]:
-        """All exit codes that have occurred."""
-        return self.before | set(self.last.values())
 
 
 class Supervisor:
@@ -147,9 +100,7 @@ class Supervisor:
         self.owed: dict[str, int] = {}  # uuid → pid of a worker that could not release its row itself
         self.children: dict[str, WorkerProcess] = {}
         self.exit_codes = ExitCodes()
-        self.killed: dict[str, int] = {}  # uuid → number of workers that were killed in a row without progress
-        # uuid → (number of workers that ended without a claim, earliest time of the next)
-        self.refusals: dict[str, tuple[int, float]] = {}
+        self.delays = StartDelays()
         # uuid of a worker's task → uuid in the broker's message because of which it was started
         self.messages: dict[str, str] = {}
         provider = self.settings.provider()
@@ -159,8 +110,8 @@ class Supervisor:
         self.queue_at = 0.0
         self.draining = False
         self.before = frozenset(process_tree.children())  # children of this process that are not workers
-        self.staying: dict[str, Row] = {}  # rows that were open at the last sweep, and exist until their end
-        self.inherited: dict[str, str] = {}  # uuid → lease owner, for workers of an earlier daemon that got SIGTERM
+        self.lost_rows = LostRows(wiring)
+        self.inherited = InheritedWorkers(wiring)
         self.swept_at = -SWEEP_SECONDS
         self.context = multiprocessing.get_context("forkserver")
         summary = self.settings.context_storage.summary_model.model
@@ -234,8 +185,7 @@ class Supervisor:
 
     def busy(self) -> bool:
         """Whether a worker of this daemon is alive, or a worker of an earlier daemon that drains together with it."""
-        self.inherited = {uuid: owner for uuid, owner in self.inherited.items() if _living(owner) is not None}
-        return bool(self.children or self.inherited)
+        return bool(self.inherited.pids() or self.children)
 
     def reap(self) -> None:
         """Collect the reports of workers, and handle workers that have ended."""
@@ -291,7 +241,7 @@ class Supervisor:
         if code == DiskError.exit_code and child.claimed and child.process.pid is not None:
             self.requeue_running(uuid, child.process.pid, why="it could not write its row")
         if code >= 0:
-            self.killed.pop(uuid, None)
+            self.delays.note_progress(uuid)
         else:
             if child.claimed:
                 self.close_if_too_large(uuid, child.process.pid)
@@ -308,10 +258,8 @@ class Supervisor:
         cause."""
         row = self.ledger.get(uuid)
         if not child.claimed or row is None or row.llm_call_count + row.tool_call_count > row.progress_at_claim:
-            self.killed.pop(uuid, None)
-            return
-        self.killed[uuid] = self.killed.get(uuid, 0) + 1
-        if self.killed[uuid] > FREE_KILLS:
+            self.delays.note_progress(uuid)
+        elif self.delays.note_kill(uuid):
             self.postpone(uuid)
 
     def handle_unclaimed(self, uuid: str, code: int, why: str) -> None:
@@ -359,11 +307,8 @@ class Supervisor:
         if self.ground.check():
             reconcile(self.wiring)
             self.ground.lost.set()
-        else:
-            rows = self.ledger.list(limit=NEWEST)
-            if self.is_lost(rows) or (not rows and restore_rows(self.wiring)):
-                self.ground.lost.set()
-            self.staying = {row.uuid: row for row in rows if _stays(row)}
+        elif self.lost_rows.restore():
+            self.ground.lost.set()
         self.ledger.repair_future_times()
         settled: list[Row] = []
         adopt_ended(self.wiring)
@@ -386,31 +331,11 @@ class Supervisor:
         move_leftovers(self.wiring)
         process_groups.remove(self.settings.base_dir)
 
-    def is_lost(self, newest: list[Row]) -> bool:
-        """Whether rows were lost since the last sweep: a row that should exist is missing, or another host has made
-        another row in its place.  Lost rows with a folder here are made again."""
-        now = {row.uuid: row for row in newest}
-        with suppress(RowUnreadable):
-            replaced = any(uuid in now and now[uuid].created_at != row.created_at for uuid, row in self.staying.items())
-            # One missing row is looked up in the ledger, because an event that removed some rows removed all of them.
-            gone = (row for uuid, row in self.staying.items() if uuid not in now)
-            missing = next((row for row in gone if not newest or self.would_stay(row)), None)
-            if replaced or (missing is not None and self.ledger.get(missing.uuid) is None):
-                restore_rows(self.wiring, lost=True)
-                return True
-        return False
-
-    def would_stay(self, row: Row) -> bool:
-        """Whether a row must still exist: a row that ran elsewhere may have ended since then, and been removed by a
-        cleanup."""
-        return row.status is Status.QUEUED or (self.settings.base_dir / "running" / row.uuid).is_dir()
-
     def forget_ended(self) -> None:
         """Drop data about ended tasks that no decision needs any more, since a daemon lives for months."""
         if self.blame.known:
             self.blame.forget_others({row.uuid for row in self.ledger.running_here()})
-        over = clock.monotonic() - REFUSED_SECONDS
-        self.refusals = {uuid: (count, until) for uuid, (count, until) in self.refusals.items() if until > over}
+        self.delays.forget_old()
 
     def is_alive(self, row: Row) -> bool:
         """Whether a process holds the lock of a row of this base_dir; if not, the row's process tree is ended."""
@@ -515,7 +440,7 @@ class Supervisor:
             seconds=RESERVED_SECONDS,
             server=self.server,
             at_once=AtOnce(limits.repository, limits.person, limits.server),
-            without=sorted(self.postponed() | set(self.children)),
+            without=sorted(self.delays.waiting() | set(self.children)),
             outcome=outcome,
         )
 
@@ -538,19 +463,17 @@ class Supervisor:
             seconds = LEFT_SECONDS
         else:
             seconds = min(HELD_SECONDS, self.home.seconds_to_wait(row))
-        if seconds and uuid not in self.refusals:
+        if seconds and uuid not in self.delays.known:
             self.events.emit("task_left", uuid=uuid, host=row.hostname)
         if not seconds and self.holds.is_held(row):
             seconds = HELD_SECONDS
         if seconds:
-            self.refusals[uuid] = (0, clock.monotonic() + seconds)
+            self.delays.hold(uuid, seconds)
         return bool(seconds)
 
     def postpone(self, uuid: str) -> float:
         """Delay a task, longer each time, because its worker could not even claim it; returns the number of seconds."""
-        count = self.refusals.get(uuid, (0, 0.0))[0] + 1
-        seconds = min(REFUSED_SECONDS, 2.0**count)
-        self.refusals[uuid] = (count, clock.monotonic() + seconds)
+        seconds = self.delays.postpone(uuid)
         self.acknowledge(uuid)
         with suppress(LedgerError, DiskError):  # if this fails, its reservation expires
             self.ledger.release_reservation(uuid, self.owner)
@@ -562,22 +485,13 @@ class Supervisor:
             self.courier.acknowledge(self.messages.pop(uuid, uuid))
 
     def startable(self, outcome: str | None = None) -> list[str]:
-        """Queued tasks that are due, without those that have a worker and those in `postponed`.
+        """Queued tasks that are due, without those that have a worker and those in `delays`.
 
         `outcome`: only rows with that value of the column."""
-        hindered = self.postponed()
+        hindered = self.delays.waiting()
         limit = self.settings.scheduling.max_workers + len(self.children) + len(hindered)
         busy = hindered | set(self.children)
         return [uuid for uuid in self.ledger.due(limit, outcome=outcome) if uuid not in busy]
-
-    def postponed(self) -> set[str]:
-        """Tasks that wait for their next attempt.
-
-        These tasks are left to another host, or their workers could not even claim them, for example because their
-        folder is not writable; in the second case they wait longer each time.
-        """
-        now = clock.monotonic()
-        return {uuid for uuid, (_, until) in self.refusals.items() if now < until}
 
     def running(self) -> int:
         """The number of workers of this base_dir: rows that run, and children that have not claimed a row yet."""
@@ -614,12 +528,6 @@ class Supervisor:
             send.close()
         self.children[uuid] = WorkerProcess(process, receive)
 
-    def worst_exit(self) -> int:
-        """The exit code: 0 when every task of this daemon went well, 1 when one failed, 3 when the environment caused
-        all failures."""
-        codes = self.exit_codes.codes() - {0, worker.EXIT_DRAINED}
-        return 0 if not codes else 3 if codes == {3} else 1
-
     def drain(self) -> None:
         """Start no more tasks, and signal every worker to end at its next turn and release its row."""
         self.draining = True
@@ -629,21 +537,9 @@ class Supervisor:
         self.drain_inherited()
 
     def drain_inherited(self) -> None:
-        """Send SIGTERM to workers here that an earlier daemon left running, once to each.
-
-        When the ledger cannot be read, the next sweep tries this again.  A `solve` that runs beside this daemon is not
-        its worker."""
-        if not self.starts:
-            return
-        with suppress(LedgerError, DiskError):
-            for row in self.ledger.running_here():
-                if row.uuid in self.children or row.uuid in self.inherited or not self.ledger.is_mine(row, self.owner):
-                    continue
-                pid = _living(row.lease_owner)
-                if row.lease_owner is not None and pid is not None and proc.has_title(pid, f"makimono: {row.uuid}"):
-                    self.inherited[row.uuid] = row.lease_owner
-                    with suppress(ProcessLookupError, PermissionError):
-                        os.kill(pid, signal.SIGTERM)
+        """Send SIGTERM to workers here that an earlier daemon left running, once to each; a producer has no workers."""
+        if self.starts:
+            self.inherited.drain(self.children)
 
     def kill(self) -> None:
         """End every worker and its process tree now, and release their rows; this does not count as a death of the
@@ -653,7 +549,7 @@ class Supervisor:
         self.extraction.stop()
         self.drain_inherited()
         pids = {uuid: child.process.pid for uuid, child in self.children.items()}
-        for uuid, pid in {**pids, **{uuid: _living(owner) for uuid, owner in self.inherited.items()}}.items():
+        for uuid, pid in {**pids, **self.inherited.pids()}.items():
             if pid is not None:
                 end_worker(self.settings.base_dir, uuid, pid)
                 self.requeue_running(uuid, pid, why="its worker was ended")
@@ -681,15 +577,3 @@ class Supervisor:
                 proc.kill_group(child.process.pid, number)
                 with suppress(ProcessLookupError):  # a child that has just been forked leads no process group yet
                     os.kill(child.process.pid, number)
-
-
-def _living(lease_owner: str | None) -> int | None:
-    """The pid that an owner's text contains, if that process lives; a zombie counts as dead."""
-    pid = living_holder(lease_owner)
-    return None if pid is None or proc.wait_gone(pid, 0, collect=False) else pid
-
-
-def _stays(row: Row) -> bool:
-    """Whether a row exists until its end; a row that no worker was offered may be withdrawn before
-    (`intake/enqueue.py`)."""
-    return row.status not in CLOSED_STATUSES and (row.attempt > 0 or row.not_before is None)

@@ -169,7 +169,7 @@ def test_messages_about_what_cannot_be_started_are_let_go(place):
     supervisor = Supervisor(here.wiring, courier=courier)
     held, stopped, hindered = here.claim(1).uuid, here.row(2), here.row(3)
     here.ledger.request(stopped, "stop")
-    supervisor.refusals[hindered] = (1, time.monotonic() + 100)
+    supervisor.delays.known[hindered] = (1, time.monotonic() + 100)
     messages = [held, stopped, hindered, UUID % 9]
     courier._arrived.extend(map(Brought, messages[:3]))
     supervisor.start_due()
@@ -233,7 +233,7 @@ def test_a_worker_that_cannot_be_started_counts_for_none_and_its_message_is_let_
     assert list(courier._settled) == [UUID % 7]
     assert courier.room == 4, "its place is free for another one"
     assert [said["uuid"] for said in here.named("worker_died")] == [uuid]
-    assert uuid in supervisor.postponed()
+    assert uuid in supervisor.delays.waiting()
     assert here.ledger.due(9) == [uuid], "others may take it"
 
 

@@ -9,7 +9,9 @@ import pytest
 
 from agent import clock, proc
 from agent.daemon.crash_blame import CrashBlame, memory_kills
-from agent.daemon.supervisor import FREE_KILLS, REFUSED_SECONDS, Supervisor, WorkerProcess
+from agent.daemon.start_delays import FREE_KILLS, LONGEST_SECONDS
+from agent.daemon.supervisor import Supervisor
+from agent.daemon.worker_process import WorkerProcess
 from agent.taskqueue.row_holder import machine
 from agent.values import Status
 
@@ -64,16 +66,16 @@ def test_a_daemon_of_months_remembers_the_ends_of_workers_only_while_their_rows_
             pid = here.ledger.get(ended.uuid).process_id
             supervisor.blame.record_end(ended.uuid, pid, 0, 0)
             here.ledger.finish(ended.uuid, ended.attempt, Status.COMPLETED)
-            supervisor.refusals[ended.uuid] = (3, clock.monotonic() + 8)
+            supervisor.delays.known[ended.uuid] = (3, clock.monotonic() + 8)
         hung = here.claim(6)
         pid = here.ledger.get(hung.uuid).process_id
         supervisor.blame.record_hang(hung.uuid, pid)
         supervisor.forget_ended()
         assert supervisor.blame.known == {hung.uuid: (pid, True)}
-        assert len(supervisor.refusals) == 5, "they still wait"
-        time.move(8 + REFUSED_SECONDS)
+        assert len(supervisor.delays.known) == 5, "they still wait"
+        time.move(8 + LONGEST_SECONDS)
         supervisor.forget_ended()
-        assert supervisor.refusals == {}
+        assert supervisor.delays.known == {}
 
 
 class Ended:
@@ -111,7 +113,7 @@ def test_a_task_whose_workers_somebody_kills_is_not_given_up_but_started_later_e
         death(here, supervisor, uuid, signal.SIGKILL)
         row = here.ledger.get(uuid)
         assert (row.status, row.deaths) == (Status.QUEUED, 0)
-        assert (uuid in supervisor.postponed()) is (count > FREE_KILLS)
+        assert (uuid in supervisor.delays.waiting()) is (count > FREE_KILLS)
 
 
 def test_a_task_whose_workers_crash_by_themselves_is_given_up_at_the_third(place):

@@ -102,7 +102,7 @@ def test_a_worker_that_ends_unclaimed_while_its_task_waits_is_said_and_waits_lon
             "seconds": seconds,
         }
         assert supervisor.startable() == []
-    assert supervisor.worst_exit() == 3, "`run --once` does not say that all went well"
+    assert supervisor.exit_codes.worst() == 3, "`run --once` does not say that all went well"
 
 
 def test_a_worker_that_came_second_leaves_nothing_to_be_said(place):
@@ -113,4 +113,4 @@ def test_a_worker_that_came_second_leaves_nothing_to_be_said(place):
     here.ledger.release(claim.uuid, claim.attempt, clock.now().replace(year=2099))
     supervisor.handle_unclaimed(claim.uuid, 0, "task is not due")
     assert here.ledger.get(claim.uuid).status is Status.QUEUED
-    assert (here.said, supervisor.refusals) == ([], {})
+    assert (here.said, supervisor.delays.known) == ([], {})

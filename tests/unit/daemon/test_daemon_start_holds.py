@@ -188,7 +188,7 @@ def test_while_the_models_server_is_held_nothing_is_reserved(place, time):
     supervisor.start_due()
     assert started == []
     assert here.wiring.db.execute("SELECT uuid FROM tasks WHERE taken_at > created_at AND attempt = 0") == []
-    assert supervisor.refusals == {}
+    assert supervisor.delays.known == {}
     time.move(FIRST_SECONDS)
     supervisor.start_due()
     assert len(started) == 1, "the probe"

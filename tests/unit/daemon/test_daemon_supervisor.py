@@ -10,7 +10,8 @@ from run_home import UUID
 from agent import clock, durable_files
 from agent.context import ToolStore
 from agent.daemon.finalize import send_pending_notifications
-from agent.daemon.supervisor import ExitCodes, Supervisor, WorkerProcess
+from agent.daemon.supervisor import Supervisor
+from agent.daemon.worker_process import ExitCodes, WorkerProcess
 from agent.values import Status
 from agent.wiring.folders import make_folder
 from agent.worker import worker
@@ -39,7 +40,7 @@ def test_the_exit_code_is_the_worst_and_3_only_for_the_surroundings(place, codes
     supervisor = Supervisor(place().wiring)
     for number, code in enumerate(codes):
         supervisor.exit_codes.record(str(number), code)
-    assert supervisor.worst_exit() == expected
+    assert supervisor.exit_codes.worst() == expected
 
 
 def test_the_forkserver_reads_the_vocabularies_of_the_models_before_it_freezes_what_it_has(place):
@@ -77,7 +78,7 @@ def test_a_task_whose_worker_could_not_claim_waits_longer_each_time(place, time)
     uuid = here.row(1)
     supervisor = Supervisor(here.wiring)
     assert supervisor.startable() == [uuid]
-    supervisor.refusals[uuid] = (1, clock.monotonic() + 2)
+    supervisor.delays.known[uuid] = (1, clock.monotonic() + 2)
     assert supervisor.startable() == []
     time.move(2)
     assert supervisor.startable() == [uuid]
@@ -89,7 +90,7 @@ def test_hindered_tasks_do_not_hide_the_ones_behind_them(place, time):
     time.move(1)
     second = here.row(2)
     supervisor = Supervisor(here.wiring)
-    supervisor.refusals[first] = (1, clock.monotonic() + 100)
+    supervisor.delays.known[first] = (1, clock.monotonic() + 100)
     assert supervisor.startable() == [second]
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from agent.context import ToolStore
 from agent.context.task_row import TaskRow
-from agent.daemon.supervisor import Supervisor, WorkerProcess
+from agent.daemon.supervisor import Supervisor
+from agent.daemon.worker_process import WorkerProcess
 from agent.errors import LedgerError
 from agent.values import Status
 from agent.wiring.folders import make_folder

@@ -1,0 +1,67 @@
+"""Detects at each sweep that rows were lost from the ledger while the daemon ran, and makes them again from folders.
+
+`self_check.py` detects that the file of the ledger was replaced; this module detects that single rows, or the table,
+are gone.  `supervisor.py` calls it.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from agent.errors import RowUnreadable
+from agent.intake.restore_rows import restore_rows
+from agent.values import CLOSED_STATUSES, Status
+
+if TYPE_CHECKING:
+    from agent.taskqueue import Row
+    from agent.wiring.wiring import Wiring
+
+NEWEST = 16
+"""The number of newest rows that a sweep remembers.
+
+If the next sweep does not find one of them that was open, rows were lost from the ledger.
+"""
+
+
+class LostRows:
+    """The rows of one ledger that must exist at the next sweep."""
+
+    def __init__(self, wiring: Wiring) -> None:
+        self.wiring = wiring
+        self.staying: dict[str, Row] = {}  # rows that were open at the last sweep, and exist until their end
+
+    def restore(self) -> bool:
+        """Make lost rows with a folder here again; returns whether rows were lost."""
+        rows = self.wiring.ledger.list(limit=NEWEST)
+        lost = self._is_lost(rows)
+        if lost:
+            with suppress(RowUnreadable):
+                restore_rows(self.wiring, lost=True)
+        elif not rows:
+            lost = bool(restore_rows(self.wiring))
+        self.staying = {row.uuid: row for row in rows if _stays(row)}
+        return lost
+
+    def _is_lost(self, newest: list[Row]) -> bool:
+        """Whether rows were lost since the last sweep: a row that should exist is missing, or another host has made
+        another row in its place."""
+        now = {row.uuid: row for row in newest}
+        with suppress(RowUnreadable):
+            replaced = any(uuid in now and now[uuid].created_at != row.created_at for uuid, row in self.staying.items())
+            # One missing row is looked up in the ledger, because an event that removed some rows removed all of them.
+            gone = (row for uuid, row in self.staying.items() if uuid not in now)
+            missing = next((row for row in gone if not newest or self._would_stay(row)), None)
+            return replaced or (missing is not None and self.wiring.ledger.get(missing.uuid) is None)
+        return False
+
+    def _would_stay(self, row: Row) -> bool:
+        """Whether a row must still exist: a row that ran elsewhere may have ended since then, and been removed by a
+        cleanup."""
+        return row.status is Status.QUEUED or (self.wiring.settings.base_dir / "running" / row.uuid).is_dir()
+
+
+def _stays(row: Row) -> bool:
+    """Whether a row exists until its end; a row that no worker was offered may be withdrawn before
+    (`intake/enqueue.py`)."""
+    return row.status not in CLOSED_STATUSES and (row.attempt > 0 or row.not_before is None)

@@ -1,0 +1,53 @@
+"""Tasks that wait before this daemon starts a worker for them.
+
+These tasks are left to another host, or are held back, or their workers could not even claim them, for example because
+their folder is not writable, or were killed again and again; in the last two cases a task waits longer each time.
+`supervisor.py` asks before it starts a worker.
+"""
+
+from __future__ import annotations
+
+from agent import clock
+
+LONGEST_SECONDS = 300.0
+FREE_KILLS = 3
+"""The number of workers of one task that may be killed in a row without progress before the next one is delayed."""
+
+
+class StartDelays:
+    """The delays of one daemon.  `known` maps a task to the number of its refused starts, and the earliest time of the
+    next one (of the monotonic clock)."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, tuple[int, float]] = {}
+        self.killed: dict[str, int] = {}  # uuid → number of workers that were killed in a row without progress
+
+    def waiting(self) -> set[str]:
+        """The tasks for which no worker may be started now."""
+        now = clock.monotonic()
+        return {uuid for uuid, (_, until) in self.known.items() if now < until}
+
+    def hold(self, uuid: str, seconds: float) -> None:
+        """Let the task wait for `seconds`, without a refused start."""
+        self.known[uuid] = (0, clock.monotonic() + seconds)
+
+    def postpone(self, uuid: str) -> float:
+        """Let the task wait after a refused start, longer each time; returns the number of seconds."""
+        count = self.known.get(uuid, (0, 0.0))[0] + 1
+        seconds = min(LONGEST_SECONDS, 2.0**count)
+        self.known[uuid] = (count, clock.monotonic() + seconds)
+        return seconds
+
+    def note_kill(self, uuid: str) -> bool:
+        """Count a worker that was killed without progress; returns whether the next one must be delayed."""
+        self.killed[uuid] = self.killed.get(uuid, 0) + 1
+        return self.killed[uuid] > FREE_KILLS
+
+    def note_progress(self, uuid: str) -> None:
+        """Begin to count the killed workers of the task anew."""
+        self.killed.pop(uuid, None)
+
+    def forget_old(self) -> None:
+        """Drop delays that ended long ago, since a daemon lives for months."""
+        over = clock.monotonic() - LONGEST_SECONDS
+        self.known = {uuid: (count, until) for uuid, (count, until) in self.known.items() if until > over}
