@@ -1,4 +1,4 @@
-"""The GraphQL requests of our loopback GitHub: ready and draft, and the last edit of a text."""
+"""The GraphQL requests of our loopback GitHub: ready and draft, and the edits of a text."""
 
 from __future__ import annotations
 
@@ -31,8 +31,12 @@ class GraphQL:
         return {"data": {found[2]: None}, "errors": [error]}
 
     def _edited(self, body):
-        """Time and author of the last edit of an issue's text."""
-        fields = r"\{ lastEditedAt editor \{ login type: __typename \} \}"
+        """Time and author of the edits of an issue's text, newest first.
+
+        The first version is among them once the text was edited (`includesCreatedEdit`), and nothing is before:
+        https://docs.github.com/en/graphql/reference/objects#usercontentedit
+        """
+        fields = r"\{ userContentEdits\(first: 100\) \{ nodes \{ editedAt editor \{ login type: __typename \} \} \} \}"
         found = re.fullmatch(
             r"query \w+\(\$owner: String!, \$name: String!, \$number: Int!\) \{ "
             r"repository\(owner: \$owner, name: \$name\) \{ issueOrPullRequest\(number: \$number\) \{ "
@@ -47,10 +51,13 @@ class GraphQL:
         if issue is None:
             error = {"type": "NOT_FOUND", "message": "Could not resolve to an issue or pull request"}
             return {"data": {"repository": None}, "errors": [error]}
-        who = issue.get("editor")
-        editor = (
-            None if who is None else {"login": who.removesuffix("[bot]"), "type": "Bot" if "[bot]" in who else "User"}
-        )
-        return {
-            "data": {"repository": {"issueOrPullRequest": {"lastEditedAt": issue.get("edited_at"), "editor": editor}}}
-        }
+        edits = issue.get("edits") or []
+        first = [(issue["created_at"], issue["user"])] if edits else []
+        nodes = [{"editedAt": when, "editor": self._actor(who)} for when, who in reversed([*first, *edits])][:100]
+        return {"data": {"repository": {"issueOrPullRequest": {"userContentEdits": {"nodes": nodes}}}}}
+
+    @staticmethod
+    def _actor(who):
+        if who is None:
+            return None
+        return {"login": who.removesuffix("[bot]"), "type": "Bot" if who.endswith("[bot]") else "User"}

@@ -150,7 +150,8 @@ class Repo:
             self.event(issue, "renamed", actor, rename={"from": issue["title"], "to": title})
             issue["title"] = title
         if body is not None:
-            issue.update(body=body, edited_at=now(), editor=actor)
+            issue["body"] = body
+            issue.setdefault("edits", []).append((now(), actor))
         issue["updated_at"] = now()
 
     def comment(self, number, body, user):

@@ -23,6 +23,18 @@ ACTIONS = re.compile(r"^/(close|reopen|label|unlabel|assign|unassign|merge|title
 CODE = re.compile(r"^```.+?\n```[ \t]*$", re.MULTILINE | re.DOTALL)
 
 
+TASK = re.compile(r"^[ \t]*(?:[-*+]|\d+\.) \[([ xX~])\] (.+)$", re.MULTILINE)
+
+
+def ticked(old, new):
+    """(text, whether it is done) of the items of a task list that an edit ticked or unticked: those at the same place
+    with the same text (gem task_list, `Taskable.get_updated_tasks`)."""
+    before, after = (
+        [(source, box.casefold() == "x") for box, source in TASK.findall(text or "")] for text in (old, new)
+    )
+    return [new for old, new in zip(before, after, strict=False) if new[0] == old[0] and new[1] != old[1]]
+
+
 def in_git(project, branch):
     """The commit of a branch in the real repository of the project (`git`); "" if one of them does not exist."""
     if "git" not in project:
@@ -141,6 +153,20 @@ class State(Pipelines):
             note["body"] = body
             note["updated_at"] = item["updated_at"] = self.now()
             return note
+
+    def describe(self, item, author, text):
+        """A person edits the description.  An edit that ticks an item of a task list gets the note about that alone,
+        whatever else it changes:
+        https://gitlab.com/gitlab-org/gitlab/-/blob/master/app/services/issuable/common_system_notes_service.rb
+        """
+        with self.lock:
+            old, item["description"] = item["description"], text
+            notes = [
+                f"marked the checklist item **{source}** as {'completed' if done else 'incomplete'}"
+                for source, done in ticked(old, text)
+            ]
+            for body in notes or ["changed the description"]:
+                self._note(item, self.user(author), body, system=True)
 
     def label(self, item, author, *, add=(), remove=()):
         with self.lock:

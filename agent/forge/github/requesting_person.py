@@ -24,15 +24,19 @@ if TYPE_CHECKING:
     from agent.forge.github.repositories import Project
 
 
-EDITED = """query Edited($owner: String!, $name: String!, $number: Int!) {
+EDITS = """query Edits($owner: String!, $name: String!, $number: Int!) {
   repository(owner: $owner, name: $name) {
     issueOrPullRequest(number: $number) {
-      ... on Issue { lastEditedAt editor { login type: __typename } }
-      ... on PullRequest { lastEditedAt editor { login type: __typename } }
+      ... on Issue { userContentEdits(first: 100) { nodes { editedAt editor { login type: __typename } } } }
+      ... on PullRequest { userContentEdits(first: 100) { nodes { editedAt editor { login type: __typename } } } }
     }
   }
 }"""
-"""GraphQL is used because REST reports neither the time of an edit of the text nor the editor."""
+"""The newest edits of a text.
+
+GraphQL is used because REST reports neither the time of an edit nor the editor.  `lastEditedAt` alone is not enough: a
+tick in a task list by somebody with permission would hide an earlier edit.
+"""
 
 
 def events_of(forge: GitHub, project: Project, number: Any) -> list[dict[str, Any]]:
@@ -101,12 +105,26 @@ def altered(
         for event in events
         if event.get("event") == "renamed" and event.get("created_at") and not may_ask(project, event.get("actor"))
     ]
+    edits = renamed + [edit for edit in _edits_of_text(forge, project, item) if not may_ask(project, edit[1])]
+    return said_altered([(when, login(who)) for when, who in edits], max(asked))
+
+
+def _edits_of_text(forge: GitHub, project: Project, item: dict[str, Any]) -> list[tuple[datetime, Any]]:
+    """(time, account) of each edit of the text, oldest first.
+
+    GitHub lists the first version among the edits; it is left out.
+    """
     owner, name = project.full_name.split("/", 1)
-    answer = forge.wire.graph("repository", EDITED, {"owner": owner, "name": name, "number": int(number)})
-    text = (answer or {}).get("issueOrPullRequest") or {}
-    if text.get("lastEditedAt") and not may_ask(project, text.get("editor")):
-        renamed.append((clock.parse(str(text["lastEditedAt"])), text.get("editor")))
-    return said_altered([(when, login(who)) for when, who in renamed], max(asked))
+    answer = forge.wire.graph("repository", EDITS, {"owner": owner, "name": name, "number": int(item["number"])})
+    history = ((answer or {}).get("issueOrPullRequest") or {}).get("userContentEdits") or {}
+    found = [
+        (clock.parse(str(node["editedAt"])), node.get("editor"))
+        for node in history.get("nodes") or ()
+        if node and node.get("editedAt")
+    ]
+    found.sort(key=lambda edit: edit[0])
+    is_first = bool(found) and found[0][0] <= clock.parse(str(item["created_at"]))
+    return found[1:] if is_first else found
 
 
 def ask_for_review(forge: GitHub, project: Project, number: str, pull: str) -> None:

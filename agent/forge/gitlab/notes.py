@@ -26,8 +26,13 @@ if TYPE_CHECKING:
 
 # the clocks of several Rails processes differ, and their writes may end in another order
 OVERLAP = timedelta(seconds=30)
-EDITS = ("changed the description", "changed title")
-"""Beginnings of the system note that GitLab writes when somebody edits the text of an issue or merge request."""
+EDITS = ("changed the description", "changed title", "marked the checklist item", "marked the task")
+"""Beginnings of the system note that GitLab writes when somebody edits the text of an issue or merge request.
+
+An edit that also ticks an item of a task list has the note about the item alone ("marked the task" before GitLab 15),
+so this note may stand for an edit of all the text:
+https://gitlab.com/gitlab-org/gitlab/-/blob/master/app/services/issuable/common_system_notes_service.rb
+"""
 THREADED = ("DiffNote", "DiscussionNote")
 
 

@@ -31,6 +31,10 @@ class Hub:
     def assign(self, who):
         self.repo.assign(self.issue, who, ["makimono"])
 
+    @property
+    def text(self):
+        return self.issue["body"]
+
     def edit(self, who, **text):
         self.repo.edit(self.issue, who, **text)
 
@@ -60,14 +64,17 @@ class Lab:
         server = self.place.server
         server._assign(self.issue, server.user(who), [server.user("makimono")["id"]])
 
+    @property
+    def text(self):
+        return self.issue["description"]
+
     def edit(self, who, title=None, body=None):
         server = self.place.server
         if title is not None:
             self.issue["title"] = title
             server._note(self.issue, server.user(who), f"changed title from **Fix it** to **{title}**", system=True)
         if body is not None:
-            self.issue["description"] = body
-            server._note(self.issue, server.user(who), "changed the description", system=True)
+            server.describe(self.issue, who, body)
 
     def say(self, who):
         return self.place.server.note(self.issue, who, "@makimono once more")
@@ -126,6 +133,35 @@ def test_an_edit_before_the_label_or_by_somebody_who_may_is_what_was_asked_for(o
     one.label("alice")
     assert look(one) == (["alice"], [])
     one.edit("bob", title="Fix both places", body="It is broken in line 1 and 7.")
+    assert look(one) == (["alice"], [])
+
+
+TASKS = "It is broken.\n\n- [ ] line 1\n- [ ] line 7\n"
+
+
+def test_a_tick_in_a_task_list_hides_no_edit(one):
+    """Neither one in the same edit (GitLab tells of the tick alone), nor a later one of a member (GitHub's last edit)."""
+    one.edit("mallory", body=TASKS)
+    clock.sleep(60)
+    one.label("alice")
+    clock.sleep(60)
+    one.edit(
+        "mallory", body=TASKS.replace("[ ] line 1", "[x] line 1").replace("It is", "Remove the login check. It is")
+    )
+    clock.sleep(60)
+    one.edit("bob", body=one.text.replace("[ ] line 7", "[x] line 7"))
+    users, said = look(one)
+    assert users == []
+    assert said[0].startswith(f"{one.name}: its title or text was edited by @mallory")
+    one.label("bob")
+    assert look(one) == (["bob"], [])
+
+
+def test_the_first_version_is_no_edit(one):
+    """GitHub lists it with the edits once there is one."""
+    one.label("alice")
+    clock.sleep(60)
+    one.edit("bob", body="It is broken in line 1 and 7.")
     assert look(one) == (["alice"], [])
 
 

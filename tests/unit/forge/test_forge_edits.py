@@ -25,8 +25,8 @@ def edit(place, key, body, title="Fix it", by="alice"):
         place.repo.issues[int(key.task_id)].update(title=title, body=body, updated_at=now())
     elif isinstance(place, GitLabPlace):
         item = place.item(key)
-        item.update(title=title, description=body)
-        place.server._note(item, place.server.user(by), "changed the description", system=True)
+        item["title"] = title
+        place.server.describe(item, by, body)
     else:
         path = place.tracker / "issues" / f"{key.task_id}.md"
         head = path.read_text().split("\n---\n", 1)[0]
@@ -51,6 +51,19 @@ def test_an_edit_is_told_once_and_again_only_when_it_changes(place):
     (heard,), last = place.forge.comments_since(key, after)
     assert heard.body.startswith("# Fix it all\n")
     assert place.forge.comments_since(key, last) == ((), last)
+
+
+def test_a_tick_in_a_task_list_is_told_like_any_edit(place):
+    key = place.issue()
+    if isinstance(place, GitLabPlace):
+        place.item(key)["description"] = "- [ ] one\n- [ ] two\n"  # from the beginning: no note tells of it
+    else:
+        edit(place, key, "- [ ] one\n- [ ] two\n")
+    cursor = place.forge.read_issue(key).cursor
+    edit(place, key, "- [x] one\n- [ ] two\n\nThe second one is for later.\n")
+    (heard,), after = place.forge.comments_since(key, cursor)
+    assert "The second one is for later." in heard.body
+    assert place.forge.comments_since(key, after) == ((), after)
 
 
 def test_a_dead_process_hears_it_again_and_never_loses_it(place):
