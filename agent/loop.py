@@ -51,9 +51,7 @@ class Window(Protocol):
         ...
 
     def explain_overflow(self, overflow: ContextOverflow) -> ContextOverflow:
-        """A copy of `overflow` with the tokens of each part and the smallest sufficient window, for the case that
-        compaction is impossible.
-        """
+        """A copy of `overflow` with the tokens of each part and the smallest window that would suffice."""
         ...
 
     def compact_if_too_long(self, refused: RequestRefused) -> bool:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 RULES = ("AGENTS.md", "CLAUDE.md", "CONTRIBUTING.md")
 AROUND = 30
-"""Number of lines before and after each changed line that the reviewer of maintainability sees."""
+"""Number of lines before and after each changed line that the reviewer `upkeep` sees."""
 MOST = 1 << 20
 """Maximum size of a diff, or of a file that is read, in bytes."""
 

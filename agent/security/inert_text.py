@@ -62,7 +62,7 @@ _TICKS = re.compile(r"`+")
 
 
 class Inert:
-    """Makes text inert.  pictures and links of the hosts in `own` are left unchanged; `found` counts by rule."""
+    """Makes text inert.  Pictures and links of the hosts in `own` are left unchanged; `found` counts by rule."""
 
     def __init__(self, own: Collection[str], found: Counter[str]) -> None:
         self.own, self.found = own, found
