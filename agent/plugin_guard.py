@@ -81,7 +81,7 @@ class PluginGuard:
 
     def check_program(self, key: str, path: Path) -> None:
         """Raise CommandRefused unless only this user and root may write a program or script that a key names."""
-        from agent.file_writers import writers_of
+        from agent.write_access import writers_of
 
         try:
             who = writers_of(path)
@@ -163,7 +163,7 @@ class PluginGuard:
 
     def _pins(self) -> dict[str, Any] | None:
         """The content of the lock file, None if there is none."""
-        from agent.file_writers import writers, writers_above
+        from agent.write_access import writers, writers_above
 
         try:
             descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)

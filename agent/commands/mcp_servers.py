@@ -18,7 +18,7 @@ from agent.security.redact import masker_of
 from agent.security.sanitise import output
 from agent.tokens import count_tools, counter_for
 from agent.tools.mcp.lock import Changes, McpLock
-from agent.tools.mcp.offered import OfferedTool, offer
+from agent.tools.mcp.offered_tools import OfferedTool, offer
 from agent.tools.mcp.programs import ServerPrograms
 from agent.tools.mcp.servers import McpServers
 from agent.worker.mcp_tools import OWN_TOOLS
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from agent.config.host_allowlist import AllowedHost
     from agent.config.mcp_servers import McpServer
     from agent.sandbox.base import Sandbox, Streams
-    from agent.tools.mcp.offered import ListedTool
+    from agent.tools.mcp.offered_tools import ListedTool
     from agent.values import Finished
 
 PINNED, NEW, CHANGED, UNPINNED = "pinned", "new", "changed", "not pinned yet"

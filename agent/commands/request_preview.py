@@ -184,7 +184,7 @@ def _tools_of_servers(place: Path) -> list[Tool]:
         recorded = store.tools()
     if not recorded:
         return []
-    from agent.tools.mcp.offered import OfferedTool
+    from agent.tools.mcp.offered_tools import OfferedTool
     from agent.tools.mcp.tool import McpTool
 
     return [McpTool(OfferedTool.from_dict(one), _refuse) for one in recorded]

@@ -82,7 +82,7 @@ def settings_of(config: Mapping[str, Any] | Settings, *, root: Path | None = Non
 
 def _writers(file: Path) -> str:
     """Who else may write the configuration; "" if nobody, or if there is no such file."""
-    from agent.file_writers import writers_of
+    from agent.write_access import writers_of
 
     try:
         return writers_of(file)

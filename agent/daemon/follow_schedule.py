@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from agent import clock
 from agent.errors import HostError, LedgerError
 from agent.memory.base import PURGE_SECONDS
-from agent.memory.upkeep import position
+from agent.memory.maintenance import position
 from agent.store.queries import queries
 from agent.wiring.memory import shared_place
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from agent.memory.context_search import ContextSearch, Query
     from agent.memory.database import MemoryDatabase
     from agent.memory.terms import Terms
-    from agent.memory.writing import Writing
+    from agent.memory.write_transaction import Writing
 
 ROLES = frozenset(("user", "assistant", "tool", "system", "other", "USER", "ASSISTANT", "TOOL", "OTHER"))
 LONGEST = 32_000

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from agent.memory.base import Selector
     from agent.memory.database import MemoryDatabase
-    from agent.memory.writing import Writing
+    from agent.memory.write_transaction import Writing
 
 FORGOTTEN = "forgotten"
 """Name of the log operation that forgets events and records."""

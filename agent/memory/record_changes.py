@@ -12,7 +12,7 @@ from agent.memory.log import entry_of
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from agent.memory.writing import Writing
+    from agent.memory.write_transaction import Writing
 
 
 def newest_block(write: Writing, namespace: str, session_id: str) -> int:

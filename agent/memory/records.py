@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from agent.memory.context_search import ContextSearch
     from agent.memory.database import MemoryDatabase
     from agent.memory.terms import Terms
-    from agent.memory.writing import Writing
+    from agent.memory.write_transaction import Writing
 
 SIMILAR = 0.8
 """Minimum Jaccard similarity of the words of two texts for a duplicate or a new version."""

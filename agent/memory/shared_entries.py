@@ -1,6 +1,6 @@
 """The entries of the log that the hosts of one ledger share, in PostgreSQL, and their copy in memory.db.
 
-`shared_log.py` is the log that uses these entries; `join.py` imports entries of one host into the log.
+`shared_log.py` is the log that uses these entries; `shared_log_import.py` imports entries of one host into the log.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ from agent.errors import MemoryUnavailable
 from agent.memory.base import PURGE_SECONDS, Followed
 from agent.memory.follower import Follower
 from agent.memory.jobs import QUEUED, RUNNING
-from agent.memory.join import Join
 from agent.memory.shared_entries import Diverged, SharedEntries, translated
+from agent.memory.shared_log_import import Join
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

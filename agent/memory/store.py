@@ -10,7 +10,7 @@ import orjson
 
 from agent import clock
 from agent.errors import MemoryUnavailable, UsageError
-from agent.memory import forget, purge, record_changes, upkeep
+from agent.memory import forget, maintenance, purge, record_changes
 from agent.memory.base import (
     STATUSES,
     Entry,
@@ -32,7 +32,7 @@ from agent.memory.namespaces import expand, span
 from agent.memory.parts import Parts
 from agent.memory.records import NewRecord
 from agent.memory.views import UNPURGED
-from agent.memory.writing import Writing, writing
+from agent.memory.write_transaction import Writing, writing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -433,7 +433,7 @@ class MemoryStore:
     def rebuild(self) -> int:
         """Build the searched tables again from the log; return the number of its entries."""
         with self._lock:
-            found = upkeep.rebuild(self._open.log, self._open.views)
+            found = maintenance.rebuild(self._open.log, self._open.views)
             self._purge(())
             return found
 
@@ -441,14 +441,14 @@ class MemoryStore:
         """Write every event and record as a line of JSON; return the file, by default in `base_dir/memory/`."""
         path = path or self.exports / f"export-{clock.stamp()[:19].replace(':', '')}.jsonl"
         with self._lock:
-            upkeep.export(self._open.database, path)
+            maintenance.export(self._open.database, path)
         return path
 
     def figures(self) -> dict[str, Any]:
         """Events, records by strategy and status, jobs by status, bytes of the file; no jobs when the shared log, which
         is in the same database, cannot be reached."""
         with self._lock:
-            return upkeep.figures(self._open.database, self._open.jobs)
+            return maintenance.figures(self._open.database, self._open.jobs)
 
     # --- history of commits, jobs ----------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from agent.forge import TaskFactory
 from agent.observe import log
 from agent.values import Status
 from agent.wiring.folders import make_folder
-from agent.worker import process_groups, program_files, unopened
+from agent.worker import process_groups, program_files, unopened_attempts
 from agent.worker.error_disposition import reading_of
 from agent.worker.handler import TaskHandler
 from agent.worker.hang_trace import trace_on_signal
@@ -78,7 +78,7 @@ def hold(settings: Settings, uuid: str) -> Iterator[Path]:
     try:
         yield folder
     finally:
-        kept = any((folder / name).exists() for name in ("messages.jsonl", unopened.NAME))
+        kept = any((folder / name).exists() for name in ("messages.jsonl", unopened_attempts.NAME))
         if not settings.context_storage.enabled and not kept:
             with suppress(OSError):
                 filetree.remove(folder)
@@ -143,7 +143,7 @@ def give_up_claim(wiring: Wiring, claim: Claim, error: BaseException, unopened_i
 
     `unopened_in`: the folder of a task that was not opened.  In that case each further try is later than the one
     before, and the task fails after `error_disposition.ATTEMPTS` tries, unless the error is one of this host
-    (`unopened.py`).
+    (`unopened_attempts.py`).
     """
     with suppress(MakimonoError):  # the daemon's sweep handles a row that cannot be written now
         row = wiring.ledger.get(claim.uuid)
@@ -155,9 +155,9 @@ def give_up_claim(wiring: Wiring, claim: Claim, error: BaseException, unopened_i
         replaced = isinstance(error, MISTAKES) and program_files.replaced()
         final, code, why = reading_of(error, replaced=replaced)
         why = wiring.redact(why)
-        tries = unopened.count(unopened_in) if unopened_in is not None and not final else 0
-        ends = final or unopened.is_enough(tries, error)
-        seconds = unopened.seconds(tries) if tries and not ends else AGAIN_SECONDS
+        tries = unopened_attempts.count(unopened_in) if unopened_in is not None and not final else 0
+        ends = final or unopened_attempts.is_enough(tries, error)
+        seconds = unopened_attempts.seconds(tries) if tries and not ends else AGAIN_SECONDS
         if tries:
             said = {"task": str(claim.key), "tries": tries, "why": why, "seconds": None if ends else round(seconds)}
             wiring.events.emit("task_unopened", uuid=claim.uuid, **said)
@@ -166,7 +166,7 @@ def give_up_claim(wiring: Wiring, claim: Claim, error: BaseException, unopened_i
                 why = f"{why}. The task could not be opened in {tries} tries"
             wiring.ledger.finish(claim.uuid, claim.attempt, Status.FAILED, error_message=why, error_code=code)
             if unopened_in is not None:
-                unopened.forget(unopened_in)
+                unopened_attempts.forget(unopened_in)
             return
         held = TaskRow(wiring.db, claim.uuid)
         held.attempt = claim.attempt

@@ -17,7 +17,7 @@ from agent.errors import StopHeard
 from agent.llm.base import Interrupted
 from agent.values import End, Outcome, Status
 from agent.work import work_tree_snapshot
-from agent.worker import requeue, unopened, unpublished_work
+from agent.worker import requeue, unopened_attempts, unpublished_work
 from agent.worker.condition_rounds import goes_back
 from agent.worker.conversation import Conversation
 from agent.worker.delivery import Delivery
@@ -71,7 +71,7 @@ class TaskHandler:
         An error that ends the task is logged, reported on the issue, and raised again.
         """
         self.run = run = self._open(task)
-        unopened.forget(run.context.context_dir)
+        unopened_attempts.forget(run.context.context_dir)
         if self.drain_wanted:
             run.control.drain()
         try:

@@ -17,7 +17,7 @@ from agent.tools.base import TOOLS
 from agent.tools.mcp.base import ServerFailed
 from agent.tools.mcp.event_loop import WaitStopped
 from agent.tools.mcp.lock import McpLock
-from agent.tools.mcp.offered import MOST_TOOLS, OfferedTool, offer
+from agent.tools.mcp.offered_tools import MOST_TOOLS, OfferedTool, offer
 from agent.tools.mcp.programs import ServerPrograms
 from agent.tools.mcp.results import raw_result
 from agent.tools.mcp.servers import McpServers
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from agent.context.mcp import McpStore
     from agent.tools import Toolbox
     from agent.tools.base import RawResult
-    from agent.tools.mcp.offered import ListedTool
+    from agent.tools.mcp.offered_tools import ListedTool
     from agent.values import Json
     from agent.worker.command_runner import CommandRunner
     from agent.worker.session import TaskRun

@@ -1,9 +1,9 @@
 """Reads and writes mcp.lock in base_dir: the descriptions of tools that were seen first, or that a person accepted.
 
 A server may change the description of a tool after a person has read it, and descriptions reach the model.  So the file
-has a hash of each tool of each server (`offered.ListedTool.digest`).  The first list of a server is pinned without a
-question.  Later a new or changed tool is refused until a person runs `mcp accept`.  All workers of a base_dir share the
-file; each change is made under a lock, and the file is replaced as a whole.
+has a hash of each tool of each server (`offered_tools.ListedTool.digest`).  The first list of a server is pinned
+without a question.  Later a new or changed tool is refused until a person runs `mcp accept`.  All workers of a base_dir
+share the file; each change is made under a lock, and the file is replaced as a whole.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from agent.tools.mcp.offered import ListedTool
+    from agent.tools.mcp.offered_tools import ListedTool
 
 NAME = "mcp.lock"
 VERSION = 1

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from agent.config.mcp_servers import McpServer
     from agent.tools.mcp.base import RunServer
     from agent.tools.mcp.event_loop import EventLoop
-    from agent.tools.mcp.offered import ListedTool
+    from agent.tools.mcp.offered_tools import ListedTool
     from agent.tools.mcp.session import Session
     from agent.values import Json
 

@@ -22,7 +22,7 @@ from agent import __version__
 from agent.tools.mcp.base import ServerFailed
 from agent.tools.mcp.event_loop import WaitStopped
 from agent.tools.mcp.http import http_client
-from agent.tools.mcp.offered import ListedTool
+from agent.tools.mcp.offered_tools import ListedTool
 from agent.tools.mcp.pipes import pipe_transport
 from agent.tools.mcp.traffic import LONGEST_MESSAGE, Flooded, Traffic
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from agent.tools.base import RawResult
-    from agent.tools.mcp.offered import OfferedTool
+    from agent.tools.mcp.offered_tools import OfferedTool
     from agent.values import Json
 
 

@@ -27,7 +27,7 @@ from agent.wiring.folders import make_folder
 from agent.worker import worker
 from agent.worker.attempt import give_up_claim
 from agent.worker.error_disposition import ATTEMPTS, TaskState, dispose
-from agent.worker.unopened import known
+from agent.worker.unopened_attempts import known
 
 
 @pytest.fixture

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 from agent.memory.events import append_event, event_of_token, forgotten_by
 from agent.memory.forget import entries_of
 from agent.memory.log import entry_of
+from agent.memory.maintenance import apply_entries
 from agent.memory.record_changes import newest_block
 from agent.memory.tombstones import record_tombstone
-from agent.memory.upkeep import apply_entries
 from agent.memory.views import sha_of
-from agent.memory.writing import Writing
+from agent.memory.write_transaction import Writing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
