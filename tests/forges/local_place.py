@@ -21,6 +21,7 @@ def local_settings(root, **changes):
         "paused_label": "coding agent paused",
         "stopped_label": "coding agent stopped",
         "failed_label": "coding agent failed",
+        "max_file_size": None,
     }
     return SimpleNamespace(root=root, local=SimpleNamespace(**section | changes))
 

@@ -29,6 +29,7 @@ def settings(root, **changes):
         "repos": {"default": root / "code", "web": root / "web"},
         "bot_name": "makimono",
         "bot_label": "coding agent",
+        "max_file_size": None,
     }
     return SimpleNamespace(root=root, local=SimpleNamespace(**section | changes))
 
