@@ -26,6 +26,7 @@ from agent.issue.publish_filter import PublishFilter
 from agent.issue.status import show_status
 from agent.values import CLOSED_STATUSES, Outcome, Status
 from agent.wiring.folders import set_aside
+from agent.wiring.recorded_templates import recorded_templates
 from agent.worker import unpublished_work
 from agent.worker.final_state import FinalState
 
@@ -177,9 +178,10 @@ def _final_state(wiring: Wiring, forge: Forge, row: Row) -> FinalState:
     where = "" if where in said else where
     outcome = Outcome(ENDS[row.status], code=row.error_code or "", summary=f"{said} {where}".strip())
     note = said if row.status is Status.STOPPED else ""
-    progress = door.render("progress", state=str(outcome.end), uuid=row.uuid, plan=[], last="", facts={}, note=note)
     facts = {"closed": row.status is Status.STOPPED and forge.read_issue(row.key).state == "closed"}
-    final = door.render("final", outcome=outcome, report=None, uuid=row.uuid, facts=facts)
+    with recorded_templates(wiring.settings, wiring.events, row.uuid):
+        progress = door.render("progress", state=str(outcome.end), uuid=row.uuid, plan=[], last="", facts={}, note=note)
+        final = door.render("final", outcome=outcome, report=None, uuid=row.uuid, facts=facts)
     progress, final = (truncate(text, forge, row.uuid) for text in (progress, final))
     return FinalState(row.status, outcome.code, outcome.summary, outcome, progress, final)
 

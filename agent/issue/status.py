@@ -18,6 +18,7 @@ from agent.issue.comments import truncate
 from agent.issue.publish_filter import PublishFilter
 from agent.values import Status
 from agent.wiring.disk_space import OUTCOME as DISK
+from agent.wiring.recorded_templates import recorded_templates
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,15 +71,10 @@ def _show(settings: Settings, forge: Forge, events: Events, row: Row, note: str)
         return
     if paused and row.outcome == DISK:
         note = for_the_disk(row.error_message or "the disk cannot be written")
-    text = PublishFilter.for_task(settings, events, forge.instance, row.uuid).render(
-        "progress",
-        state="paused" if paused else "drained",
-        uuid=row.uuid,
-        plan=[],
-        last="",
-        note=note,
-        facts={},
-    )
+    state = "paused" if paused else "drained"
+    door = PublishFilter.for_task(settings, events, forge.instance, row.uuid)
+    with recorded_templates(settings, events, row.uuid):
+        text = door.render("progress", state=state, uuid=row.uuid, plan=[], last="", note=note, facts={})
     words = truncate(text, forge, row.uuid)
     try:
         forge.edit_comment(row.key, progress, with_claim_markers(words, row.uuid, row.started_by, home_of(settings)))

@@ -20,6 +20,7 @@ from agent.prompts.rendering import (
     render,
     use,
     using,
+    using_in_thread,
     version,
     versions,
 )
@@ -37,6 +38,7 @@ __all__ = [
     "render",
     "use",
     "using",
+    "using_in_thread",
     "version",
     "versions",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import textwrap
+import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -142,7 +143,7 @@ def names() -> tuple[str, ...]:
 
 def known() -> tuple[str, ...]:
     """The names that `render` takes: those of the program, and those that people have added; sorted."""
-    replacements = _InUse.replacements
+    replacements = _in_use()
     return tuple(sorted({*names(), *(replacements.names() if replacements is not None else ())}))
 
 
@@ -179,6 +180,9 @@ class _InUse:
     replacements: Replacements | None = None
 
 
+_thread = threading.local()
+
+
 def use(replacements: Replacements | None) -> None:
     """Use these replacements from now on; None means the program's own templates alone."""
     _InUse.replacements = replacements
@@ -193,6 +197,23 @@ def using(replacements: Replacements | None) -> Iterator[None]:
         yield
     finally:
         use(before)
+
+
+@contextmanager
+def using_in_thread(replacements: Replacements | None) -> Iterator[None]:
+    """Use these replacements inside the block in this thread alone, where other threads write about other tasks."""
+    before = _thread.__dict__.copy()
+    _thread.replacements = replacements
+    try:
+        yield
+    finally:
+        _thread.__dict__.clear()
+        _thread.__dict__.update(before)
+
+
+def _in_use() -> Replacements | None:
+    found: Replacements | None = getattr(_thread, "replacements", _InUse.replacements)
+    return found
 
 
 def render(name: str, /, **values: object) -> str:
@@ -224,7 +245,7 @@ def publish_text(key: str, template: str, words: Words, /, **values: object) -> 
 
 
 def _filled(environment: ImmutableSandboxedEnvironment, name: str, values: Mapping[str, object]) -> str:
-    replacements = _InUse.replacements
+    replacements = _in_use()
     if replacements is not None and (replaced := replacements.fill(name, values)) is not None:
         return replaced
     try:
@@ -250,13 +271,13 @@ def preload(published: Collection[str]) -> None:
 def version(name: str) -> str:
     """The version of the template that is in use: of the program's own, twelve hexadecimal digits that change when the
     template does."""
-    replacements = _InUse.replacements
+    replacements = _in_use()
     return (replacements.version(name) if replacements is not None else None) or _own_version(name)
 
 
 def digest(name: str) -> str:
     """The SHA-256 of the template that is in use, in hex."""
-    replacements = _InUse.replacements
+    replacements = _in_use()
     return (replacements.digest(name) if replacements is not None else None) or _own_digest(name)
 
 

@@ -5,11 +5,12 @@ import json
 import pytest
 from run_home import UUID
 
-from agent import clock, durable_files
+from agent import clock, durable_files, prompts
 from agent.context import TaskContextManager
 from agent.daemon.finalize import SOONEST, close_from_outside, move_leftovers, send_pending_notifications
 from agent.forge.markers import marker, with_markers
 from agent.issue.status import AGAIN
+from agent.prompts.loader import TemplateLoader
 from agent.values import End, Outcome, Status
 from agent.wiring.folders import make_folder
 from agent.worker.final_state import FinalState
@@ -50,6 +51,30 @@ def test_an_end_that_nobody_could_tell_is_told_once_with_comment_progress_and_la
     assert "The disk burnt" in final
     assert "key-of-the-test" not in final
     assert label(here) == "coding agent failed"
+
+
+def words_of(here, text):
+    (here.folder / "texts" / "final.md.j2").write_text(f"{text} {{{{ outcome.code | code }}}}\n")
+
+
+def test_the_end_of_a_task_that_had_begun_is_told_with_the_templates_that_it_began_with(place):
+    made = place("prompts: {folder: texts}\n")
+    (made.folder / "texts").mkdir(mode=0o755)
+    for number in (1, 2):
+        made.issue(number, label="coding agent processing")
+    loader = TemplateLoader(made.settings)
+    words_of(made, "The first words.")
+    claims = {number: made.claim(number) for number in (1, 2)}
+    folder = make_folder(made.settings, claims[1].uuid)
+    loader.of_task(folder)
+    (folder / "messages.jsonl").write_text("{}\n")
+    words_of(made, "Other words.")
+    with prompts.using(loader.refresh(force=True)):
+        for claim in claims.values():
+            made.ledger.finish(claim.uuid, claim.attempt, "failed", error_message="It burnt.", error_code="burnt")
+        assert len(send_pending_notifications(made.wiring)) == 2
+    assert said(made, 1)[-1].startswith("The first words. `burnt`")
+    assert said(made, 2)[-1].startswith("Other words. `burnt`")
 
 
 def test_a_forge_that_is_away_is_asked_again_ever_more_rarely_until_it_answers(here):

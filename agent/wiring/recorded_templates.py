@@ -1,0 +1,35 @@
+"""Texts that the daemon writes about a task that has begun: they use the templates that the task began with."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from agent import prompts
+from agent.wiring.folders import folder_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from agent.config import Settings
+    from agent.observe.events import Events
+
+FILE = "prompts.json"
+
+
+@contextmanager
+def recorded_templates(settings: Settings, events: Events, uuid: str) -> Iterator[None]:
+    """Use the recorded templates of the task inside the block, in this thread alone.
+
+    The present templates stay in use for a task that has not begun, and for one whose folder is on another host."""
+    folder = folder_of(settings, uuid)
+    if folder is None or not (settings.prompts.is_set or (folder / FILE).exists()):
+        yield
+        return
+    from agent.prompts.loader import TemplateLoader, has_begun
+
+    if not has_begun(folder) and not (folder / FILE).exists():
+        yield
+        return
+    with prompts.using_in_thread(TemplateLoader(settings, events.emit, stores=False).of_task(folder)):
+        yield
