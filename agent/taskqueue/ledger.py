@@ -1,7 +1,6 @@
 """The ledger, implemented with the named queries of `store/sql/ledger.sql` (contract: `base.py`).
 
-A claim is one UPDATE that contains its condition.  Every other change reads and writes the row in one transaction,
-after `transitions.check`, and only if the row has not changed since it was read; otherwise it is repeated.
+A claim is one UPDATE that contains its condition.  `row_changes.py` has the other changes of a row.
 `sqlite.py`, `postgresql.py` or a plug-in opens the ledger.
 """
 
@@ -9,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
@@ -17,9 +15,9 @@ from uuid import UUID, uuid4
 from agent import clock
 from agent.errors import ClaimLost, Fenced, LedgerError, UsageError
 from agent.observe.item_loop import Items
-from agent.security.terminal import plain
 from agent.taskqueue import row_holder, transitions
 from agent.taskqueue.base import FREE, Claim, Row
+from agent.taskqueue.row_changes import RowChanges, row_of, seen, shown
 from agent.values import CLOSED_STATUSES, Status, TaskKey
 
 if TYPE_CHECKING:
@@ -37,12 +35,8 @@ SLACK = 50
 POISON = 3
 """Number of deaths in a row without progress after which a task is not started again."""
 
-OBEYED = 50
-"""Number of comments with executed commands that a row stores; older comments are before its cursor."""
-
 WAITING = (Status.QUEUED, Status.PAUSED)
 ALL = 2**31 - 1
-TRIES = 10
 _PREFIX = re.compile(r"[0-9a-f-]{1,36}")
 
 
@@ -59,7 +53,7 @@ class Ledger:
         self.db = db
         self._items = Items.logging("rows")
         self._dead = Items.logging("requeue_dead")
-        self._remembers = False
+        self.changes = RowChanges(db)
         path = getattr(db, "path", None)
         self.place = place or (row_holder.place(path.parent) if path is not None else None)
 
@@ -86,7 +80,7 @@ class Ledger:
             **TaskKey.of(key).to_dict(),
             now=clock.stamp(),
             user=user,
-            title=_shown(title),
+            title=shown(title),
             priority=priority,
             not_before=_time(not_before),
             parent_uuid=parent_uuid,
@@ -121,8 +115,7 @@ class Ledger:
         return hasattr(self.db, "notices")
 
     def get(self, uuid: str) -> Row | None:
-        found = self.db.run("ledger_get", uuid=uuid)
-        return Row.from_record(found[0]) if found else None
+        return row_of(self.db, uuid)
 
     def resolve(self, prefix: str) -> str:
         text = prefix.strip().lower()
@@ -250,9 +243,9 @@ class Ledger:
         def back(row: Row) -> bool:
             self._hold(row, attempt)
             result[:] = [_left(row)]
-            return self._let_go(row, result[0], not_before=_time(not_before), deaths=row.deaths)
+            return self.changes.let_go(row, result[0], not_before=_time(not_before), deaths=row.deaths)
 
-        self._change(uuid, back)
+        self.changes.change(uuid, back)
         return result[0]
 
     def finish(
@@ -272,9 +265,9 @@ class Ledger:
         def close(row: Row) -> bool:
             if row.attempt != attempt:
                 raise self._fenced(uuid, attempt)
-            return self._end(row, to, outcome=outcome, error_message=error_message, error_code=error_code)
+            return self.changes.end(row, to, outcome=outcome, error_message=error_message, error_code=error_code)
 
-        self._change(uuid, close)
+        self.changes.change(uuid, close)
 
     # --- the dead ----------------------------------------------------------------------------------------------
 
@@ -338,27 +331,27 @@ class Ledger:
         return row.lease_owner is not None and row_holder.place_of(row.lease_owner) == self.place
 
     def _bury(
-        self, seen: Row, tool_calls: int, publish: Callable[[Row, str, str], bool], *, blamed: bool
+        self, known: Row, tool_calls: int, publish: Callable[[Row, str, str], bool], *, blamed: bool
     ) -> Status | None:
         """The new status of a dead holder's row; None when another process changed the row first, or when the holder is
         alive after all."""
-        progress = seen.llm_call_count + max(seen.tool_call_count, tool_calls) > seen.progress_at_claim
-        deaths = 0 if progress else seen.deaths + blamed
+        progress = known.llm_call_count + max(known.tool_call_count, tool_calls) > known.progress_at_claim
+        deaths = 0 if progress else known.deaths + blamed
         with self.db.transaction():
-            row = self.get(seen.uuid)  # the row is read again, because a request may have arrived meanwhile
-            if row is None or (row.lease_until, _seen(row)) != (seen.lease_until, _seen(seen)):
+            row = self.get(known.uuid)  # the row is read again, because a request may have arrived meanwhile
+            if row is None or (row.lease_until, seen(row)) != (known.lease_until, seen(known)):
                 return None
-            self.db.run("ledger_catch_up", tool_calls=tool_calls, **_seen(row))
+            self.db.run("ledger_catch_up", tool_calls=tool_calls, **seen(row))
             to = _left(row)
             if to is not Status.QUEUED or not blamed or deaths < POISON:
-                return to if self._let_go(row, to, not_before=row.not_before, deaths=deaths) else None
+                return to if self.changes.let_go(row, to, not_before=row.not_before, deaths=deaths) else None
             message = (
                 f"the task's process died {deaths} times in a row before it got anywhere (out of memory, killed?); "
                 f"see worker.log in its folder and the system's log, then put the label on again"
             )
             if publish(row, "poison", message):
-                return to if self._let_go(row, to, not_before=None, deaths=deaths) else None
-            failed = self._end(row, Status.FAILED, deaths=deaths, error_message=message, error_code="poison")
+                return to if self.changes.let_go(row, to, not_before=None, deaths=deaths) else None
+            failed = self.changes.end(row, Status.FAILED, deaths=deaths, error_message=message, error_code="poison")
             return Status.FAILED if failed else None
 
     # --- people ------------------------------------------------------------------------------------------------
@@ -383,9 +376,9 @@ class Ledger:
             if not obey(row):
                 return False
             if comment is not None:
-                self._remember(row, comment)
+                self.changes.remember_comment(row, comment)
                 if result[0] in WAITING:  # people are notified even if the row has had this status before
-                    self._to_tell(row)
+                    self.changes.make_notification_due(row)
             return True
 
         def obey(row: Row) -> bool:
@@ -397,12 +390,18 @@ class Ledger:
             to, requested = transitions.apply_request(word, row.status, row.requested)
             result[:] = [to]
             if to is row.status:
-                return self._stay(row, word, requested)
+                return self.changes.stay(row, word, requested)
             if to is Status.QUEUED:
-                return self._queue(row, not_before=None, requested=None, deaths=0) and self._to_tell(row)
-            return self._pause(row) if to is Status.PAUSED else self._end(row, to, outcome="stopped", error_message=why)
+                return self.changes.queue(
+                    row, not_before=None, requested=None, deaths=0
+                ) and self.changes.make_notification_due(row)
+            return (
+                self.changes.pause(row)
+                if to is Status.PAUSED
+                else self.changes.end(row, to, outcome="stopped", error_message=why)
+            )
 
-        self._change(uuid, ask)
+        self.changes.change(uuid, ask)
         return result[0]
 
     def rows_to_watch(self, source: str, instance: str, since: datetime) -> Rows:
@@ -418,9 +417,9 @@ class Ledger:
 
     def mark_answered(self, uuid: str, comment: str) -> None:
         def remember(row: Row) -> bool:
-            return comment in row.handled_comments or self._remember(row, comment)
+            return comment in row.handled_comments or self.changes.remember_comment(row, comment)
 
-        self._change(uuid, remember)
+        self.changes.change(uuid, remember)
 
     def due_notifications(self, limit: int | None = None) -> Rows:
         found = self.db.run("ledger_untold", now=clock.stamp(), limit=_limit(limit))
@@ -438,7 +437,7 @@ class Ledger:
     # --- long-term memory --------------------------------------------------------------------------------------
 
     def remember_ends(self) -> None:
-        self._remembers = True
+        self.changes.remembers = True
 
     def due_extractions(self, limit: int | None = None, *, host: str | None = None) -> Rows:
         found = self.db.run("ledger_unremembered", now=clock.stamp(), hostname=host, limit=_limit(limit))
@@ -504,91 +503,7 @@ class Ledger:
         if close is not None:
             close()
 
-    # --- one change --------------------------------------------------------------------------------------------
-
-    def _change(self, uuid: str, change: Callable[[Row], bool]) -> None:
-        """Read the row and change it in one transaction; `change` returns False when another process changed the row in
-        between, which is possible in a database without a global write lock."""
-        for _ in range(TRIES):
-            with self.db.transaction():
-                row = self.get(uuid)
-                if row is None:
-                    raise UsageError(f"there is no task {uuid}; `tasks` lists them")
-                if change(row):
-                    return
-        raise LedgerError(f"task {uuid} was changed by others {TRIES} times in a row; try again")
-
-    def _let_go(self, row: Row, to: Status, *, not_before: str | None, deaths: int) -> bool:
-        """Give a running row without a living holder the status `to`."""
-        if to is Status.STOPPED:
-            return self._end(row, to, deaths=deaths, outcome="stopped")
-        back = self._queue(row, not_before=not_before, requested=None, deaths=deaths)
-        return back and (to is Status.QUEUED or self._pause(replace(row, status=Status.QUEUED)))
-
-    def _stay(self, row: Row, word: Request, requested: str | None) -> bool:
-        """Apply a request that does not change the status, but may change the event for which the row waits."""
-        if word == "pause" and row.status is Status.PAUSED and row.outcome != "paused":
-            return self._hold_paused(row)
-        if word == "resume" and row.status is Status.QUEUED and row.attempt > 0 and row.not_before is not None:
-            return self.offer(row.uuid)
-        return requested == row.requested or self._ask(row, requested)
-
-    def _queue(self, row: Row, *, not_before: str | None, requested: str | None, deaths: int) -> bool:
-        transitions.check(row.uuid, row.status, Status.QUEUED)
-        return bool(
-            self.db.run(
-                "ledger_queue",
-                not_before=not_before,
-                requested=requested,
-                deaths=deaths,
-                lease_until=row.lease_until or "",
-                **_seen(row),
-            )
-        )
-
-    def _pause(self, row: Row) -> bool:
-        transitions.check(row.uuid, row.status, Status.PAUSED)
-        return self._hold_paused(row)
-
-    def _hold_paused(self, row: Row) -> bool:
-        return bool(self.db.run("ledger_pause", outcome="paused", **_seen(row))) and self._to_tell(row)
-
-    def _to_tell(self, row: Row) -> bool:
-        return bool(self.db.run("ledger_to_tell", uuid=row.uuid, now=clock.stamp()))
-
-    def _remember(self, row: Row, comment: str) -> bool:
-        known = (row.obeyed or "").split()
-        return bool(self.db.run("ledger_obeyed", uuid=row.uuid, obeyed=" ".join([*known, comment][-OBEYED:])))
-
-    def _end(
-        self,
-        row: Row,
-        to: Status,
-        *,
-        deaths: int | None = None,
-        outcome: str | None = None,
-        error_message: str | None = None,
-        error_code: str | None = None,
-    ) -> bool:
-        transitions.check(row.uuid, row.status, to)
-        now = clock.stamp()
-        return bool(
-            self.db.run(
-                "ledger_end",
-                status=str(to),
-                now=now,
-                remember_at=now if self._remembers and row.attempt else None,
-                deaths=row.deaths if deaths is None else deaths,
-                outcome=outcome,
-                error_message=_shown(error_message),
-                error_code=error_code,
-                lease_until=row.lease_until or "",
-                **_seen(row),
-            )
-        )
-
-    def _ask(self, row: Row, requested: str | None) -> bool:
-        return bool(self.db.run("ledger_ask", requested=requested, **_seen(row)))
+    # --- refusals ------------------------------------------------------------------------------------------------
 
     def _hold(self, row: Row, attempt: int) -> None:
         if row.status is not Status.RUNNING or row.attempt != attempt:
@@ -608,11 +523,6 @@ class Ledger:
         return f"task {uuid} is {row.status}, held by {row.lease_owner or 'nobody'} in attempt {row.attempt}"
 
 
-def _shown(text: str | None) -> str | None:
-    """A text for a row, without control characters, since people read tasks.db with sqlite3."""
-    return None if text is None else plain(text)
-
-
 def _left(row: Row) -> Status:
     """The new status of a row that its holder releases.
 
@@ -623,10 +533,6 @@ def _left(row: Row) -> Status:
 
 def _by_age(record: Mapping[str, Any]) -> tuple[int, str, str]:
     return -record["priority"], record["created_at"], record["uuid"]
-
-
-def _seen(row: Row) -> dict[str, Any]:
-    return {"uuid": row.uuid, "was": str(row.status), "attempt": row.attempt}
 
 
 def _canonical(uuid: str) -> str:
