@@ -60,8 +60,11 @@ class ContextSearch:
 
     def coverage(self, query: Query) -> Coverage:
         """The function that gives the share of the query that a text contains."""
-        total = int(self.database.run(f"{self.kind}_total")[0]["texts"])
-        return Coverage(weights(query.terms, query.counts, total), query.counts)
+        return Coverage(weights(query.terms, query.counts, self.total()), query.counts)
+
+    def total(self) -> int:
+        """The number of indexed texts."""
+        return int(self.database.run(f"{self.kind}_total")[0]["texts"])
 
     def candidates(self, query: Query, top_k: int, **among: Any) -> list[int]:
         """Keys of texts that match without their context, best first.  `among` are parameters of the named SQL query

@@ -2,7 +2,8 @@
 
 BM25 has no upper bound and depends on the query, so each list of scores is divided by its highest score.  The weighted
 sums are then divided by the highest sum.  Coverage is the share of the query's weight (by inverse document frequency)
-that a hit contains: 1 for a full match.  A relevance limit of 0 therefore accepts every hit, and 1 accepts full matches
+that a hit contains: 1 for a full match.  For short records, `containment.py` has a second measure; the larger one
+counts.  A relevance limit of 0 therefore accepts every hit, and 1 accepts full matches
 only.  Relevances of different queries cannot be compared.
 """
 

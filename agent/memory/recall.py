@@ -7,10 +7,13 @@ events that these were made from, or events of trust 0.  A record leaves quarant
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
+from agent.memory import standing
 from agent.memory.base import TRUST
 from agent.memory.namespaces import expand, session_of
+from agent.security.sanitise import clean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,6 +33,7 @@ SHORT = 8
 """Number of digits that are shown of the id of a task or commit."""
 LONGEST_PATH = 300
 MOST_QUARANTINED = 1000
+_BETWEEN = re.compile(r"[\W_]+")
 
 
 class TaskRecall:
@@ -74,7 +78,7 @@ class TaskRecall:
         return store.indexed_tips(self.actors[-1]) if store.path.exists() else frozenset()
 
     def recall(self, query: str) -> list[Mapping[str, Any]]:
-        """Records for a briefing, best first, then files.
+        """Records for a briefing, best first, then standing preferences, then files.
 
         Each is a mapping with `id`, `kind`, `content`, `source`, `relevance`, and for a record `pinned`.  Raises
         MemoryUnavailable.
@@ -84,7 +88,8 @@ class TaskRecall:
             return []
         *others, last = self.actors
         found, files = store.retrieve_with_files(query, last, top_k_files=FILES)
-        hits = self._wanted([*(hit for actor in others for hit in store.retrieve(query, actor)), *found])
+        always = [hit for actor in self.actors for hit in store.standing_preferences(actor)]
+        hits = self._wanted([*(hit for actor in others for hit in store.retrieve(query, actor)), *found, *always])
         return [*map(_of_record, hits), *map(_of_file, _plausible(files))]
 
     def search(self, query: str) -> list[Mapping[str, Any]]:
@@ -139,13 +144,19 @@ def _plausible(files: Sequence[FileHit]) -> list[FileHit]:
     """The files, if some commit or task is similar to the query; files with a very long path are left out."""
     if not any(hit.commits or hit.sessions for hit in files):
         return []
-    return [hit for hit in files if len(hit.path) <= LONGEST_PATH]
+    return [hit for hit in files if len(hit.path) <= LONGEST_PATH and not _is_phrase(hit.path)]
+
+
+def _is_phrase(path: str) -> bool:
+    """Whether the words of a path are a phrase of prompt injection."""
+    return bool(clean(_BETWEEN.sub(" ", path)).findings)
 
 
 def _of_record(hit: MemoryHit) -> Mapping[str, Any]:
     record = hit.record
     session = record.session_id or session_of(record.namespace)
-    origin = [record.strategy, *([f"task {session[:SHORT]}"] if session else []), record.timestamp[:10]]
+    strategy = record.strategy if hit.score > standing.RELEVANCE else f"{record.strategy}, for every task"
+    origin = [strategy, *([f"task {session[:SHORT]}"] if session else []), record.timestamp[:10]]
     title = record.title.strip()
     return {
         "id": record.id,

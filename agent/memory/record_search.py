@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from agent import clock
 from agent.memory import ranking
 from agent.memory.base import MemoryHit
+from agent.memory.containment import COMMON_WORDS, LONGEST_TEXT, Containment
 from agent.memory.context_index import Scores
 from agent.memory.context_search import MOST, as_json
 from agent.memory.namespaces import span
@@ -56,8 +58,6 @@ class RecordSearch:
         all namespaces are scored together."""
         among = [(*span(namespace), config.min_trust) for namespace, config in wanted]
         asked = self.search.query(self.terms.of_query(query[:LONGEST_QUERY]))
-        if not asked.known and not self.vectors.are_on:
-            return [[] for _ in wanted]
         most: dict[tuple[str, str, int], int] = {}
         for one, (_, config) in zip(among, wanted, strict=True):
             most[one] = max(most.get(one, 0), config.top_k)
@@ -66,20 +66,36 @@ class RecordSearch:
         rows = {row["key"]: row for row in self.database.run("record_rows", keys=as_json(every))}
         blocks = {key: row["block"] for key, row in rows.items()}
         scores = self.search.scores(asked, blocks) if asked.known else dict.fromkeys(blocks, Scores())
-        coverage = self.search.coverage(asked)
+        terms = {key: set(row["terms"].split(" ")) for key, row in rows.items()}
+        coverage, held = self.search.coverage(asked), self._held(query[:LONGEST_QUERY], asked, rows, terms)
         near = self.vectors.cosines(query[:LONGEST_QUERY], rows)
         covered = {
-            key: max(coverage(set(row["terms"].split(" "))), near.get(key, 0.0))
-            for key, row in rows.items()
-            if scores[key].turn > 0 or near.get(key)
+            key: max(coverage(terms[key]), near.get(key, 0.0))
+            for key in rows
+            if scores[key].turn > 0 or near.get(key) or held.get(key)
         }
         made = []
         for one, (_, config) in zip(among, wanted, strict=True):
             mine = ranking.with_cosines(
                 ranking.relevance({key: scores[key] for key in keys[one] if key in covered}), near
             )
-            made.append(self._best({key: share * covered[key] for key, share in mine.items()}, rows, config))
+            found = {key: max(share * covered[key], held.get(key, 0.0)) for key, share in mine.items()}
+            made.append(self._best(found, rows, config))
         return made
+
+    def _held(
+        self, query: str, asked: Query, rows: Mapping[int, Mapping[str, Any]], terms: Mapping[int, set[str]]
+    ) -> dict[int, float]:
+        """key → share of the record that the query contains, for short records (`containment.py`)."""
+        share = Containment(query, self.terms, asked.counts, self.search.total(), self._common)
+        short = {key: row["text"] for key, row in rows.items() if len(row["text"]) <= LONGEST_TEXT}
+        texts = {key: text for key, text in short.items() if share.may_hold(terms[key])}
+        self.terms("\n".join(texts.values()))  # one call learns all stems
+        return {key: found for key, text in texts.items() if (found := share(text))}
+
+    @cached_property
+    def _common(self) -> frozenset[str]:
+        return frozenset(self.terms(COMMON_WORDS))
 
     def _candidates(self, asked: Query, where: tuple[str, str, int], top_k: int) -> list[int]:
         """Keys of the records of a namespace that may match: all records of a small namespace, else the candidates of

@@ -10,7 +10,7 @@ import orjson
 
 from agent import clock
 from agent.errors import MemoryUnavailable, UsageError
-from agent.memory import forget, maintenance, purge, record_changes
+from agent.memory import forget, maintenance, purge, record_changes, standing
 from agent.memory.base import (
     STATUSES,
     Entry,
@@ -278,6 +278,15 @@ class MemoryStore:
             found = self._ranked(hits)
             files = self._open.files(query[:LONGEST_QUERY], actor_id, _top(top_k_files), episodes)
         return self._within(found, self.config.max_tokens if budget_tokens is None else budget_tokens), files
+
+    def standing_preferences(self, actor_id: str) -> list[MemoryHit]:
+        """The preferences of an actor that every task gets, with a relevance of 0 (`standing.py`), in at most
+        `standing.TOKENS` tokens."""
+        wanted = [(expand(template, actor_id), config) for template, config in self.retrieval_config.items()]
+        with self._lock:
+            parts = self._open
+            found = [standing.standing_preferences(parts.database, parts.records, *one) for one in wanted]
+        return self._within([hit for hits in found for hit in hits], standing.TOKENS)
 
     def _ranked(self, hits: Iterable[Iterable[MemoryHit]]) -> list[MemoryHit]:
         """The hits of several namespaces, pinned records first, then by relevance and age."""

@@ -54,7 +54,7 @@ class RecallHome(CrashHome):
             with closing(open_memory(self.settings, "a daemon")) as memory:
                 memory.index_commits(self.settings.base_dir / asked.mirror, asked.actor, branch=asked.branch)
             asked.remove(self.settings.base_dir)
-        if newest >= 3:
+        if newest >= 2:  # before any compaction
             with closing(open_memory(self.settings, "another task")) as memory:
                 memory.create_memory_record(f"/facts/{self.actor}/", LATER, strategy="facts", trust=2)
         messages = list(request.json["messages"])
