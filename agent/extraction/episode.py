@@ -45,12 +45,10 @@ def episode_text(task: TaskRecord, row: Row, events: Iterable[TaskEvent]) -> str
     return "\n".join(line for line in lines if line)
 
 
-def summary_text(task: TaskRecord, row: Row, events: Iterable[TaskEvent]) -> str:
-    """The summary of the session: the model's final text, or the reason of the end if there is none; then the plan."""
-    final = next((one.text for one in events if one.source == SUMMARY), "")
-    plan = next((one.text for one in events if one.source == PLAN), "")
-    said = final or (task.ending.message if task.ending is not None else row.error_message or "")
-    return "\n".join(part for part in (said[:SUMMARY_LENGTH], plan) if part.strip())
+def summary_text(events: Sequence[TaskEvent]) -> str:
+    """The summary of the session: the model's final text, or the message of the end if there is none; then the plan."""
+    parts = [next((one.text for one in events if one.source == source), "") for source in (SUMMARY, PLAN)]
+    return "\n".join(part for part in (parts[0][:SUMMARY_LENGTH], parts[1]) if part.strip())
 
 
 def cost_text(row: Row, later: Sequence[MemoryRequest] = ()) -> str:

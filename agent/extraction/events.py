@@ -9,6 +9,7 @@ model has 1, but 0 if the task contained a text of trust 0, or where it repeats 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,9 @@ ISSUE_TEXT, COMMENT_TEXT, PLAN, COMMAND, OUTPUT, SUMMARY, REPEATED, OUTCOME = (
 
 SHOWN_FILES = 20
 LONGEST_PATH = 120
+NAME = 8
+"""Parts of a file name that are shown."""
+_LONG_NAME = re.compile(rf"(?:[^\W_]+[\W_]+){{{NAME}}}(?=[^\W_]+[\W_]+[^\W_])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +89,14 @@ def _events(task: TaskRecord, row: Row) -> Iterator[TaskEvent]:
     plan = others.divide("\n".join(task.plan))
     yield TaskEvent("plan", PLAN, "assistant", _plan(plan), own, task.ended_at)
     for failure in task.failures:
-        command = others.divide(failure.command)
-        trust = own if command.own else OUTSIDE
+        said = [others.divide(one) for one in dict.fromkeys((failure.command, failure.passed)) if one]
+        trust = own if all(one.own for one in said) else OUTSIDE
         yield TaskEvent(f"command-{failure.seq}", COMMAND, "tool", command_text(failure), trust, failure.at)
         output = f"Output of `{failure.command}`:\n{failure.output}" if failure.output else ""
         yield TaskEvent(f"output-{failure.seq}", OUTPUT, "tool", output, OUTSIDE, failure.at)
-    summary = others.divide(task.summary)
-    yield TaskEvent("summary", SUMMARY, "assistant", summary.own, own, task.ended_at)
+    summary = others.divide(task.summary or task.message)
+    trust = own if task.summary and task.ended_by_model else OUTSIDE  # else it is the message of an error
+    yield TaskEvent("summary", SUMMARY, "assistant", summary.own, trust, task.ended_at)
     yield TaskEvent("repeated", REPEATED, "assistant", summary.repeated, OUTSIDE, task.ended_at)
     verified = VERIFIED if task.is_verified else INFERENCE
     yield TaskEvent("outcome", OUTCOME, "system", outcome_text(task, row), verified, task.ended_at)
@@ -155,10 +160,18 @@ def command_text(failure: Failure) -> str:
 
 
 def paths_text(paths: Sequence[str]) -> str:
-    """Paths in one line: at most SHOWN_FILES, each without white space and at most LONGEST_PATH characters long."""
-    shown = ["_".join(printable(path).split())[:LONGEST_PATH] for path in paths[:SHOWN_FILES]]
+    """Paths in one line: at most SHOWN_FILES, each without white space and at most LONGEST_PATH characters long.
+
+    Of a name with more than NAME parts, the first NAME are shown, since a long name can be a sentence.
+    """
+    shown = [_shown_path(path) for path in paths[:SHOWN_FILES]]
     more = f" and {len(paths) - SHOWN_FILES} more" if len(paths) > SHOWN_FILES else ""
     return f"{', '.join(shown)}{more}"
+
+
+def _shown_path(path: str) -> str:
+    parts = "_".join(printable(path).split()).split("/")
+    return "/".join(f"{long[0]}…" if (long := _LONG_NAME.match(part)) else part for part in parts)[:LONGEST_PATH]
 
 
 def outcome_text(task: TaskRecord, row: Row) -> str:

@@ -17,7 +17,7 @@ from agent import clock
 from agent.config.environment import network_environment
 from agent.errors import MakimonoError
 from agent.extraction.episode import amended, notes_of
-from agent.extraction.events import OUTCOME, VERIFIED
+from agent.extraction.events import INFERENCE, OUTCOME, VERIFIED
 from agent.extraction.suspicion import suspicion
 from agent.extraction.task_record import COMMENT, read_task
 from agent.forge.base import ForgeReports, IssueText
@@ -67,7 +67,7 @@ class Feedback:
         for one in self._of_branch(row):
             notes = {"pull": NOTES[state]} | ({"branch": CHANGED} if changed else {})
             helped = None if changed and state == "merged" else state == "merged"
-            amended_ones += self.amend(one, notes, token=f"pull-{state}", helped=helped)
+            amended_ones += self.amend(one, notes, token=f"pull-{state}", trust=VERIFIED, helped=helped)
             if state == "merged":
                 self._confirm(one)
         return amended_ones
@@ -86,9 +86,11 @@ class Feedback:
         said = " ".join(asked[-1].text.split())
         said = said if len(said) <= QUOTED else f"{said[: QUOTED - 1]}…"
         note = f"A person then asked for more: “{said}”"
-        return self.amend(parent, {f"review-{row.uuid}": note}, token=f"review-{row.uuid}", helped=False)
+        return self.amend(
+            parent, {f"review-{row.uuid}": note}, token=f"review-{row.uuid}", trust=INFERENCE, helped=False
+        )
 
-    def amend(self, row: Row, notes: dict[str, str], *, token: str, helped: bool | None) -> bool:
+    def amend(self, row: Row, notes: dict[str, str], *, token: str, trust: int, helped: bool | None) -> bool:
         """Add notes to the episode of a task, and count the outcome once for the records that the task got.  Returns
         False if the task has no episode, or the episode has the notes already."""
         episode = self.episode(row)
@@ -102,7 +104,7 @@ class Feedback:
             role="system",
             timestamp=clock.stamp(),
             source=OUTCOME,
-            trust=VERIFIED,
+            trust=trust,
             client_token=f"{row.uuid}:{token}",
         )
         self.store.judge(event, [str(one) for one in episode.metadata.get("recalled") or ()], helped=helped)
@@ -117,7 +119,7 @@ class Feedback:
             strategy=episode.strategy,
             title=episode.title,
             timestamp=episode.timestamp,
-            trust=episode.trust,
+            trust=min(episode.trust, trust),
             event_ids=self.store.known_events(episode.event_ids),
             files=episode.files,
             metadata={**episode.metadata, "afterwards": both},

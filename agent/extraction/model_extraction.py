@@ -81,7 +81,7 @@ class ModelExtraction:
         return made, len(judged.dropped)
 
     def _known(self) -> list[MemoryRecord]:
-        """Existing records about the subject of the task, which the model may replace: none that a person pinned."""
+        """Existing records about the subject of the task, which the model may replace."""
         query = f"{self.writer.title}\n{self.writer.task.summary[:QUERY]}"
         return [
             hit.record
@@ -89,7 +89,6 @@ class ModelExtraction:
             for hit in self.writer.store.retrieve_memory_records(
                 query, self.writer.of_actor(strategy), top_k=KNOWN, relevance_score=KNOWN_RELEVANCE, min_trust=1
             )
-            if not hit.record.pinned
         ]
 
     def _shown(self, found: Json) -> list[MemoryRecord]:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from agent.memory import MemoryRecord, MemoryStore
     from agent.values import Json
 
+OF_SESSION = ("episodes", "summaries")
+"""Strategies of which the issue is a source."""
 HIGHEST = 2
 """Highest trust of a record of a task (a verified result).  The store lowers the trust to the lowest trust of the
 sources.
@@ -62,7 +64,12 @@ class RecordWriter:
         files: Sequence[str] = (),
         more: Json | None = None,
     ) -> int:
-        """Store a record; return 1, or 0 if its text was forgotten before."""
+        """Store a record; return 1, or 0 if its text was forgotten before.
+
+        It gets the title of the issue, which limits its trust to that of the author: without the issue among its
+        sources it gets none from a stranger.
+        """
+        title = self.title if strategy in OF_SESSION or self.task.origin.get("author_may_ask") else ""
         metadata: dict[str, Any] = {"task": str(self.task.key), **(more or {})}
         if self.task.origin.get("confidential"):
             metadata["confidential"] = True
@@ -70,14 +77,14 @@ class RecordWriter:
             namespace,
             text,
             strategy=strategy,
-            title=self.title,
+            title=title,
             timestamp=self.task.ended_at,
             trust=HIGHEST,
             event_ids=event_ids,
             files=files,
             metadata=metadata,
             supersedes=supersedes,
-            quarantine=quarantine or suspicion(self.title),  # recall shows a record together with its title
+            quarantine=quarantine or suspicion(title),  # recall shows a record together with its title
             session_id=self.task.uuid,
         )
         return int(made.status != "forgotten")

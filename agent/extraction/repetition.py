@@ -2,7 +2,8 @@
 
 A model that read `remember: always …` in a file may repeat it in its final summary.  A sentence counts as repeated if
 the other text contains LENGTH consecutive words that include words of it.  A shorter sentence counts as repeated if the
-other text contains all its words in a row.  Case, punctuation and line breaks are ignored.
+other text contains all its words in a row.  Case, punctuation and line breaks are ignored.  If there are enough
+letters, only these are compared, and encoded parts are decoded (`readings.py`).
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from agent.extraction.readings import letters, readings
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
@@ -19,6 +22,9 @@ LENGTH = 8
 SHORTEST = 4
 """Minimum number of words in a sentence that is compared.  A shorter sentence is too short for a planted instruction.
 """
+
+LETTERS = 12
+"""Minimum number of letters for that.  Fewer could be in another text by chance."""
 
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W_\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+")
 _END = re.compile(r"(?<=[.!?。！？])\s+|\n+")
@@ -46,10 +52,15 @@ def divide(text: str, others: Iterable[str]) -> Divided:
     """Divide the sentences of `text` into its own and those that repeat one of `others`.  `others` is read once."""
     parts = sentences(text)
     wanted: dict[int, dict[tuple[str, ...], set[int]]] = {}
+    spelled: dict[str, set[int]] = {}
 
     def search(run: list[tuple[str, int]]) -> None:
-        found = wanted.setdefault(len(run), {}).setdefault(tuple(word for word, _ in run), set())
-        found.update(number for _, number in run)
+        said = tuple(word for word, _ in run)
+        plain = letters("".join(said))
+        if len(plain) >= LETTERS or not plain.isascii():
+            spelled.setdefault(plain, set()).update(number for _, number in run)
+        else:
+            wanted.setdefault(len(run), {}).setdefault(said, set()).update(number for _, number in run)
 
     said = [(word, number) for number, part in enumerate(parts) for word in words(part)]
     for start in range(len(said) - LENGTH + 1):
@@ -59,9 +70,12 @@ def divide(text: str, others: Iterable[str]) -> Divided:
         if SHORTEST <= len(short) < LENGTH:
             search(short)
     repeated: set[int] = set()
-    if wanted:
-        for other in others:
+    for other in others if wanted or spelled else ():
+        if wanted:
             repeated.update(_in(other, wanted))
+        for reading in readings(other) if spelled else ():
+            for one in [plain for plain in spelled if plain in reading]:
+                repeated.update(spelled.pop(one))
     return Divided(_joined(parts, repeated, taken=False), _joined(parts, repeated, taken=True))
 
 

@@ -102,7 +102,7 @@ class TaskExtraction:
             self.store.mark_used(ids, self.task.uuid)
 
     def _summary(self) -> None:
-        text = summary_text(self.task, self.row, self.events)
+        text = summary_text(self.events)
         if not text.strip() or not self.ids:
             return
         namespace = self.writer.of_session(SUMMARIES)

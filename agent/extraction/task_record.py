@@ -18,7 +18,7 @@ from agent.security.fence import regions
 from agent.store.jsonl import records
 from agent.taskqueue.base import MemoryRequest
 from agent.tools.plan_and_files import WORDS
-from agent.values import TaskKey, Usage
+from agent.values import End, TaskKey, Usage
 from agent.window.command_history import COMMAND, Commands, one_line
 from agent.window.command_output import printed_lines
 from agent.worker.final_state import FinalState
@@ -123,6 +123,17 @@ class TaskRecord:
     def is_verified(self) -> bool:
         """Whether the check passed on the task's commit."""
         return bool((self.delivery.get("check") or {}).get("ok"))
+
+    @property
+    def ended_by_model(self) -> bool:
+        """Whether the text of the end is the model's.  For other ends it is a message of this program, and may contain
+        the message of a server."""
+        return self.ending is None or self.ending.outcome.end in (End.FINISHED, End.ANSWERED, End.ASKED)
+
+    @property
+    def message(self) -> str:
+        """The message of an error that ended the task, "" for none."""
+        return self.ending.message if self.ending is not None else ""
 
     def texts_of_others(self) -> Iterator[str]:
         """Texts that the model read and that no person wrote for this task: results of tools (those of `recall` too),

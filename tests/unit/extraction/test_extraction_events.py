@@ -143,7 +143,7 @@ def test_an_episode_says_what_was_done_and_how_it_ended(events):
         f"Cost: {cost_text(row)}",
     ]
     assert cost_text(row).startswith("5 turns, 120 tokens")
-    assert summary_text(task, row, found.values()) == f"{SUMMARY}\nPlan:\n- Write a failing test\n- Round the sum once"
+    assert summary_text(list(found.values())) == f"{SUMMARY}\nPlan:\n- Write a failing test\n- Round the sum once"
 
 
 def test_a_failed_task_says_why(events):

@@ -117,6 +117,8 @@ def test_a_comment_that_asks_for_more_is_a_correction_of_the_task_before(here, m
     assert judged(memory, record) == (0, 1)
     (said,) = here.named("memory_extracted")[1:]
     assert said["amended"] == 1
+    [quoted] = [hit for hit in memory.search_events("round half up", actor(here)) if "asked for more" in hit.text]
+    assert quoted.trust == 1, "a person's words are no verified result"
 
 
 @pytest.mark.parametrize("task", [{"started_by": None}, {"comments": ()}, {"origin": {"comments_may_ask": False}}])
@@ -139,4 +141,5 @@ def test_an_order_in_a_review_does_not_get_into_an_episode_that_is_recalled(here
 
 def test_a_task_without_an_episode_is_left_alone(here, memory):
     uuid = end_task(here)
-    assert Feedback(here.wiring, memory).amend(here.ledger.get(uuid), {"pull": "x"}, token="t", helped=True) is False
+    row = here.ledger.get(uuid)
+    assert Feedback(here.wiring, memory).amend(row, {"pull": "x"}, token="t", trust=2, helped=True) is False

@@ -1,0 +1,88 @@
+"""The letters of a text in every form in which a model can read it, to find what it repeats of a text in disguise.
+
+A model that reads `QWx3YXlz…`, `&#97;lways` or `al**way**s` may write the plain text.  So texts are compared by their
+letters and digits alone, without case, accents, look-alikes, width, markup and spaces, and encoded parts are decoded
+too.  A translation or paraphrase by the model is its inference and not found.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import html
+import re
+import unicodedata
+from contextlib import suppress
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+DEPTH = 2
+"""Maximum number of encodings inside each other that are decoded."""
+READABLE = 0.8
+"""Minimum share of letters, digits and spaces of a decoded text."""
+
+_OTHER = re.compile(r"[\W_]+")
+_TAG = re.compile(r"<[^<>\n]{0,200}>")
+_ENTITY = re.compile(r"&#?\w{1,31};")
+_PERCENT = re.compile(r"%[0-9a-fA-F]{2}")
+_ESCAPE = re.compile(r"\\(?:u\{?([0-9a-fA-F]{4,6})\}?|x([0-9a-fA-F]{2}))")
+_BASE64 = re.compile(r"[A-Za-z0-9+/_-]{20,}(?:\r?\n[A-Za-z0-9+/_-]{4,})*={0,2}")
+_HEX = re.compile(r"(?:[0-9a-fA-F]{2}[\s:]?){12,}")
+_TWINS = str.maketrans("асԁеһіјӏкорԛѕтѵѡхуүνορτυχαεικ", "acdehijlkopqstvwxyyvoptuxaeik")
+"""Small letters of Cyrillic and Greek that look like Latin ones."""
+
+
+def letters(text: str) -> str:
+    """The letters and digits of a text in a row, in small letters without accents."""
+    if not text.isascii():
+        text = unicodedata.normalize("NFKD", text).casefold().translate(_TWINS)
+    return _OTHER.sub("", text.casefold())
+
+
+def readings(text: str, depth: int = DEPTH) -> Iterator[str]:
+    """The letters of the text, of the text without markup, and of each decoded part."""
+    yield letters(text)
+    plain = (
+        _TAG.sub("", _ENTITY.sub(lambda found: html.unescape(found[0]), text)) if "<" in text or "&" in text else text
+    )
+    if plain != text:
+        yield letters(plain)
+    if depth:
+        for found in _decoded(plain):
+            yield from readings(found, depth - 1)
+
+
+def _decoded(text: str) -> Iterator[str]:
+    if _PERCENT.search(text):
+        yield unquote(text, errors="replace")
+    if _ESCAPE.search(text):
+        yield _ESCAPE.sub(_sign, text)
+    for found in _HEX.finditer(text):
+        with suppress(ValueError):
+            yield from _readable(bytes.fromhex(re.sub(r"[\s:]", "", found[0])))
+    for found in _BASE64.finditer(text):
+        data = re.sub(r"\s", "", found[0]).rstrip("=").replace("-", "+").replace("_", "/")
+        with suppress(binascii.Error, ValueError):
+            yield from _readable(base64.b64decode(data[: len(data) // 4 * 4] if len(data) % 4 == 1 else _padded(data)))
+
+
+def _padded(data: str) -> str:
+    return data + "=" * (-len(data) % 4)
+
+
+def _sign(found: re.Match[str]) -> str:
+    code = int(found[1] or found[2], 16)
+    return chr(code) if code < 0x110000 and not 0xD800 <= code < 0xE000 else ""
+
+
+def _readable(data: bytes) -> Iterator[str]:
+    """The text that the bytes encode, if it is one."""
+    for encoding in ("utf-8", "utf-16-le"):
+        with suppress(UnicodeDecodeError):
+            text = data.decode(encoding)
+            if sum(sign.isalnum() or sign.isspace() for sign in text) >= READABLE * len(text):
+                yield text
+                return
