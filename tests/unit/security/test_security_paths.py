@@ -57,6 +57,11 @@ from agent.security.path_rules import LOOKED_AT, REFUSED
         ("scripts/publish.py", "PA-09"),
         ("hack/release/push.sh", "PA-09"),
         ("tools/Deploy-Production.ts", "PA-09"),
+        ("atlantis.yaml", "PA-02"),
+        (".spacelift/config.yml", "PA-02"),
+        (".ci-operator.yaml", "PA-02"),
+        (".bors.toml", "PA-08"),
+        ("ios/fastlane/Fastfile", "PA-09"),
         ("../x", "PA-07"),
         ("/etc/passwd", "PA-07"),
         ("a\nb", "PA-07"),
@@ -114,6 +119,26 @@ def test_ordinary_paths_are_not(path):
 def test_what_executes_or_instructs_is_shown_and_not_refused(path, rule):
     assert [found[:5] for found in notable([path, "src/app.py"])] == [rule]
     assert guarded([path]) == []
+
+
+EXECUTED = """
+    pyproject.toml setup.cfg eslint.config.mjs web/vite.config.ts .eslintrc.cjs gulpfile.js pnpm-workspace.yaml go.mod
+    crates/a/Cargo.toml pom.xml build.sbt project/Build.scala buildSrc/x.kt app/App.csproj Directory.Build.targets
+    nuget.config Podfile Package.swift composer.json mix.exs rebar.config project.clj Setup.hs lib/dune a.cabal configure
+    configure.ac autogen.sh meson.build cmake/x.cmake lib/BUILD MODULE.bazel rules/x.bzl tools/bazel Makefile.PL cpanfile
+    .mise/tasks/build .tool-versions .gdbinit .vimrc .Rprofile .pdbrc infra/main.tf pulumi.yaml kustomization.yaml
+"""
+
+
+@pytest.mark.parametrize("path", EXECUTED.split())
+def test_files_of_every_ecosystem_that_build_and_tools_execute_are_shown(path):
+    assert guarded([path]) == []
+    assert [finding.split()[:2] for finding in notable([path])] == [["PA-05", path]]
+
+
+@pytest.mark.parametrize("path", ["build/a.txt", "configure/a.py", "dune/a.c", "src/project/a.py", "docs/config.js"])
+def test_a_folder_of_such_a_name_says_nothing(path):
+    assert guarded([path]) == notable([path]) == []
 
 
 def test_each_group_of_the_list_has_a_known_rule_a_reason_and_patterns_that_fit():
