@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent import clock
 from agent.errors import ContextError, Fenced, LedgerError
+from agent.security.terminal import plain
 from agent.store.storable_text import replace_surrogates
 from agent.values import CLOSED_STATUSES, Status
 
@@ -35,6 +36,10 @@ SETTABLE = (
     "learnt_window",
     "learnt_model",
 )
+
+
+FOR_PEOPLE = frozenset({"title", "outcome", "error_message"})
+"""Columns with texts of issues, models and hosts."""
 
 
 class TaskRow:
@@ -72,7 +77,7 @@ class TaskRow:
             "model": model,
             "context_length": context_length,
             "user": column_value(user),
-            "title": column_value(title),
+            "title": printable(title),
         }
         if attempt is None:
             rows = self._run("task_register", **key.to_dict(), **fields, lease_owner=lease_owner, lease_until=None)
@@ -126,7 +131,7 @@ class TaskRow:
         self._held(
             "task_status",
             status=known.value,
-            error_message=column_value(error_message),
+            error_message=printable(error_message),
             error_code=error_code,
             completed_at=completed,
         )
@@ -146,7 +151,8 @@ class TaskRow:
         unknown = sorted(set(columns) - set(SETTABLE))
         if unknown:
             raise ValueError(f"column {', '.join(unknown)} cannot be set here; allowed are {', '.join(SETTABLE)}")
-        self._held("task_set", **{name: column_value(columns.get(name)) for name in SETTABLE})
+        values = {name: column_value(columns.get(name)) for name in SETTABLE}
+        self._held("task_set", **values | {name: printable(values[name]) for name in SETTABLE if name in FOR_PEOPLE})
 
     def close(
         self,
@@ -172,10 +178,10 @@ class TaskRow:
             now=now,
             tell_at=now if untold else None,
             remember_at=now if unremembered else None,
-            error_message=column_value(error_message),
+            error_message=printable(error_message),
             error_code=error_code,
-            outcome=column_value(outcome),
-            title=column_value(title),
+            outcome=printable(outcome),
+            title=printable(title),
             **counters,
         )
 
@@ -184,7 +190,7 @@ class TaskRow:
         `unremembered` is then as in `close`."""
         now = clock.stamp()
         told = {"now": now, "tell_at": notify_at, "remember_at": now if unremembered else None}
-        return Status(self._held("task_pause", reason=column_value(reason), **told, **counters)["status"])
+        return Status(self._held("task_pause", reason=printable(reason), **told, **counters)["status"])
 
     def _run(self, query: str, **params: Any) -> list[Json]:
         return self.database.run(query, uuid=self.uuid, **params)
@@ -203,6 +209,11 @@ class TaskRow:
             f"task {self.uuid} is {found['status']}, attempt {found['attempt']}; this process holds attempt "
             f"{self.attempt} and must stop working on it"
         )
+
+
+def printable(text: str | None) -> str | None:
+    """A text of other people for a column that people read with sqlite3: without control characters."""
+    return None if text is None else plain(replace_surrogates(text))
 
 
 def column_value(value: Any) -> Any:

@@ -95,7 +95,8 @@ class Ledger:
         return None
 
     def restore(self, record: Mapping[str, Any]) -> bool:
-        return bool(self.db.run("ledger_restore", **record))
+        texts = {name: _shown(record[name]) for name in ("title", "error_message") if name in record}
+        return bool(self.db.run("ledger_restore", **{**record, **texts}))
 
     def offer(self, uuid: str) -> bool:
         return bool(self.db.run("ledger_offer", uuid=uuid))

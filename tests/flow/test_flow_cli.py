@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from cli_home import DONE, EVIL, OPEN, ROOT, Home, start
+from cli_home import DONE, OPEN, ROOT, SHOWN, Home, start
 
 from agent.sandbox import sandbox_user
 
@@ -199,7 +199,7 @@ def test_a_terminal_without_japanese_still_gets_an_answer(home):
 def test_nothing_of_a_hostile_title_is_printed_as_it_is(home):
     out = ended(start("tasks", "--json", "--config", home.config, cwd="/"), 0).stdout
     assert not any(sign in out for sign in ("\x1b", "\x9b", "\x07", "\u202e"))
-    assert EVIL in [row["title"] for row in json.loads(out)]
+    assert SHOWN in [row["title"] for row in json.loads(out)]
 
 
 # --- the machine --------------------------------------------------------------------------------------------

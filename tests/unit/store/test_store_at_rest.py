@@ -1,17 +1,20 @@
 """What people read with sqlite3, jq and tail holds nothing that a terminal obeys, and says the same to a program."""
 
 from contextlib import closing
+from uuid import uuid4
 
 import orjson
 import pytest
 
 from agent.config import Settings, settings_of
-from agent.context import MessageStore
+from agent.context import MessageStore, TaskContextManager
+from agent.intake.restore_rows import restore_rows
 from agent.memory import MemoryStore
 from agent.store import db
 from agent.store.storable_text import dumps, line
 from agent.taskqueue.sqlite import SqliteLedger
 from agent.values import TaskKey
+from agent.wiring.wiring import Wiring
 
 HOSTILE = "a\x9b31mb\x7fc\u202ed\x1b[2Je\u2066f 日本語 👍"
 
@@ -40,6 +43,34 @@ def test_a_title_in_the_ledger_can_be_printed(tmp_path):
     ledger = SqliteLedger(tmp_path)
     uuid = ledger.enqueue(TaskKey("local", "o", "r", "issue", "1"), title=HOSTILE)
     assert ledger.get(uuid).title == "abcde" + "f 日本語 👍"
+
+
+def test_what_the_worker_writes_into_its_row_can_be_printed(tmp_path):
+    settings = settings_of({"context_storage": {"base_dir": str(tmp_path)}})
+    key = {"task_source": "local", "owner": "o", "repo": "r", "task_type": "issue", "task_id": "1"}
+    context = TaskContextManager(key, str(uuid4()), settings, user="alice", title=HOSTILE)
+    context.set_columns(title=f"{HOSTILE} (edited)")
+    context.fail(f"a server says {HOSTILE}", "error")
+    with closing(db.module().connect(tmp_path / "tasks.db")) as database:
+        ((title, message),) = database.execute("SELECT title, error_message FROM tasks").fetchall()
+        texts = [value for row in database.execute("SELECT * FROM tasks") for value in row if isinstance(value, str)]
+    assert title == "abcdef 日本語 👍 (edited)"
+    assert message == "a server says abcdef 日本語 👍"
+    assert [text for text in texts if not text.isprintable()] == []
+
+
+def test_a_row_that_is_made_again_from_its_folder_can_be_printed(tmp_path):
+    settings = settings_of({"context_storage": {"base_dir": str(tmp_path)}})
+    key = {"task_source": "local", "owner": "o", "repo": "r", "task_type": "issue", "task_id": "1"}
+    context = TaskContextManager(key, str(uuid4()), settings, user="alice", title=HOSTILE)
+    context.fail(f"a server says {HOSTILE}", "error")
+    for name in ("tasks.db", "tasks.db-wal", "tasks.db-shm"):
+        (tmp_path / name).unlink(missing_ok=True)
+    with closing(Wiring(settings)) as wiring:
+        assert restore_rows(wiring) == 1
+        (row,) = wiring.ledger.list()
+    assert row.title.isprintable()
+    assert row.error_message.isprintable()
 
 
 def test_what_memory_remembers_can_be_printed(tmp_path):
