@@ -15,7 +15,7 @@ from length import either
 from psycopg.rows import dict_row
 
 SEED = int(os.environ.get("MAKIMONO_SEED") or random.SystemRandom().randrange(10**6))
-TASKS = either(8, 200)
+TASKS = either(6, 200)
 SECONDS = either(8, 120)
 AT_ONCE = either(3, 10)
 LEAST = either(3, 40)

@@ -13,6 +13,7 @@ import pytest
 from flow_home import finish, write
 from forge_home import HOMES, TASK
 from leaks import GITHUB, ORDERS, PEM, SET_GOING, leaks
+from length import LONG, either
 from llm_servers import Reply
 
 SUMMARY = "\n\n".join(
@@ -64,6 +65,10 @@ EFFECTS = {
 }
 
 
+LIKE_ANOTHER = {("github", "last label made"), ("github", "processing label off")}
+"""Effects that the ordinary run leaves out, since the same request at the start of a task is killed too."""
+
+
 @pytest.fixture
 def homes(tmp_path):
     made = []
@@ -109,6 +114,7 @@ def test_the_effects_below_are_all_that_a_run_has(homes, kind):
         pytest.param(kind, number, id=f"{kind} {name}")
         for kind, effects in EFFECTS.items()
         for number, name in enumerate(effects)
+        if LONG or (kind, name) not in LIKE_ANOTHER
     ],
 )
 def test_who_is_killed_after_an_outside_effect_does_nothing_twice(homes, kind, number):
@@ -127,7 +133,11 @@ def test_who_is_killed_after_an_outside_effect_does_nothing_twice(homes, kind, n
 
 @pytest.mark.parametrize(
     ("kind", "number"),
-    [*(("local", n) for n in (4, 5)), *(("github", n) for n in (7, 9, 10)), *(("gitlab", n) for n in (5, 6))],
+    [
+        *(("local", n) for n in either((4,), (4, 5))),
+        *(("github", n) for n in either((7, 9), (7, 9, 10))),
+        *(("gitlab", n) for n in either((6,), (5, 6))),
+    ],
 )
 def test_an_end_that_was_told_stays_the_end_although_the_model_would_do_better_now(tmp_path, kind, number):
     """Killed from the final comment on, in a run that the model's server refused; the server takes the key later."""
