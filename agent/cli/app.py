@@ -32,6 +32,7 @@ class Commands(TyperGroup):
     order = (
         "solve",
         "run",
+        "poke",
         "tasks",
         "show",
         "request",

@@ -1,5 +1,5 @@
-"""Commands that start, pause and end tasks, and that maintain stored data: `run`, `pause`, `resume`, `stop`, `retry`,
-`cleanup`, `backup`."""
+"""Commands that start, pause and end tasks, and that maintain stored data: `run`, `poke`, `pause`, `resume`, `stop`,
+`retry`, `cleanup`, `backup`."""
 
 from __future__ import annotations
 
@@ -87,6 +87,18 @@ def _ended(state: CliState, uuids: Sequence[str]) -> list[dict[str, object]]:
     finally:
         wiring.close()
     return [{"uuid": row.uuid, "status": str(row.status), "error_code": row.error_code, "url": row.url} for row in rows]
+
+
+@app.command()
+def poke(context: typer.Context) -> int:
+    """Make the daemon of this base_dir and host poll all its sources at once."""
+    from agent.daemon.poke_daemon import poke_daemon
+
+    state: CliState = context.obj
+    pid = poke_daemon(state.settings_to_inspect)
+    state.print_line(f"the daemon (process {pid}) polls now")
+    state.print_json({"pid": pid})
+    return 0
 
 
 @app.command()

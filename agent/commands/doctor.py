@@ -25,6 +25,7 @@ from agent.commands import (
     doctor_model,
     doctor_network,
     doctor_plug_ins,
+    doctor_poke,
     doctor_reviewers,
     doctor_shared_services,
     doctor_templates,
@@ -127,6 +128,7 @@ def _parts(settings: Settings | None) -> Iterator[tuple[str, Callable[[], Iterat
     if settings.mcp_servers:
         yield "mcp", lambda: mcp(settings)
     yield "plug-ins", lambda: (Check("plug-in", *one) for one in doctor_plug_ins.findings(settings))
+    yield "webhooks", lambda: (_found("webhooks", one) for one in doctor_poke.findings(settings))
     if settings.prompts.is_set:
         yield "prompts", lambda: (Check("prompts", *one) for one in doctor_templates.findings(settings))
     yield "disk", lambda: space(settings)

@@ -28,6 +28,7 @@ from agent.config import (
     reviewer_section,
     sections,
     security_section,
+    webhook_endpoint,
 )
 from agent.config.base import SOURCES, Section, section_in
 from agent.config.mcp_servers import McpServer, ServerName  # noqa: TC001 - pydantic evaluates the annotations
@@ -109,6 +110,9 @@ class Settings(Section):
     local: forge_sections.Local = Field(default_factory=forge_sections.Local, description="The local tracker.")
     scheduling: sections.Scheduling = Field(
         default_factory=sections.Scheduling, description="How often to look, and how much at a time."
+    )
+    poke: webhook_endpoint.Poke = Field(
+        default_factory=webhook_endpoint.Poke, description="How a webhook makes the daemon poll at once."
     )
     limits: sections.Limits = Field(default_factory=sections.Limits, description="When a task is ended.")
     workspace: sections.Workspace = Field(

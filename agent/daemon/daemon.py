@@ -3,7 +3,8 @@
 A flock ensures that each base_dir has only one daemon.  The first SIGTERM or SIGINT begins a drain: no task is started,
 and running tasks end at their next turn and return to the queue.  A request to a model that is in progress may take up
 to `scheduling.drain_seconds`; workers that have not ended GRACE later are killed, and their rows are released.  The
-second signal kills all workers immediately.  With `once` the daemon polls once, works on all due tasks, and exits.
+second signal kills all workers immediately.  SIGUSR1 (`main.py poke`) causes a poll of all sources at once.  With
+`once` the daemon polls once, works on all due tasks, and exits.
 
 A daemon with the role `producer` only polls and queues; with the role `worker` it only works on queued tasks.  Many
 daemons of both roles, on many hosts, may share one ledger.  With a broker, `broker_client.py` notifies the daemons of
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Literal
 
 from agent import __version__, clock, durable_files, proc, prompts
 from agent.config.configured_commands import check_commands
+from agent.config.webhook_endpoint import parse_listen
 from agent.daemon.finalize import send_pending_notifications
 from agent.daemon.health import HealthFile, path_of
 from agent.daemon.pollers import Pollers
@@ -30,6 +32,7 @@ from agent.daemon.restarting_thread import RestartingThread
 from agent.daemon.self_check import SelfCheck, is_lost
 from agent.daemon.supervisor import Supervisor
 from agent.daemon.waker import Waker
+from agent.daemon.webhooks import MOST_CONNECTIONS, SECONDS, Hook, Webhooks
 from agent.error_text import reason
 from agent.errors import DiskError, HostError, LockHeld, MakimonoError
 from agent.prompts.reviewer_templates import check_reviewer_templates
@@ -47,6 +50,7 @@ if TYPE_CHECKING:
     from agent.daemon.broker_client import BrokerClient
     from agent.daemon.template_reloader import TemplateReloader
     from agent.observe.events import Events
+    from agent.observe.http_server import HttpServer
     from agent.taskqueue.base import Notices
 
 TICK = 0.1
@@ -86,6 +90,8 @@ class Daemon:
         self.lost = threading.Event()  # set when rows are known to be lost from the ledger
         self.drain = False
         self.kill = False
+        self.poked = False  # SIGUSR1 has asked for a poll
+        self.webhooks: HttpServer | None = None
         self.signal = ""
         # (part of the daemon, error of its last round) → time at which it was reported
         self.trouble: dict[tuple[str, str], float] = {}
@@ -149,6 +155,8 @@ class Daemon:
                 courier.stop()
             if started is not None:
                 self.events.emit("daemon_stopped", seconds=round(clock.monotonic() - started, 3))
+            if self.webhooks is not None:
+                self.webhooks.close()
             if self.pollers is not None:
                 self.pollers.wake_all()
             if self.notices is not None:
@@ -166,6 +174,11 @@ class Daemon:
             self.signal = signal.Signals(number).name
             self.waker.wake()  # `wake` takes no lock, which the interrupted main thread might hold itself
 
+        def poked(_number: int, _frame: FrameType | None) -> None:
+            self.poked = True
+            self.waker.wake()
+
+        signal.signal(signal.SIGUSR1, poked)
         signal.signal(signal.SIGTERM, heard)
         signal.signal(signal.SIGINT, heard)
 
@@ -193,12 +206,33 @@ class Daemon:
     def _forever(self, supervisor: Supervisor) -> int:
         if self.role != "worker":
             self.pollers = self._pollers(supervisor.wiring)
+            self._serve_webhooks(self.pollers)
             for poller in self.pollers.threads():
                 supervisor.threads.append(poller)
                 poller.start()
         if supervisor.courier is not None:
             supervisor.courier.start()
         return self._work(supervisor, lambda: False)
+
+    def _serve_webhooks(self, pollers: Pollers) -> None:
+        """Open the endpoint of webhooks, if one is configured.  Raises HostError when its port is in use."""
+        section = self.settings.poke
+        if section.listen is None or section.secret is None:
+            return
+        from agent.observe.http_server import HttpServer
+
+        def poke(hook: Hook) -> list[str]:
+            return pollers.poke(hook.kind, hook.project)
+
+        app = Webhooks(section.secret.get_secret_value(), poke, self.events.emit)
+        self.webhooks = HttpServer("poke.listen", app, most=MOST_CONNECTIONS, seconds=SECONDS)
+        self.webhooks.start(*parse_listen(section.listen))
+
+    def _obey_poke(self) -> None:
+        """Poll all sources, if SIGUSR1 has arrived since the last call."""
+        if self.poked:
+            self.poked = False
+            self.events.emit("poked", by="signal", sources=self.pollers.poke() if self.pollers is not None else [])
 
     def _reloader(self) -> TemplateReloader | None:
         """The reloader, which has read the templates once; None if no templates of people are configured."""
@@ -288,6 +322,7 @@ class Daemon:
             if deadline is not None and clock.monotonic() > deadline and supervisor.busy():
                 self.events.emit("drain_overdue", uuids=sorted({*supervisor.children, *supervisor.inherited.owners}))
                 supervisor.kill()
+            self._obey_poke()
             error = self._step(supervisor, woken=woken or once)
             unasked = self.pollers.unreachable() if self.pollers is not None else ""
             pulse.write(

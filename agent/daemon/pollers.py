@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from agent import clock
 from agent.daemon.finalize import send_pending_notifications
+from agent.daemon.pokes import Pokes
 from agent.daemon.restarting_thread import RestartingThread
 from agent.intake.poller import Poller
 from agent.wiring.wiring import Wiring
@@ -45,6 +46,8 @@ class PolledSource:
 
     name: str
     instance: str
+    pokes: Pokes
+    projects: tuple[str, ...] = ()  # the projects that the configuration names for it
     lost: threading.Event = field(default_factory=threading.Event)
     stirred: threading.Event = field(default_factory=threading.Event)
     poller: Poller | None = None
@@ -54,6 +57,11 @@ class PolledSource:
     @property
     def label(self) -> str:
         return f"{self.name} {self.instance}"
+
+    def may_have(self, project: str) -> bool:
+        """Whether the configuration does not exclude this project, by its name, from the source."""
+        named = [one.casefold() for one in self.projects]
+        return not project or not named or project.casefold() in named or any(map(str.isdigit, named))
 
 
 class Pollers:
@@ -77,7 +85,10 @@ class Pollers:
     ) -> None:
         self.settings = settings
         self.events = events
-        self.sources = [PolledSource(forge.source, forge.instance) for forge in forges]
+        longest = settings.scheduling.interval
+        self.sources = [
+            PolledSource(forge.source, forge.instance, Pokes(longest), _projects_of(forge)) for forge in forges
+        ]
         self.lost = lost
         self.surviving = surviving
         self.wake = wake
@@ -147,6 +158,16 @@ class Pollers:
         for source in self.sources:
             source.stirred.set()
 
+    def poke(self, kind: str = "", project: str = "") -> list[str]:
+        """Request a poll of the sources of this kind that may have this project, or of all sources if there are none;
+        returns their names."""
+        of_kind = [one for one in self.sources if one.name == kind] or self.sources
+        chosen = [one for one in of_kind if one.may_have(project)] or of_kind
+        for source in chosen:
+            source.pokes.poke()
+            source.stirred.set()
+        return [source.label for source in chosen]
+
     def unreachable(self) -> str:
         """The names of the sources, if the last poll of each of them failed; else ""."""
         pollers = [source.poller for source in self.sources]
@@ -163,12 +184,15 @@ class Pollers:
             source.poller = poller
             while not self.is_over():
                 self._spread()
+                if source.pokes.take():
+                    poller.poke()
                 with self.surviving(source.label):
                     if poller.poll():
                         self.wake()
                 with self.surviving("ledger"):
                     send_pending_notifications(wiring, partial(self._is_of, wiring.forges, number))
-                source.stirred.wait(min(TOLD_SECONDS[self.tells()], max(TICK, poller.seconds_to_next_poll())))
+                next_poll = min(poller.seconds_to_next_poll(), source.pokes.seconds())
+                source.stirred.wait(min(TOLD_SECONDS[self.tells()], max(TICK, next_poll)))
                 source.stirred.clear()
         finally:
             wiring.close()
@@ -191,3 +215,8 @@ class Pollers:
     def _died(self, source: PolledSource, seconds: float) -> None:
         why = f"the poller was ended by an error that nobody foresaw; its trace is above, it goes on in {seconds:g} s"
         self.events.emit("poll_failed", source=source.name, instance=source.instance, error=why)
+
+
+def _projects_of(forge: Forge) -> tuple[str, ...]:
+    """The projects that the section of the forge names; () for a forge without such a section."""
+    return tuple(getattr(getattr(forge, "section", None), "projects", ()))

@@ -27,6 +27,7 @@ class PollingInterval:
         self.longest = max(interval, longest)
         self.interval = interval
         self.due_at = clock.monotonic()
+        self.rests_until = 0.0  # the forge asked to wait until then
 
     @classmethod
     def for_forge(cls, settings: Settings, forge: Forge) -> PollingInterval:
@@ -44,11 +45,19 @@ class PollingInterval:
         `pause` is the number of seconds that the forge asks to wait, 0 if it does not ask.
         """
         self.interval = self.shortest if happened else min(self.longest, self.interval * SLOWER)
-        self.due_at = clock.monotonic() + max(self.interval, pause)
+        now = clock.monotonic()
+        self.due_at = now + max(self.interval, pause)
+        self.rests_until = now + pause
 
     def poll_again(self) -> None:
         """Make the next poll due immediately, because the last one was incomplete."""
         self.due_at = clock.monotonic()
+
+    def poke(self) -> None:
+        """Make the next poll due immediately, or at the end of a pause that the forge asked for; an idle forge is
+        polled at the shortest interval again."""
+        self.interval = self.shortest
+        self.due_at = min(self.due_at, max(clock.monotonic(), self.rests_until))
 
 
 def idle_interval(settings: Settings) -> float:

@@ -143,6 +143,12 @@ class Poller:
         """Whether no forge answered at its last poll."""
         return bool(self.places) and len(self.away) == len(self.places)
 
+    def poke(self) -> None:
+        """Make the next poll of every forge due, with a new list of its issues."""
+        for place in self.places:
+            place.interval.poke()
+            place.list_at = 0.0
+
     def seconds_to_next_poll(self) -> float:
         """Seconds until the next poll is due."""
         due = min((place.interval.due_at for place in self.places), default=clock.monotonic() + 1.0)

@@ -25,6 +25,8 @@ EVENTS: dict[str, str] = {
     "daemon_stopped": "The daemon has ended (seconds).",
     "poll_finished": "A place where tasks come from answered a poll (source, instance, found).",
     "poll_failed": "A poll of a place where tasks come from failed; it is tried again (source, instance, error).",
+    "poked": "A signal or a webhook asked for a poll at once (by, project, sources: those that are polled).",
+    "poke_refused": "The endpoint of webhooks refused a request; reported once a minute for each reason (why).",
     "issue_skipped": "One issue cannot be a task; the others go on (source, instance, why).",
     "label_unknown": (
         "A label of the configuration is on no project, or in another spelling; told after the first poll (source, "
@@ -201,6 +203,8 @@ checks that the program announces each one."""
 LEVELS: dict[str, str] = {
     "tool_started": "debug",
     "poll_finished": "debug",
+    "poked": "debug",
+    "poke_refused": "warning",
     "task_published": "debug",
     "broker_away": "warning",
     "notices_lost": "warning",

@@ -10,17 +10,14 @@ from __future__ import annotations
 
 import textwrap
 from dataclasses import dataclass
-from socketserver import ThreadingMixIn
-from threading import Thread
 from typing import TYPE_CHECKING, Any
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 import orjson
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest, make_wsgi_app
 
 from agent import durable_files
-from agent.errors import HostError
 from agent.observe import gauges
+from agent.observe.http_server import HttpServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -95,10 +92,10 @@ class Metrics:
         self.effects = counter("makimono_effects", "Outside effects, by result.", "result")
         self.templates = counter("makimono_template_events", "Sets of templates taken or refused.", "result")
         self.polls = counter("makimono_polls", "Polls, by source and result.", "source", "result")
+        self.pokes = counter("makimono_pokes", "Requests to poll at once, by result.", "result")
         self.slow = histogram("makimono_disk_slow_seconds", "Writes and syncs of a second or longer.", SLOW, "what")
         self.listeners = counter("makimono_listener_failures", "Listeners that raised.")
-        self._server: WSGIServer | None = None
-        self._thread: Thread | None = None
+        self._server: HttpServer | None = None
 
     def _counter(self, name: str, meaning: str, *labels: str) -> Counter:
         self.described.append(Described(f"{name}_total", "counter", labels, meaning))
@@ -128,22 +125,14 @@ class Metrics:
         `health` returns (live, ready, reasons).  With `health`, `/live` and `/ready` are answered too, with 200 or 503
         and a JSON object.  Raises HostError when the port cannot be opened.
         """
-        try:
-            app = _Answers(make_wsgi_app(self.registry), health)
-            self._server = make_server(address, port, app, _Server, handler_class=_Silent)
-        except OSError as error:
-            raise HostError(f"metrics: cannot listen on {address}:{port}: {error.strerror}") from error
-        self._thread = Thread(target=self._server.serve_forever, name="metrics", daemon=True)
-        self._thread.start()
-        return int(self._server.server_port)
+        self._server = HttpServer("metrics", _Answers(make_wsgi_app(self.registry), health))
+        return self._server.start(address, port)
 
     def close(self) -> None:
         """Stop the HTTP server."""
-        if self._server is not None and self._thread is not None:
-            self._server.shutdown()
-            self._server.server_close()
-            self._thread.join()
-            self._server = self._thread = None
+        if self._server is not None:
+            self._server.close()
+            self._server = None
 
     def _label(self, kind: str, value: Any) -> str:
         """`value`, or `other` if it is new and the label has `MOST_LABELS` values already."""
@@ -215,6 +204,12 @@ class Metrics:
     def _on_poll_failed(self, fields: Mapping[str, Any]) -> None:
         self.polls.labels(self._label("source", fields.get("source")), "failed").inc()
 
+    def _on_poked(self, _fields: Mapping[str, Any]) -> None:
+        self.pokes.labels("taken").inc()
+
+    def _on_poke_refused(self, _fields: Mapping[str, Any]) -> None:
+        self.pokes.labels("refused").inc()
+
     def _on_template_reloaded(self, _fields: Mapping[str, Any]) -> None:
         self.templates.labels("reloaded").inc()
 
@@ -229,19 +224,6 @@ class Metrics:
 
     def _on_listener_failed(self, _fields: Mapping[str, Any]) -> None:
         self.listeners.inc()
-
-
-class _Server(ThreadingMixIn, WSGIServer):
-    """An HTTP server with a thread for each request, so that a slow client does not block the others."""
-
-    daemon_threads = True
-
-
-class _Silent(WSGIRequestHandler):
-    """A request handler that writes no log."""
-
-    def log_message(self, *_: Any) -> None:
-        pass
 
 
 class _Answers:

@@ -75,6 +75,7 @@ OUTSIDE = {
     "Diverged": "not an error: how a follower finds that memory.db and the shared log differ; the room catches it",
     "_FailedSafe": "not an error: how a deliberation ends without a decision; it becomes the decision FAILED_SAFE",
     "_DuplicateKey": "raised through the reader of JSON, whose errors the room makes a `NoVote` of",
+    "RefusedError": "of one HTTP request; the endpoint for webhooks makes a status of it",
     "_ChangedMeanwhileError": "not an error: how a rewrite of a file ends that begins again",
 }
 """Classes of exceptions that are not of the tree, each with the reason."""

@@ -1,0 +1,46 @@
+"""Requests to poll one source at once, and the time at which the next of them is obeyed.
+
+A request is obeyed at once.  Requests that come during that poll, or within LEAST_SECONDS of its start, make one more
+poll together.  While requests keep coming faster than that, the time between two polls doubles, up to
+`scheduling.interval`; a request that did not need to wait resets it.  So no number of requests makes a source poll
+without a pause.  `pollers.py` uses this class; it does no I/O.
+"""
+
+from __future__ import annotations
+
+from agent import clock
+
+LEAST_SECONDS = 2.0
+
+
+class Pokes:
+    """The requests for one source.  `poke` may be called by any thread, the other methods by the thread of the source.
+
+    `longest` is the upper bound of the time between two polls, in seconds.
+    """
+
+    def __init__(self, longest: float) -> None:
+        self.longest = max(LEAST_SECONDS, longest)
+        self.spacing = LEAST_SECONDS
+        self.next_at = 0.0
+        self._waits = False
+        self._early = False  # a request came before `next_at`
+
+    def poke(self) -> None:
+        """Request a poll."""
+        self._early = self._early or clock.monotonic() < self.next_at
+        self._waits = True
+
+    def seconds(self) -> float:
+        """Seconds until a requested poll may begin; infinite if none is requested."""
+        return max(0.0, self.next_at - clock.monotonic()) if self._waits else float("inf")
+
+    def take(self) -> bool:
+        """Whether a requested poll begins now; it then counts as made."""
+        now = clock.monotonic()
+        if not self._waits or now < self.next_at:
+            return False
+        self.spacing = min(self.longest, 2 * self.spacing) if self._early else LEAST_SECONDS
+        self._waits = self._early = False
+        self.next_at = now + self.spacing
+        return True

@@ -1,0 +1,254 @@
+"""The endpoint for webhooks of GitHub, GitLab, Forgejo and Gitea: `POST /poke` makes the daemon poll at once.
+
+A request counts if it is signed with `poke.secret`, over its raw body, and if it was not received before.  The body
+starts nothing: it may only name the project, from which the sources to poll are chosen.  What there is to do comes from
+the poll, with the checks of every poll.  So a stolen secret causes polls, whose number `pokes.py` limits, and nothing
+else.  `daemon.py` starts the endpoint; docs/forges.md, "At once: webhooks", says how people set it up.
+
+Sources of the headers:
+- GitHub: https://docs.github.com/en/webhooks/webhook-events-and-payloads ("Delivery headers": `X-Hub-Signature-256`,
+  `X-GitHub-Delivery`; a payload has at most 25 MB) and "Validating webhook deliveries"
+- GitLab: https://docs.gitlab.com/user/project/integrations/webhooks/ ("Delivery headers": `X-Gitlab-Token`,
+  `Idempotency-Key`, `X-Gitlab-Event-UUID`); the signing token:
+  https://gitlab.com/gitlab-org/gitlab/-/merge_requests/230944 (`webhook-signature`, by the Standard Webhooks
+  specification) and /231325 (`whsec_` and base64)
+- Forgejo and Gitea: https://forgejo.org/docs/latest/user/webhooks/ and https://docs.gitea.com/usage/webhooks
+  (`X-Forgejo-Signature`, `X-Gitea-Signature`: HMAC-SHA256 of the body as hexadecimal digits)
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+from collections import OrderedDict
+from dataclasses import dataclass
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from agent import clock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    Environ = Mapping[str, Any]
+
+PATH = "/poke"
+MOST_BYTES = 25 << 20
+READ_BYTES = 1 << 20
+"""Of a larger body the project is not read; all sources of its kind are polled then."""
+CHUNK = 1 << 16
+MOST_CONNECTIONS = 16
+SECONDS = 10.0
+"""Seconds that one request may take."""
+REMEMBERED = 4096
+"""Requests that are remembered, so that they are not obeyed twice.  A restart forgets them: a repeated request is then
+one more poll."""
+TIMELY_SECONDS = 300.0
+"""The maximum age of a request that has a signed time, by the Standard Webhooks specification."""
+SAID_SECONDS = 60.0
+
+SIGNATURES = (
+    ("forgejo", "HTTP_X_FORGEJO_SIGNATURE"),
+    ("forgejo", "HTTP_X_GITEA_SIGNATURE"),
+    ("github", "HTTP_X_HUB_SIGNATURE_256"),
+    ("gitlab", "HTTP_WEBHOOK_SIGNATURE"),
+    ("gitlab", "HTTP_X_GITLAB_TOKEN"),
+)
+"""(kind of host, WSGI name of the header), strongest first.  Forgejo sends the headers of Gitea and GitHub too.  Only
+the first header that is there counts."""
+
+DELIVERIES = {
+    "forgejo": ("HTTP_X_FORGEJO_DELIVERY", "HTTP_X_GITEA_DELIVERY"),
+    "github": ("HTTP_X_GITHUB_DELIVERY",),
+    "gitlab": ("HTTP_WEBHOOK_ID", "HTTP_IDEMPOTENCY_KEY", "HTTP_X_GITLAB_EVENT_UUID"),
+}
+"""The headers with the id of a delivery; a repetition of the same delivery has the same id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """A request that counts: the kind of its host, and the project that it names, "" if it names none."""
+
+    kind: str
+    project: str
+
+
+class RefusedError(Exception):
+    """A request that does not count: the status of the answer, and the reason."""
+
+    def __init__(self, status: str, why: str) -> None:
+        super().__init__(why)
+        self.status = status
+
+
+class Webhooks:
+    """The WSGI application.
+
+    `poke` is called for each request that counts, and returns the names of the sources that are polled.  `emit`
+    announces events.
+    """
+
+    def __init__(self, secret: str, poke: Callable[[Hook], Iterable[str]], emit: Callable[..., object]) -> None:
+        self._secret = secret.encode()
+        self._poke = poke
+        self._emit = emit
+        self._lock = Lock()
+        self._seen: OrderedDict[bytes, None] = OrderedDict()
+        self._said: dict[str, float] = {}
+
+    def __call__(self, environ: Environ, start_response: Callable[..., object]) -> list[bytes]:
+        """Answer one request: 202 when a poll follows, 200 when it was received before, else 4xx."""
+        try:
+            hook = self._checked(environ)
+        except RefusedError as refused:
+            self._refuse(str(refused))
+            return _answer(start_response, refused.status, {"error": str(refused)})
+        if hook is None:
+            return _answer(start_response, "200 OK", {"polled": [], "why": "this delivery was received before"})
+        polled = list(self._poke(hook))
+        self._emit("poked", by=f"webhook of {hook.kind}", project=hook.project, sources=polled)
+        return _answer(start_response, "202 Accepted", {"polled": polled})
+
+    def _checked(self, environ: Environ) -> Hook | None:
+        """The request, None if it was received before.  Raises RefusedError."""
+        if environ.get("PATH_INFO") != PATH:
+            raise RefusedError("404 Not Found", f"no such path; webhooks go to {PATH}")
+        if environ.get("REQUEST_METHOD") != "POST":
+            raise RefusedError("405 Method Not Allowed", "only POST is answered")
+        kind, header = next((one for one in SIGNATURES if environ.get(one[1])), ("", ""))
+        if not kind:
+            raise RefusedError("401 Unauthorized", "no signature; set the secret of the webhook to that of poke.secret")
+        check = _Check(header, environ, self._secret)
+        body = _read(environ, check)
+        tag = check.tag()
+        if tag is None:
+            raise RefusedError("403 Forbidden", "the signature does not fit poke.secret and this body")
+        if self._is_known(tag, environ, kind):
+            return None
+        return Hook(kind, _project(body))
+
+    def _is_known(self, tag: bytes, environ: Environ, kind: str) -> bool:
+        """Whether this delivery was received before, by its signature or by its id; it is remembered."""
+        found = next((str(environ[name]) for name in DELIVERIES[kind] if environ.get(name)), "")
+        keys = [hashlib.sha256(tag).digest()]
+        if found:
+            keys.append(hashlib.sha256(f"{kind} {found}".encode()).digest())
+        with self._lock:
+            known = any(key in self._seen for key in keys)
+            for key in keys:
+                self._seen[key] = None
+                self._seen.move_to_end(key)
+            while len(self._seen) > REMEMBERED:
+                self._seen.popitem(last=False)
+        return known
+
+    def _refuse(self, why: str) -> None:
+        """Announce a refusal, at most once in SAID_SECONDS for each reason."""
+        now = clock.monotonic()
+        with self._lock:
+            if now - self._said.get(why, now - SAID_SECONDS) < SAID_SECONDS:
+                return
+            self._said[why] = now
+        self._emit("poke_refused", why=why)
+
+
+class _Check:
+    """The check of one signature, made while the body is read."""
+
+    def __init__(self, header: str, environ: Environ, secret: bytes) -> None:
+        self.header = header
+        self.given = str(environ[header])
+        self.secret = secret
+        self.body = hashlib.sha256()
+        self.signed: hmac.HMAC | None = None
+        self.timely = True
+        if header == "HTTP_WEBHOOK_SIGNATURE":
+            stamp = str(environ.get("HTTP_WEBHOOK_TIMESTAMP", ""))
+            self.timely = stamp.isascii() and stamp.isdigit() and _age(stamp) <= TIMELY_SECONDS
+            head = f"{environ.get('HTTP_WEBHOOK_ID', '')}.{stamp}."
+            self.signed = hmac.new(_signing_key(secret), head.encode("latin-1"), hashlib.sha256)
+        elif header != "HTTP_X_GITLAB_TOKEN":
+            self.signed = hmac.new(secret, b"", hashlib.sha256)
+
+    def update(self, chunk: bytes) -> None:
+        """Add a part of the body."""
+        self.body.update(chunk)
+        if self.signed is not None:
+            self.signed.update(chunk)
+
+    def tag(self) -> bytes | None:
+        """What identifies the request if the signature is right, else None.  Comparisons take constant time."""
+        given = self.given.encode("latin-1", "replace")
+        if self.signed is None:  # the header is the secret itself, and does not depend on the body
+            return self.body.digest() if hmac.compare_digest(given, self.secret) else None
+        if self.header == "HTTP_WEBHOOK_SIGNATURE":
+            right = b"v1," + base64.b64encode(self.signed.digest())
+            fits = [hmac.compare_digest(one, right) for one in given.split(b" ")[:8]]
+            return self.signed.digest() if any(fits) and self.timely else None
+        right = self.signed.hexdigest().encode()
+        if self.header == "HTTP_X_HUB_SIGNATURE_256":
+            right = b"sha256=" + right
+        return self.signed.digest() if hmac.compare_digest(given, right) else None
+
+
+def _signing_key(secret: bytes) -> bytes:
+    """The key of a signing token `whsec_…`; another secret is the key itself."""
+    if not secret.startswith(b"whsec_"):
+        return secret
+    try:
+        return base64.b64decode(secret.removeprefix(b"whsec_"), validate=True)
+    except binascii.Error:
+        return secret
+
+
+def _age(stamp: str) -> float:
+    """Seconds between now and a time in Unix seconds, in either direction."""
+    return abs(clock.now().timestamp() - int(stamp[:15]))
+
+
+def _read(environ: Environ, check: _Check) -> bytes:
+    """The body, b"" if it has more than READ_BYTES; every byte of it goes through `check`.  Raises RefusedError."""
+    length = str(environ.get("CONTENT_LENGTH") or "")
+    if not (length.isascii() and length.isdigit()):
+        raise RefusedError("411 Length Required", "the request has no Content-Length")
+    left = int(length[:12])
+    if left > MOST_BYTES:
+        raise RefusedError("413 Content Too Large", f"the body has more than {MOST_BYTES} bytes")
+    parts: list[bytes] = []
+    keeps = left <= READ_BYTES
+    while left:
+        try:
+            chunk = environ["wsgi.input"].read(min(CHUNK, left))
+        except OSError:
+            chunk = b""
+        if not chunk:
+            raise RefusedError("408 Request Timeout", "the body did not arrive whole, or not in time")
+        check.update(chunk)
+        left -= len(chunk)
+        if keeps:
+            parts.append(chunk)
+    return b"".join(parts)
+
+
+def _project(body: bytes) -> str:
+    """The name of the project in a body of one of the hosts, "" if there is none."""
+    try:
+        data = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return ""
+    for part, name in (("repository", "full_name"), ("project", "path_with_namespace")):
+        inner = data.get(part) if isinstance(data, dict) else None
+        found = inner.get(name) if isinstance(inner, dict) else None
+        if isinstance(found, str):
+            return found[:300]
+    return ""
+
+
+def _answer(start_response: Callable[..., object], status: str, value: object) -> list[bytes]:
+    data = orjson.dumps(value)
+    start_response(status, [("Content-Type", "application/json"), ("Content-Length", str(len(data)))])
+    return [data]
