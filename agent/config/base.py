@@ -5,7 +5,7 @@ The keys themselves are in `llm_section.py`, `forge_sections.py` and `sections.p
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any, ClassVar, get_args
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
@@ -56,6 +56,9 @@ class Section(BaseModel):
 
     Unknown keys are refused, values are immutable, and error messages do not contain values.
     """
+
+    inline: ClassVar[bool] = False
+    """Whether a list of these sections counts as one value, which is documented and shown as a whole."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True)
 

@@ -6,9 +6,9 @@ This module reads no file and signs nothing; values are checked as far as possib
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from agent.config.base import Section
 from agent.config.value_kinds import Allowed, RootPath, Text
@@ -21,6 +21,15 @@ VALUES = {"title": "Mend it", "issue": "Totals are off", "key": "local:local/def
 
 _PERSON = re.compile(r"(?P<name>[^<>\x00-\x1f]*[^<>\x00-\x1f\s][^<>\x00-\x1f]*)<(?P<email>[^<>@\s]+@[^<>@\s]+)>")
 _BAD = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|/\.|\.lock(?:/|$)|\./")
+
+
+def _branch(value: Any) -> Any:
+    """Check the rules of `git check-ref-format` for the name of a branch."""
+    if isinstance(value, str):
+        fits = value and value[0] not in "/-." and value[-1] not in "/." and value != "@" and len(value) <= 200
+        if not fits or _BAD.search(value):
+            raise ValueError
+    return value
 
 
 def _prefix(value: str) -> str:
@@ -61,6 +70,7 @@ Prefix = Annotated[
     Allowed("the beginning of a git branch that ends in `/`, `-`, `_` or `.`, like bots/ai/"),
 ]
 Person = Annotated[Text, AfterValidator(_person), Allowed("`Name <mail@host>`")]
+BranchName = Annotated[str, BeforeValidator(_branch), Allowed("the name of a git branch, like develop")]
 Template = Annotated[Text, AfterValidator(_template), Allowed("a Jinja template of title, issue, key, number and uuid")]
 
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from agent.config.base import SOURCES
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -26,6 +28,12 @@ def commands_of(settings: Settings) -> Iterator[str]:
         yield SETUP
     if settings.verify.command is not None:
         yield VERIFY
+    for name in SOURCES:
+        hosts = getattr(settings, name)
+        many = hosts if isinstance(hosts, tuple) else ()
+        for number, one in enumerate(many):
+            if any(entry.commands() for entry in one.projects):
+                yield f"{name}.{number}.projects" if len(many) > 1 else f"{name}.projects"
     yield from (server_command(name) for name, one in settings.mcp_servers.items() if one.command is not None)
 
 

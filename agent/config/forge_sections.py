@@ -6,11 +6,11 @@ This module defines keys only, as `sections.py`.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from agent.config.base import Section
+from agent.config.project_section import Project  # noqa: TC001 - needed by pydantic
 from agent.config.value_kinds import RootPath, Secret, Size, Text, Url, Whole  # noqa: TC001 - needed by pydantic
 
 
@@ -48,14 +48,22 @@ class Host(Section):
     token: Secret | None = Field(default=None, description="Access token.")
     ca_file: RootPath | None = Field(default=None, description="Certificates to trust besides the system's (PEM).")
     owner: Text | None = Field(default=None, description="Only projects of this user, organisation or group.")
-    projects: tuple[Text, ...] = Field(
-        default=(), description="Only these projects, as owner/name; empty: all that are found."
+    projects: tuple[Project, ...] = Field(
+        default=(),
+        description="Only these projects; empty: all that are found. Each is owner/name, or a mapping of its name and "
+        "of settings of its own, as {name: acme/web, verify: {command: make test}} (docs/forges.md, Settings of single "
+        "projects).",
     )
     query: Text | None = Field(default=None, description="More terms for the search of issues.")
     bot_name: Text | None = Field(default=None, description="Account of the agent; empty: the account of the token.")
     allowed_users: tuple[Text, ...] = Field(
         default=(), description="Who may give work; empty: everybody who may write to the project."
     )
+
+    @property
+    def project_names(self) -> tuple[str, ...]:
+        """The names in `projects`."""
+        return tuple(one.name for one in self.projects)
 
 
 class GitHubApp(Section):
@@ -85,19 +93,16 @@ class GitHub(Labels, Host):
     )
 
 
-def _number_as_text(value: Any) -> Any:
-    """The number of a GitLab project as text; YAML reads it as a number."""
-    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
-
-
 class GitLab(Labels, Host):
     """A GitLab host."""
 
     base_url: Url = Field(default="https://gitlab.com", description="Address of the host, with port and sub-path.")
     owner: Text | None = Field(default=None, description="Only projects below this group or user.")
-    projects: tuple[Annotated[Text, BeforeValidator(_number_as_text)], ...] = Field(
+    projects: tuple[Project, ...] = Field(
         default=(),
-        description="Only these projects, as group/subgroup/name or number; empty: all that the account develops.",
+        description="Only these projects; empty: all that the account develops. Each is group/subgroup/name or a "
+        "number, or a mapping of its name and of settings of its own, as {name: acme/web, verify: {command: make "
+        "test}} (docs/forges.md, Settings of single projects).",
     )
     max_file_size: Size | None = Field(
         default=100 << 20,

@@ -55,7 +55,14 @@ NAME = "NAME"
 
 def is_many(field: FieldInfo) -> bool:
     """Whether the key is a list of sections (`github`, `gitlab`)."""
-    return get_origin(field.annotation) is tuple and section_in(field.annotation) is not None
+    inner = section_in(field.annotation)
+    return get_origin(field.annotation) is tuple and inner is not None and not inner.inline
+
+
+def is_inline(field: FieldInfo) -> bool:
+    """Whether the key is a list of sections that counts as one value (`github.projects`)."""
+    inner = section_in(field.annotation)
+    return get_origin(field.annotation) is tuple and inner is not None and inner.inline
 
 
 def is_named(field: FieldInfo) -> bool:
@@ -69,8 +76,8 @@ def is_secret(field: FieldInfo) -> bool:
 
 
 def is_list(field: FieldInfo) -> bool:
-    """Whether the value is a list of plain values."""
-    return get_origin(field.annotation) is tuple and section_in(field.annotation) is None
+    """Whether the value is a list of values."""
+    return get_origin(field.annotation) is tuple and not is_many(field)
 
 
 def is_mapping(field: FieldInfo) -> bool:
@@ -88,7 +95,7 @@ def leaves(model: type[Section], path: Path = ()) -> Iterator[tuple[Path, FieldI
     stands for a free name."""
     for name, field in model.model_fields.items():
         inner = section_in(field.annotation)
-        if inner is None:
+        if inner is None or is_inline(field):
             yield (*path, name), field
         else:
             yield from leaves(inner, (*path, name, NAME) if is_named(field) else (*path, name))
@@ -109,7 +116,8 @@ def find(model: type[Section], path: Path) -> tuple[type[Section], FieldInfo | N
         inner = section_in(field.annotation)
         if inner is None:
             return model, field, steps
-        if steps < len(path) and ((is_many(field) and path[steps].isdigit()) or is_named(field)):
+        numbered = is_many(field) or is_inline(field)
+        if steps < len(path) and ((numbered and path[steps].isdigit()) or is_named(field)):
             steps += 1
         model = inner
     return model, field, steps
@@ -127,6 +135,8 @@ def _words(annotation: Any, metadata: list[Any] | tuple[Any, ...]) -> str:
         text = f"a mapping of {', '.join(section.model_fields)}"
         if get_origin(annotation) is dict:
             return f"a mapping of names, each {text}"
+        if section.inline:
+            return f"a list, each a name or {text}"
         return f"{text}, or a list of them" if get_origin(annotation) is tuple else text
     metadata = [*_inner_metadata(annotation), *metadata]
     for mark in reversed(metadata):

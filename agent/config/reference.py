@@ -169,7 +169,7 @@ def _entry(name: str, field: FieldInfo, depth: int) -> list[str]:
         shown = [f"{name}:", *(f"  {line}" for key, one in inner.model_fields.items() for line in _entry(key, one, 0))]
         return [*_comment(field, pad), f"{pad}{name}:", *(f"{pad}# {line}" for line in shown)]
     lines = [*_comment(field, pad), f"{pad}{name}:"]
-    if inner is not None:
+    if inner is not None and not key_tree.is_inline(field):
         for key, one in inner.model_fields.items():
             lines.extend(_entry(key, one, depth + 1))
         return lines
@@ -185,7 +185,7 @@ def _entry(name: str, field: FieldInfo, depth: int) -> list[str]:
 def _comment(field: FieldInfo, pad: str) -> list[str]:
     inner = section_in(field.annotation)
     text = field.description or ""
-    if inner is None:
+    if inner is None or key_tree.is_inline(field):
         text += f"  [{key_tree.allowed(field)}]"
     words, lines = text.split(" "), [f"{pad}#"]
     for word in words:

@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from agent.config.base import PROVIDERS, Section
+from agent.config.commits import BranchName  # noqa: TC001 - pydantic needs this name at run time
 from agent.config.host_allowlist import Entry, Hosts  # noqa: TC001 - pydantic needs these names at run time
 from agent.config.value_kinds import Memory, Number, OneOf, PlaceText, Priority, RootPath, Size, Text, Whole
 
@@ -267,6 +268,10 @@ class Workspace(Section):
 
     setup: Setup | None = Field(
         default=None, description="What installs the repository's dependencies; empty: nothing."
+    )
+    base: BranchName | None = Field(
+        default=None,
+        description="Branch that a task starts from when its issue names none; empty: the default branch.",
     )
     lfs_limit: Size | None = Field(
         default=1 << 30,

@@ -257,6 +257,22 @@ class Settings(Section):
         `sandbox.network`."""
         return tuple(dict.fromkeys((*section.network, *self.sandbox.network)))
 
+    def origin_of_projects(self, section: object) -> str:
+        """The origin of the list `projects` of this section of a forge."""
+        for name in SOURCES:
+            entries = getattr(self, name) if isinstance(getattr(self, name), tuple) else ()
+            for number, one in enumerate(entries):
+                if one is section or one == section:
+                    key = f"{name}.{number}.projects" if len(entries) > 1 else f"{name}.projects"
+                    return self._origins.get(key, "default")
+        return "default"
+
+    def replaced(self, sections: Mapping[str, Any], origins: Mapping[str, str]) -> Settings:
+        """A copy with other sections, and with the origins of the keys that differ."""
+        made = self.model_copy(update=dict(sections))
+        made._origins = {**self._origins, **origins}  # noqa: SLF001 - a private attribute of this class
+        return made
+
     # --- models ----------------------------------------------------------------------------------------------
 
     def provider(self) -> ProviderSettings:
@@ -407,6 +423,8 @@ def _walk(section: Section, path: key_tree.Path) -> Iterator[tuple[str, Any, boo
         inner = (*path, name)
         if isinstance(value, Section):
             yield from _walk(value, inner)
+        elif key_tree.is_inline(field):
+            yield ".".join(inner), tuple(entry.plain() for entry in value), False
         elif key_tree.is_many(field):
             for number, entry in enumerate(value):
                 yield from _walk(entry, (*inner, str(number)) if len(value) > 1 else inner)

@@ -219,4 +219,4 @@ class Pollers:
 
 def _projects_of(forge: Forge) -> tuple[str, ...]:
     """The projects that the section of the forge names; () for a forge without such a section."""
-    return tuple(getattr(getattr(forge, "section", None), "projects", ()))
+    return tuple(getattr(getattr(forge, "section", None), "project_names", ()))

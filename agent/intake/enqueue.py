@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from uuid import uuid4
 
 from agent import clock
+from agent.config.project_settings import for_project
 from agent.errors import DiskError, ForgeError
 from agent.issue.claims import claim, home_of, over_in, quiet_of
 from agent.issue.comments import truncate
@@ -63,7 +64,8 @@ def enqueue_task(
     claim on the issue.  `quiet`: the time without a change after which claims of other daemons expire (`quiet_of` by
     default).
     """
-    if (spent := budget_spent(settings, ledger, key.owner, key.repo, key.instance)) is not None:
+    of_project = for_project(settings, getattr(forge, "section", None), f"{key.owner}/{key.repo}")
+    if (spent := budget_spent(of_project, ledger, key.owner, key.repo, key.instance)) is not None:
         events.emit("budget_spent", task=str(key), limit=spent)
         return None, "limit"
     uuid = ledger.enqueue(

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from agent import durable_files
+from agent.config.project_settings import for_project
 from agent.errors import ConfigError
 from agent.forge.base import FORGES
 from agent.observe.events import Events, to_log
@@ -110,6 +111,13 @@ class Wiring:
             f"task {key}: its source {key.task_source} {key.instance} is not configured; configured are {known}. "
             f"Add it to task_sources, or stop the task"
         )
+
+    def use_project_of(self, key: TaskKey) -> None:
+        """Replace the settings by those for tasks of the project of this key (`config/project_settings.py`)."""
+        for forge in self.forges_for(key):
+            if forge.covers(key):
+                self.settings = for_project(self.settings, getattr(forge, "section", None), f"{key.owner}/{key.repo}")
+                return
 
     def _slow(self, path: str, what: str, seconds: float) -> None:
         self.events.emit("disk_slow", file=path, what=what, seconds=round(seconds, 3))

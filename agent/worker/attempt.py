@@ -109,6 +109,7 @@ def attempt(wiring: Wiring, uuid: str, mode: Mode) -> tuple[Outcome, bool]:
             mode.begin(wiring, claim)
         carried = {**claim.key.to_dict(), "uuid": uuid, "user": claim.user, "title": claim.title}
         task = TaskFactory.from_dict(carried, wiring.forges_for(claim.key))
+        wiring.use_project_of(claim.key)
         handler = TaskHandler(wiring, attempt=claim.attempt, publishing=mode.publishing, asked_here=mode.asked_here)
         if mode.drains:
             signal.signal(signal.SIGTERM, handler.drain)

@@ -36,7 +36,7 @@ def projects_of(section: Any) -> tuple[tuple[str, str], ...]:
             "looked for in all of GitHub"
         )
     projects = []
-    for name in section.projects:
+    for name in section.project_names:
         full = name if "/" in name or section.owner is None else f"{section.owner}/{name}"
         if not _PROJECT.fullmatch(full):
             raise ConfigError(f"github.projects: {name!r} is not a repository; write owner/name")

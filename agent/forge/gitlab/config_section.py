@@ -32,7 +32,7 @@ def listed(section: Any) -> tuple[str, ...]:
     if section.token is None:
         raise ConfigError("gitlab.token is not set: set it, or GITLAB_TOKEN in the environment")
     projects = []
-    for one in section.projects:
+    for one in section.project_names:
         name = one.strip("/")
         if not name.isdigit() and "/" not in name and section.owner is not None:
             name = f"{section.owner.strip('/')}/{name}"

@@ -12,6 +12,7 @@ from forges.github_state import now
 from pydantic import SecretStr
 
 from agent import clock
+from agent.config.project_section import Project
 from agent.errors import ConfigError, ForgeAccessRefused
 from agent.forge import TaskFactory
 from agent.forge.github.forge import GitHubForge
@@ -78,7 +79,7 @@ def test_projects_may_be_named_without_their_owner(tmp_path):
 def test_two_sections_of_one_host_share_the_projects_out(tmp_path):
     settings = github_settings(tmp_path, "https://api.github.com")
     first = settings.github[0]
-    second = first.model_copy(update={"projects": ("other/api",), "token": SecretStr("x" * 20)})
+    second = first.model_copy(update={"projects": (Project(name="other/api"),), "token": SecretStr("x" * 20)})
     forges = GitHubForge.from_settings(settings.model_copy(update={"github": (first, second)}))
     web = TaskKey("github", "acme", "web", "issue", "1", "github.com")
     api = replace(web, owner="Other", repo="API")

@@ -1,0 +1,69 @@
+"""The section of a single project: an entry of the list `projects` of a forge's section.
+
+An entry is the name of a project, or a mapping with the name and what differs from the rest of the configuration.  This
+module defines keys only, as `sections.py`; `project_settings.py` makes the settings of a task from them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from pydantic import Field, model_validator
+
+from agent.config.base import Section
+from agent.config.commits import BranchName  # noqa: TC001 - needed by pydantic
+from agent.config.sections import Limits, Setup, Verify
+from agent.config.value_kinds import Number, Text, Whole  # noqa: TC001 - needed by pydantic
+
+_LIMITS = Limits.model_fields
+
+
+class ProjectLimits(Section):
+    """The limits that a project may have of its own; an empty one is that of `limits`."""
+
+    turns: Whole | None = Field(default=None, ge=1, description=_LIMITS["turns"].description)
+    tokens: Whole | None = Field(default=None, ge=1, description=_LIMITS["tokens"].description)
+    cost: Number | None = Field(default=None, gt=0, description=_LIMITS["cost"].description)
+    wall_seconds: Number | None = Field(default=None, gt=0, description=_LIMITS["wall_seconds"].description)
+    fix_rounds: Whole | None = Field(default=None, ge=0, le=20, description=_LIMITS["fix_rounds"].description)
+    runs: Whole | None = Field(default=None, ge=1, description=_LIMITS["runs"].description)
+    repository_cost: Number | None = Field(default=None, gt=0, description=_LIMITS["repository_cost"].description)
+
+
+class Project(Section):
+    """One project, and what differs for it from the rest of the configuration."""
+
+    inline: ClassVar[bool] = True
+
+    name: Text = Field(description="The project, as owner/name.")
+    verify: Verify | None = Field(default=None, description="In place of `verify`.")
+    setup: Setup | None = Field(default=None, description="In place of `workspace.setup`.")
+    base: BranchName | None = Field(default=None, description="In place of `workspace.base`.")
+    limits: ProjectLimits | None = Field(default=None, description="In place of single `limits`.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named(cls, data: Any) -> Any:
+        """A name as an entry; YAML reads the number of a GitLab project as a number."""
+        if isinstance(data, int) and not isinstance(data, bool):
+            return {"name": str(data)}
+        return {"name": data} if isinstance(data, str) else data
+
+    @model_validator(mode="after")
+    def _has_a_path(self) -> Project:
+        if self.has_settings() and "/" not in self.name:
+            raise ValueError(f"{self.name} has settings; name it by its path, as group/subgroup/name")
+        return self
+
+    def has_settings(self) -> bool:
+        """Whether the entry has more than the name."""
+        return any(getattr(self, key) is not None for key in type(self).model_fields if key != "name")
+
+    def plain(self) -> str | dict[str, Any]:
+        """The entry as people write it."""
+        return self.model_dump(mode="json", exclude_none=True) if self.has_settings() else self.name
+
+    def commands(self) -> list[str]:
+        """The keys of the entry that name a command."""
+        verifies = self.verify is not None and self.verify.command is not None
+        return [*(["verify"] if verifies else []), *(["setup"] if self.setup is not None else [])]
