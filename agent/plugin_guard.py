@@ -35,6 +35,9 @@ OWN = "agent"
 MOST_BYTES = 64 << 20
 OWN_ORIGINS = ("default", "configuration", "command line")
 """Origins of values that are in no file."""
+OF_REPOSITORY = ".makimono.yaml"
+"""The origin of a command of the task's repository.  Such a command runs where the model's commands run, which are the
+repository's own too."""
 ENVIRONMENT = "environment "
 PIN = "look at it, then run `./main.py plugins pin`"
 
@@ -68,7 +71,7 @@ class PluginGuard:
         A command of this process's own command line or environment may.  One of a file may if the file is known here
         and only this user and root may write it.
         """
-        if origin in OWN_ORIGINS or origin.startswith(ENVIRONMENT):
+        if origin in (*OWN_ORIGINS, OF_REPOSITORY) or origin.startswith(ENVIRONMENT):
             return
         who = self.files.get(origin)
         if who is None:

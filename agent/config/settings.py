@@ -25,6 +25,7 @@ from agent.config import (
     long_term_memory,
     path_policy,
     prompt_templates,
+    repository_section,
     reviewer_section,
     sections,
     security_section,
@@ -114,6 +115,10 @@ class Settings(Section):
     poke: webhook_endpoint.Poke = Field(
         default_factory=webhook_endpoint.Poke, description="How a webhook makes the daemon poll at once."
     )
+    repository_file: repository_section.RepositoryFile = Field(
+        default_factory=repository_section.RepositoryFile,
+        description="What the file `.makimono.yaml` of a repository may set.",
+    )
     limits: sections.Limits = Field(default_factory=sections.Limits, description="When a task is ended.")
     workspace: sections.Workspace = Field(
         default_factory=sections.Workspace, description="How a work tree is made ready."
@@ -153,6 +158,7 @@ class Settings(Section):
     _origins: dict[str, str] = PrivateAttr(default_factory=dict)
     _variables: dict[str, str] = PrivateAttr(default_factory=dict)
     _hidden: tuple[str, ...] = PrivateAttr(default=())
+    _of_project: frozenset[str] = PrivateAttr(default=frozenset())
     _files: dict[str, str] = PrivateAttr(default_factory=dict)
     _loaded: Loaded = PrivateAttr(default_factory=Loaded)
 
@@ -267,10 +273,15 @@ class Settings(Section):
                     return self._origins.get(key, "default")
         return "default"
 
+    def is_of_project(self, key: str) -> bool:
+        """Whether the value of a key is that of a single project (`config/project_settings.py`)."""
+        return key in self._of_project
+
     def replaced(self, sections: Mapping[str, Any], origins: Mapping[str, str]) -> Settings:
         """A copy with other sections, and with the origins of the keys that differ."""
         made = self.model_copy(update=dict(sections))
         made._origins = {**self._origins, **origins}  # noqa: SLF001 - a private attribute of this class
+        made._of_project = self._of_project | frozenset(origins)  # noqa: SLF001 - as above
         return made
 
     # --- models ----------------------------------------------------------------------------------------------

@@ -19,18 +19,19 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
     from pydantic_core import ErrorDetails
 
+    from agent.config.base import Section
     from agent.config.layers import Merged
 
 LONGEST = 60
 
 
-def explain(error: ValidationError, merged: Merged) -> ConfigError:
-    """One ConfigError for all of pydantic's errors."""
+def explain(error: ValidationError, merged: Merged, model: type[Section] = Settings) -> ConfigError:
+    """One ConfigError for all of pydantic's errors about the keys of `model`."""
     found = error.errors(include_url=False)
     # For a list with a wrong entry pydantic also reports that the list matches no other type of the union; that report
     # is left out.
     inner = {one["loc"][:-1] for one in found}
-    lines = [_line(one, merged) for one in found if one["loc"] not in inner]
+    lines = [_line(one, merged, model) for one in found if one["loc"] not in inner]
     return ConfigError("\n".join(dict.fromkeys(lines)))
 
 
@@ -41,14 +42,14 @@ def dotted(path: key_tree.Path, merged: Merged) -> str:
     return ".".join(path)
 
 
-def _line(one: ErrorDetails, merged: Merged) -> str:
+def _line(one: ErrorDetails, merged: Merged, model: type[Section]) -> str:
     path = tuple(str(step) for step in one["loc"])
     if path[-1:] == ("[key]",) and one["type"] != "extra_forbidden":
         path = path[:-1]  # the last step is pydantic's mark for an error about the key itself instead of its value
-    section, field, steps = key_tree.find(Settings, path)
+    section, field, steps = key_tree.find(model, path)
     where = merged.place(path)
     if one["type"] == "extra_forbidden":
-        near = key_tree.nearest(Settings, path, steps)
+        near = key_tree.nearest(model, path, steps)
         hint = f"; did you mean {dotted(near, merged)}?" if near else ""
         known = ", ".join(section.model_fields)
         return f"{where}: {dotted(path, merged)} is not a known key{hint or '.'} Known here: {known}"

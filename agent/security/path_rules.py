@@ -187,7 +187,7 @@ LOOKED_AT = (
         (
             *("{AGENTS,AGENT,CLAUDE,GEMINI,SKILL,QWEN,WARP,CRUSH,CONVENTIONS,IFLOW}{,.local,.override}.md",),
             *(".{cursorrules,windsurfrules,clinerules,roorules,goosehints,replit.md,rules,airules}", ".mcp.json"),
-            *("mcp.json", "opencode.json{,c}", "crush.json", ".{roo,kilocode}modes"),
+            *(".makimono.{yaml,yml}", "mcp.json", "opencode.json{,c}", "crush.json", ".{roo,kilocode}modes"),
             *(".{claude,cursor,codex,gemini,windsurf,roo,aider}*",),
             *("**/.{claude,cursor,codex,gemini,windsurf,roo,aider}*/**",),
             *("**/.{agents,agent,kiro,continue,amazonq,junie,opencode}/**",),

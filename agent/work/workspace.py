@@ -82,6 +82,7 @@ class Workspace:
         self.signing = signing
         self.largest = largest
         self.reports: list[str] = []
+        self.instructions = ""  # rules of `.makimono.yaml` for the model
         self.too_large: list[str] = []
         self._left_out: list[str] = []
         self._wanted_base = base.removeprefix("refs/heads/") if base else None

@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from agent.config.repository_keys import FILE
 from agent.prompts import render
 from agent.security.fence import fence
 from agent.security.sanitise import clean
@@ -132,6 +133,8 @@ def repository_rules(
             text = clean(data.decode("utf-8", "replace"), limit=ISSUE_LIMIT).text
             if text not in found.values():
                 found[name] = text
+    if workspace.instructions:
+        found[FILE] = clean(workspace.instructions, limit=ISSUE_LIMIT).text
     parts = divide(budget.rules, [budget.count(text) for text in found.values()])
     for (name, text), part in zip(found.items(), parts, strict=True):
         yield fence(cut_rules(text, name, part, budget.count), marker, source=f"{RULES_SOURCE}{name}")

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from agent import proc
@@ -48,8 +48,6 @@ def prepare(run: TaskRun) -> Prepared:
     settings, context, forge = run.settings, run.context, run.forge
     parent = read_parent(settings, run.wiring.ledger, forge, context.row.get("parent_uuid"))
     issue = forge.read_issue(run.key)
-    if issue.base is None and settings.workspace.base is not None:
-        issue = replace(issue, base=settings.workspace.base)
     context.set_columns(title=issue.title)
     started_by = context.row.get("started_by")
     if run.publishing:

@@ -20,6 +20,7 @@ from agent.work.workspace import Workspace
 from agent.worker.branch_plan import plan_branch
 from agent.worker.fork_task import read_fork_point
 from agent.worker.issue_pictures import add_note
+from agent.worker.repository_settings import apply_repository_file
 
 if TYPE_CHECKING:
     from agent.forge.base import IssueText, PullRef, Repository
@@ -65,6 +66,11 @@ def open_work_tree(
     start = work_tree_snapshot.started_at(folder)
     plan = plan_branch(run.key, run.uuid, issue, repository, earlier, name, decided, prefix, start)
     mirror.fetch(plan.refs)
+    of_repository = apply_repository_file(run, mirror)
+    settings = run.settings
+    if issue.base is None and settings.workspace.base is not None:
+        issue = replace(issue, base=settings.workspace.base)
+        plan = plan_branch(run.key, run.uuid, issue, repository, earlier, name, decided, prefix, start)
     said = _check_fork(run, issue.pull, plan, mirror, begun=bool(start))
     if earlier is not None and mirror.commit_of(earlier) is None:  # a person removed the branch
         plan = plan_branch(run.key, run.uuid, issue, repository, None, name, decided, prefix, start)
@@ -86,7 +92,9 @@ def open_work_tree(
         lfs_limit=settings.workspace.lfs_limit or 0,
         largest=run.forge.max_file,
     )
-    workspace.reports.extend([*issue.problems, *([plan.about] if plan.about else []), *([said] if said else [])])
+    workspace.instructions = of_repository.keys.instructions or ""
+    workspace.reports.extend([*issue.problems, *([of_repository.problem] if of_repository.problem else [])])
+    workspace.reports.extend([*([plan.about] if plan.about else []), *([said] if said else [])])
     head = mirror.default_branch() if plan.base is None else None
     if head is not None and is_own(head, prefix):
         workspace.reports.append(

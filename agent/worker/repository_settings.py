@@ -1,0 +1,94 @@
+"""Reads `.makimono.yaml` of a repository's default branch, once for each task.
+
+The file counts as it is in the newest commit of the default branch when the task begins: never as it is in the branch
+of a pull request, in a named base, or in the work tree.  The commit is recorded in the folder of the task, so that a
+later attempt reads the same text.  A file with a fault is left out as a whole; the reports of the task name the fault
+once, with its line.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import orjson
+
+from agent import durable_files
+from agent.config.repository_keys import FILE, MOST_BYTES, RepositoryKeys, parse_file, with_file
+from agent.errors import ConfigError
+from agent.gitcmd import git
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from agent.work.mirror import Mirror
+    from agent.worker.session import TaskRun
+
+NAME = "repository_file.json"
+
+
+@dataclass(frozen=True, slots=True)
+class RepositorySettings:
+    """What the file sets, and a sentence about its fault, "" if it has none."""
+
+    keys: RepositoryKeys
+    problem: str = ""
+
+
+NOTHING = RepositorySettings(RepositoryKeys())
+
+
+def apply_repository_file(run: TaskRun, mirror: Mirror) -> RepositorySettings:
+    """Read the file from the mirror, which was fetched, and replace the settings of the run."""
+    found = _read(run, mirror)
+    run.settings = with_file(run.settings, found.keys)
+    return found
+
+
+def _read(run: TaskRun, mirror: Mirror) -> RepositorySettings:
+    allow = run.settings.repository_file.allow
+    if not allow:
+        return NOTHING
+    commit = _commit(run.context.context_dir, mirror)
+    if commit is None:
+        return NOTHING
+    try:
+        data = read_blob(mirror.path, commit)
+        keys = RepositoryKeys() if data is None else parse_file(data, allow)
+    except ConfigError as error:
+        return RepositorySettings(RepositoryKeys(), f"{error}. The task goes on without {FILE}")
+    if data is not None:
+        run.events.emit("repository_file", commit=commit, keys=sorted(keys.model_fields_set))
+    return RepositorySettings(keys)
+
+
+def _commit(folder: Path, mirror: Mirror) -> str | None:
+    """The commit of the default branch at the first attempt of the task, None for an empty repository."""
+    path = folder / NAME
+    try:
+        known = str(orjson.loads(path.read_bytes())["commit"])
+    except (OSError, orjson.JSONDecodeError, KeyError, TypeError):
+        known = ""
+    if known and git("cat-file", "-e", f"{known}^{{commit}}", git_dir=mirror.path, check=False).returncode == 0:
+        return known
+    branch = mirror.default_branch()
+    commit = mirror.commit_of(branch) if branch is not None else None
+    if commit is not None:
+        durable_files.write_file(path, orjson.dumps({"commit": commit}))
+    return commit
+
+
+def read_blob(git_dir: Path, commit: str) -> bytes | None:
+    """The content of the file in a commit, None if there is none.
+
+    Raises ConfigError for anything but a regular file, and for one that is too large.
+    """
+    listed = git("ls-tree", "-z", "-l", commit, "--", FILE, git_dir=git_dir).output
+    if not listed:
+        return None
+    mode, _, name, size = listed.partition(b"\t")[0].split()
+    if mode not in (b"100644", b"100755"):
+        raise ConfigError(f"{FILE}: found a link or a folder; it must be a file")
+    if int(size) > MOST_BYTES:
+        raise ConfigError(f"{FILE}: the file has {int(size)} bytes; allowed are {MOST_BYTES}")
+    return git("cat-file", "blob", name.decode(), git_dir=git_dir).output
