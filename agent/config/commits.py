@@ -87,7 +87,11 @@ class Branch(Section):
 class Commit(Section):
     """The author, message and signature of commits."""
 
-    author: Person = Field(default=f"{NAME} <{EMAIL}>", description="Author and committer of every commit.")
+    author: Person | None = Field(
+        default=None,
+        description="Author and committer of every commit; empty: the account's name and no-reply address at the host, "
+        f"`{NAME} <{EMAIL}>` for a local tracker.",
+    )
     sign_off: bool = Field(default=False, description="Whether each commit says `Signed-off-by` its author (DCO).")
     template: Template | None = Field(
         default=None,
@@ -98,8 +102,10 @@ class Commit(Section):
         description="File of a private key without passphrase (OpenSSH or PGP) git signs commits by; empty: none.",
     )
 
-    def identity(self) -> tuple[str, str]:
-        """(name, mail) of the author."""
+    def identity(self) -> tuple[str, str] | None:
+        """(name, mail) of the author, None if none is configured."""
+        if self.author is None:
+            return None
         found = _PERSON.fullmatch(self.author)
         assert found is not None
         return found["name"].strip(), found["email"]

@@ -579,6 +579,12 @@ class ForgeReports:
         """Whether the adapter returns only comments of people who may ask for work; False where that is unknown."""
         return bool(self._ask("commenters_may_ask", False))
 
+    def commit_identity(self) -> tuple[str, str] | None:
+        """(name, mail address) by which the host assigns commits to the account of the token; None where there is no
+        such account.  Raises ForgeError."""
+        found: tuple[str, str] | None = self._ask("commit_identity", None)
+        return found
+
     def pull_ref(self, pull_id: str) -> str | None:
         """The git ref with the commits of a pull request, also after its branch is gone; None where there is none."""
         found: str | None = self._ask("pull_ref", None, pull_id)

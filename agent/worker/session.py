@@ -12,10 +12,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from agent import deadline, process_tree
+from agent.config.commits import EMAIL, NAME
 from agent.context import TaskContextManager
 from agent.issue.comments import truncate
 from agent.issue.publish_filter import PublishFilter
 from agent.issue.replies import post_reply
+from agent.worker.commit_author import author_at
 from agent.worker.control import TaskControl
 from agent.worker.disk_overuse import DiskOveruse, Leftovers
 from agent.worker.folder_quota import FolderQuota
@@ -96,6 +98,12 @@ class TaskRun:
     def forge(self) -> Forge:
         """The forge of the task.  Raises ConfigError when the source of the task is not configured any more."""
         return self.wiring.forge_of(self.key)
+
+    @cached_property
+    def author(self) -> tuple[str, str]:
+        """(name, mail address) of the author of commits: as configured, else that of the account at the host."""
+        configured = self.settings.commit.identity()
+        return configured or author_at(self.forge) or (NAME, EMAIL)
 
     @cached_property
     def inbox(self) -> CommentInbox:

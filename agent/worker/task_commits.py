@@ -39,7 +39,7 @@ class TaskCommits:
         self.commands = prepared.commands
         self.workspace = prepared.tree.workspace
         self.pushes = prepared.tree.plan.pushes
-        self.author = run.settings.commit.identity()
+        self.author = run.author
         self._described: tuple[tuple[str | None, ...], Report] | None = None
 
     def commit(self, title: str) -> Report:

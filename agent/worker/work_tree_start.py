@@ -129,7 +129,7 @@ def open_or_restore(run: TaskRun, workspace: Workspace) -> RestoredTree | None:
     if not work_tree_snapshot.is_waiting(folder):
         workspace.open()
         return None
-    made = work_tree_snapshot.restore(workspace, run.settings.commit.identity()[1])
+    made = work_tree_snapshot.restore(workspace, run.author[1])
     run.events.emit("tree_revived", head=made.head, lacks=made.lacks)
     if made.lacks:
         add_note(folder, f"the task went on in a new folder from its replica, and {made.lacks}")

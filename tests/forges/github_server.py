@@ -163,6 +163,9 @@ class GitHubServer(IssueRoutes, PullRoutes, CheckRoutes, TalkRoutes, GraphQL):
         path = parts.path
         if path == "/user" and verb == "GET":
             return 200, self._me(login), {}
+        # https://docs.github.com/en/rest/users/users ("Get a user"): the account of an App is a user too
+        if (found := re.fullmatch(r"/users/([^/]+)", path)) and verb == "GET":
+            return 200, self.state.user(unquote(found[1]), "public-user"), {}
         if path == "/graphql" and verb == "POST":
             return 200, self._graphql(body), {}
         if path in ("/user/repos", "/installation/repositories") and verb == "GET":

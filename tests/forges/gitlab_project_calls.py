@@ -13,7 +13,9 @@ class ProjectCalls(Call):
         return 200, {}, {"version": "18.6.0-ee", "revision": "0badcafe"}
 
     def me(self):
-        return 200, {}, {**self.basic(self.who), "bot": self.who["bot"]}
+        # https://docs.gitlab.com/api/users/: the own account has `commit_email`
+        chosen = {"commit_email": self.who["commit_email"]} if "commit_email" in self.who else {}
+        return 200, {}, {**self.basic(self.who), "bot": self.who["bot"], **chosen}
 
     def token(self):
         told = {"id": 1, "name": "makimono", "revoked": False, "active": True, "user_id": self.who["id"]}

@@ -274,6 +274,9 @@ class GitHubForge:
         own = self.places.own()
         return tuple(dict.fromkeys((own, own.removesuffix("[bot]"))))
 
+    def commit_identity(self) -> tuple[str, str] | None:
+        return self.places.commit_identity()
+
     @property
     def poll_pause(self) -> float:
         return self.wire.pause

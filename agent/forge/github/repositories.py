@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from agent import clock
 from agent.errors import AnswerOdd, ForgeAccessRefused, ForgeError, ForgeRefused, IssueUnreadable
@@ -58,6 +58,7 @@ class Repositories:
         self._projects: dict[str, tuple[float, Project]] = {}
         self._writers: dict[tuple[str, str], tuple[float, bool]] = {}
         self._own: str | None = None
+        self._account: dict[str, Any] | None = None  # the answer about the account of the token
 
     def project(self, owner: str, repo: str) -> Project:
         """The repository that a task key names.
@@ -128,9 +129,30 @@ class Repositories:
             elif self.bot_name:
                 self._own = self.bot_name
             else:
-                found = f"{tokens.slug()}[bot]" if isinstance(tokens, AppToken) else self.wire.get("/user")["login"]
-                self._own = str(found)
+                self._own = f"{tokens.slug()}[bot]" if isinstance(tokens, AppToken) else str(self._user()["login"])
         return self._own
+
+    def _user(self) -> dict[str, Any]:
+        """The account of the token; that of an App is a user with its own number."""
+        if self._account is None:
+            tokens = self.wire.tokens
+            path = f"/users/{quote(self.own(), safe='')}" if isinstance(tokens, AppToken) else "/user"
+            self._account = dict(self.wire.get(path))
+        return self._account
+
+    def commit_identity(self) -> tuple[str, str] | None:
+        """(name, no-reply mail address) of the account, by which the host assigns commits to it; None if the answer
+        does not have its number.
+
+        Source: https://docs.github.com/en/account-and-profile/reference/email-addresses-reference ("Your noreply email
+        address": `ID+USERNAME@users.noreply.github.com`).  An Enterprise host has its own name there.
+        """
+        user = self._user()
+        login, number = user.get("login"), user.get("id")
+        if not isinstance(login, str) or not isinstance(number, int):
+            return None
+        host = str(urlsplit(f"//{self.wire.host}").hostname).removeprefix("api.")
+        return str(user.get("name") or login), f"{number}+{login}@users.noreply.{host}"
 
     def is_own(self, user: Any) -> bool:
         """Whether an answer's `user` is the own account."""

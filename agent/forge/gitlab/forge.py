@@ -266,6 +266,9 @@ class GitLabForge:
     def own_names(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(name for name in (self.places.own()[1], self.section.bot_name) if name))
 
+    def commit_identity(self) -> tuple[str, str] | None:
+        return self.places.commit_identity()
+
     @property
     def poll_pause(self) -> float:
         return self.wire.pause

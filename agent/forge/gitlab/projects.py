@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from agent import clock
 from agent.errors import ForgeAccessRefused, ForgeRefused, IssueUnreadable
@@ -65,6 +65,7 @@ class Projects:
         self._access: dict[tuple[int, int], tuple[float, int]] = {}
         self._machines: dict[int, bool] = {}
         self._own: tuple[int, str] | None = None
+        self._account: dict[str, Any] = {}
 
     def project(self, name: str, *, patience: float = PATIENT) -> Project:
         """A project by its path `a/b/c` or its number.
@@ -130,7 +131,20 @@ class Projects:
         if self._own is None:
             found = self.wire.get("/user")
             self._own = int(found["id"]), str(found["username"])
+            self._account = found
         return self._own
+
+    def commit_identity(self) -> tuple[str, str]:
+        """(name, mail address for commits) of the account: the address that it has chosen, else its no-reply address.
+
+        Source: https://docs.gitlab.com/api/users/ ("Retrieve the current user": `commit_email`) and
+        https://docs.gitlab.com/user/profile/ ("Use an automatically generated private commit email":
+        `ID-username@users.noreply.HOST`).
+        """
+        number, username = self.own()
+        host = urlsplit(f"//{self.wire.host}").hostname
+        mail = self._account.get("commit_email") or f"{number}-{username}@users.noreply.{host}"
+        return str(self._account.get("name") or username), str(mail)
 
     def is_own(self, user: Any) -> bool:
         """Whether the user in an answer is the own account."""
