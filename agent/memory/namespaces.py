@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 
 from agent.errors import UsageError
 
-_NAMESPACE = re.compile(r"/(?:[A-Za-z0-9_.-]+/)*")
-_PART = re.compile(r"[A-Za-z0-9_.-]+")
+_NAMESPACE = re.compile(r"/(?:(?!\.{1,2}/)[A-Za-z0-9_.-]+/)*")
+_PART = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9_.-]+")
 _OTHER = re.compile(r"[^A-Za-z0-9_.-]+")
 LONGEST = 512
+LONGEST_PLAIN = 200
+"""Characters of an actor without hash; `--confidential` and a hash may follow."""
 
 
 def check_namespace(namespace: str) -> str:
@@ -17,7 +20,7 @@ def check_namespace(namespace: str) -> str:
     if len(namespace) > LONGEST or not _NAMESPACE.fullmatch(namespace):
         raise UsageError(
             f"{namespace[:80]!r} is no namespace; it begins and ends with `/`, has at most {LONGEST} characters, and "
-            f"its parts are letters, digits, `_`, `.` and `-`"
+            f"its parts are letters, digits, `_`, `.` and `-`, but not `.` or `..` alone"
         )
     return namespace
 
@@ -55,13 +58,29 @@ def expand(template: str, actor_id: str, session_id: str | None = None) -> str:
 def actor_name(*parts: str) -> str:
     """An actor made from any texts: characters that are not allowed become `-`, and `--` joins the parts."""
     made = [_OTHER.sub("-", part).strip("-") for part in parts]
-    return "--".join(part for part in made if part)[:255] or "nobody"
+    return "--".join(part for part in made if part.strip("."))[:255] or "nobody"
 
 
 def actor_of(template: str, *, instance: str, owner: str, repo: str) -> str:
-    """The actor of a repository, from the template in `memory.actor`."""
+    """The actor of a repository, from the template in `memory.actor`.
+
+    If a part does not remain as it is, or could be read as two parts, a hash of the parts follows.  So two repositories
+    never have one actor by chance, like `acme/web` and `acme-web`, or the confidential issues of `shop` and a
+    repository `shop--confidential`.
+    """
     values = {"instance": instance, "owner": owner, "repo": repo}
-    return actor_name(*(re.sub(r"\{(\w+)\}", lambda found: values[found[1]], part) for part in template.split("/")))
+    parts = [re.sub(r"\{(\w+)\}", lambda found: values[found[1]], part) for part in template.split("/")]
+    name = actor_name(*parts)
+    changed = [part for part, form in zip(parts, template.split("/"), strict=True) if part != form and _changes(part)]
+    if not changed and len(name) <= LONGEST_PLAIN:
+        return name
+    digest = hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
+    return f"{name[:LONGEST_PLAIN]}--{digest[:12]}"
+
+
+def _changes(part: str) -> bool:
+    """Whether another text could become the same part of an actor."""
+    return part != "" and (actor_name(part) != part or "--" in part)
 
 
 def of_actor(strategy: str, actor_id: str) -> str:

@@ -7,8 +7,10 @@ from hypothesis import strategies as st
 from agent.errors import UsageError
 from agent.memory.namespaces import (
     actor_in,
+    actor_name,
     actor_of,
     check_name,
+    check_namespace,
     expand,
     of_actor,
     of_session,
@@ -17,7 +19,7 @@ from agent.memory.namespaces import (
     span,
 )
 
-part = st.text("ab2-_.0/"[:7], min_size=1, max_size=3)
+part = st.text("ab2-_.0/"[:7], min_size=1, max_size=3).filter(lambda text: text not in (".", ".."))
 namespaces = st.lists(part, max_size=3).map(lambda parts: f"/{''.join(f'{one}/' for one in parts)}")
 
 
@@ -36,9 +38,44 @@ def test_a_never_meets_a2(store):
 
 def test_the_default_actor_is_host_owner_and_repository():
     template = "{instance}/{owner}/{repo}"
-    assert actor_of(template, instance="github.com", owner="Größe", repo="a b") == "github.com--Gr-e--a-b"
+    assert actor_of(template, instance="github.com", owner="me", repo="a.b") == "github.com--me--a.b"
     assert actor_of("tonari-owner", instance="github.com", owner="me", repo="x") == "tonari-owner"
     assert check_name(actor_of(template, instance="", owner="", repo=""), "actor")
+
+
+def test_two_repositories_never_have_one_actor():
+    template = "{instance}/{owner}/{repo}"
+    named = [
+        ("gitlab.com", "acme/web", "x"),
+        ("gitlab.com", "acme-web", "x"),
+        ("gitlab.com", "acme--web", "x"),
+        ("gitlab.com", "acme", "web--x"),
+        ("gitlab.com", "-acme-web", "x"),
+        ("gitlab.com:8443", "acme-web", "x"),
+        ("gitlab.com-8443", "acme-web", "x"),
+        ("gitlab.com", "仕事", "x"),
+        ("gitlab.com", "個人", "x"),
+        ("gitlab.com", "e\u0301", "x"),
+        ("gitlab.com", "\u00e9", "x"),
+        ("gitlab.com", "..", "x"),
+        ("gitlab.com", ".", "x"),
+        ("gitlab.com", "acme-web", "x--confidential"),
+        ("gitlab.com", "a" * 300, "x"),
+        ("gitlab.com", "a" * 300, "y"),
+    ]
+    actors = [actor_of(template, instance=i, owner=o, repo=r) for i, o, r in named]
+    actors += [actor_name(one, "confidential") for one in actors]
+    assert len(set(actors)) == len(actors)
+    assert [one for one in actors if len(one) > 255 or not check_name(one, "actor")] == []
+    assert actors[1] == "gitlab.com--acme-web--x"
+
+
+@pytest.mark.parametrize("bad", ["/actors/../a/", "/./", "/../", "/a/./b/"])
+def test_a_part_of_dots_alone_is_no_namespace(bad):
+    with pytest.raises(UsageError):
+        check_namespace(bad)
+    with pytest.raises(UsageError):
+        check_name(bad.strip("/").split("/")[-1].replace("a", "..").replace("b", "."), "actor")
 
 
 def test_a_template_without_a_session_is_its_part_above():
