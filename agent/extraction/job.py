@@ -17,7 +17,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from agent import clock, durable_files
-from agent.errors import Fenced, LockHeld, MakimonoError, MemoryUnavailable
+from agent.errors import Fenced, LockHeld, MakimonoError, MemoryUnavailable, UsageError
 from agent.extraction.feedback import Feedback
 from agent.extraction.task_extraction import EPISODES, Extracted, TaskExtraction
 from agent.memory import jobs
@@ -227,6 +227,10 @@ def _failed(wiring: Wiring, store: MemoryStore, job: Job, row: Row, attempt: int
 
 def restart(wiring: Wiring, store: MemoryStore, job_id: str) -> None:
     """Queue a failed job again and make it due now.  Raises UsageError when there is no failed job of this name."""
-    found = next((one for one in store.list_memory_extraction_jobs() if one["id"] == job_id), None)
+    found = next((one for one in store.list_memory_extraction_jobs(jobs.FAILED) if one["id"] == job_id), None)
+    if found is not None and not wiring.ledger.extract_again(str(found["session_id"])):
+        raise UsageError(
+            f"job {job_id} cannot run again: the ledger has no ended task {found['session_id']}; its row was removed, "
+            f"or is in another ledger"
+        )
     store.start_memory_extraction_job(job_id)
-    wiring.ledger.extract_again(str(found["session_id"]) if found is not None else job_id)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from agent.memory.shared_entries import SharedEntries
 
 QUEUED, RUNNING, DONE, FAILED = "queued", "running", "done", "failed"
+JOB_STATUSES = (QUEUED, RUNNING, DONE, FAILED)
 
 
 class ExtractionJobs:

@@ -27,6 +27,7 @@ from agent.memory.base import (
 from agent.memory.context_search import as_json
 from agent.memory.database import BUSY_SECONDS, FILE
 from agent.memory.events import LONGEST_QUERY, add_event, hit_of
+from agent.memory.jobs import JOB_STATUSES
 from agent.memory.log import entry_of
 from agent.memory.namespaces import expand, span
 from agent.memory.parts import Parts
@@ -489,7 +490,9 @@ class MemoryStore:
             return files(query[:LONGEST_QUERY], actor_id, _top(top_k), episodes)
 
     def list_memory_extraction_jobs(self, status: str | None = None) -> list[dict[str, Any]]:
-        """Extraction jobs, oldest first: rows of `memory_jobs`."""
+        """Extraction jobs, oldest first: rows of `memory_jobs`.  Raises UsageError when no job can have the status."""
+        if status is not None and status not in JOB_STATUSES:
+            raise UsageError(f"there is no status {status!r} of a job; allowed are {', '.join(JOB_STATUSES)}")
         with self._lock:
             return self._open.jobs.list(status)
 

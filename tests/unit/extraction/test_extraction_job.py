@@ -134,10 +134,17 @@ def test_a_job_that_fails_is_tried_three_times_later_each_time_and_then_listed(h
     metadata.write_bytes(whole)
     with pytest.raises(UsageError):
         job.restart(here.wiring, memory, "no-such-job")
+    memory.jobs.begin("gone", "o", "gone", "all", "h", "2026-01-01T00:00:00.000000Z")
+    memory.jobs.end("gone", FAILED, "no model")
+    with pytest.raises(UsageError, match="no ended task gone"):
+        job.restart(here.wiring, memory, "gone")
+    assert [one["status"] for one in memory.list_memory_extraction_jobs() if one["id"] == "gone"] == [FAILED]
+    with pytest.raises(UsageError, match="allowed are queued, running, done, failed"):
+        memory.list_memory_extraction_jobs("bad")
     job.restart(here.wiring, memory, uuid)
     assert due(here) == [uuid]
     assert job.run(here.wiring, uuid) is True
-    assert [one["status"] for one in memory.list_memory_extraction_jobs()] == [DONE]
+    assert [one["status"] for one in memory.list_memory_extraction_jobs() if one["id"] == uuid] == [DONE]
     assert len(records(here, memory, "episodes")) == 1
 
 
