@@ -33,7 +33,7 @@ from agent.config import (
 )
 from agent.config.base import SOURCES, Section, section_in
 from agent.config.mcp_servers import McpServer, ServerName  # noqa: TC001 - pydantic evaluates the annotations
-from agent.config.url_passwords import MASK, is_telling, without_assigned, without_passwords
+from agent.config.url_passwords import MASK, is_telling, shown_command, without_passwords
 from agent.config.value_kinds import OneOf, Text, size_text
 from agent.plugin_guard import PluginGuard
 
@@ -354,8 +354,8 @@ class Settings(Section):
             for secret in secrets:
                 text = text.replace(secret, MASK)
             text = without_passwords(text)
-            if key.endswith(".command"):
-                text = without_assigned(text)
+            if key.endswith((".command", ".args")):
+                text = shown_command(text)
             rows.append((key, text, self._origins.get(key, "default")))
         return rows
 

@@ -31,9 +31,18 @@ def without_passwords(text: str) -> str:
 _ASSIGNED = re.compile(r"\b(\w*(?:key|token|secret|passw\w*)=)(?!\$)[^\s;&|'\"]{1,2000}+", re.IGNORECASE)
 
 
-def without_assigned(command: str) -> str:
-    """A shell command with masks for the values of variables with a secret's name (`PIP_PASSWORD=…`)."""
-    return _ASSIGNED.sub(rf"\1{MASK}", command)
+_OPTION = re.compile(
+    r"((?<![\w-])--?[\w-]{0,40}?(?:key|token|secret|pass(?:w(?:or)?d|phrase)?)(?:=|[ \t]{1,9}|\",[ ]\"))"
+    r"(?![-$])[^\s;&|'\"]{1,2000}+",
+    re.IGNORECASE,
+)
+"""An option with a secret's name and its value, in a shell command or in a list of arguments as JSON."""
+
+
+def shown_command(command: str) -> str:
+    """A shell command, or a list of arguments as JSON, for display: with masks for passwords in addresses, for values
+    of variables with a secret's name (`PIP_PASSWORD=…`), and for those of such options (`--token …`)."""
+    return _OPTION.sub(rf"\1{MASK}", _ASSIGNED.sub(rf"\1{MASK}", without_passwords(command)))
 
 
 def shown(address: str) -> str:

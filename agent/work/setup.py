@@ -25,6 +25,7 @@ import orjson
 
 from agent import clock, durable_files, filetree, treecopy
 from agent.config import host_allowlist
+from agent.config.url_passwords import shown_command
 from agent.errors import ConfigError, RulesRefused, SetupFailed, WorkError
 from agent.gitcmd import git
 from agent.sandbox import sandbox_user
@@ -242,7 +243,7 @@ def _build(section: Setup, workspace: Workspace, run: Run, entry: Path, hosts: S
             tracked = _by_folder(_names(git("ls-files", "-z", **places).output))
             unknown = [name for name in _unknown(scratch, workspace, index) if not _holds(tracked, name)]
             facts = {
-                "command": section.command,
+                "command": shown_command(section.command),
                 "base_commit": workspace.base_commit,
                 "created_at": clock.stamp(),
                 "unknown": [name.encode("utf-8", "surrogateescape").hex() for name in unknown],

@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from agent.config.url_passwords import shown_command
 from agent.work.check_outline import Outline, is_contained, outline
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ NOT_RUN = (126, 127)
 class Verdict:
     """The result of the verify command.
 
+    - `command`: the command as people may see it (`shown_command`).
     - `ok`: whether the command ended with exit code 0 before the time-out.
     - `exit_code`: None if the command could not be started.
     - `tail`: the end of the output.
@@ -102,7 +104,7 @@ def verify(
     done = run(command, timeout)
     text = clean(done.output.decode("utf-8", "replace"))
     return Verdict(
-        command=command,
+        command=shown_command(command),
         exit_code=done.returncode,
         ok=done.returncode == 0 and not done.timed_out,
         duration=done.duration,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from agent import durable_files
 from agent.config import configured_commands
 from agent.config.host_allowlist import parse_all
+from agent.config.url_passwords import shown_command
 from agent.errors import SandboxUnavailable, SetupFailed
 from agent.llm.base import Interrupted
 from agent.sandbox.base import Mounts
@@ -121,7 +122,7 @@ class CommandRunner:
             return
         home = self.run.context.context_dir / "home"
         configured_commands.check(self.settings, configured_commands.SETUP)
-        self.run.events.emit("setup_started", command=wanted.command)
+        self.run.events.emit("setup_started", command=shown_command(wanted.command))
         report = setup.prepare(
             self.settings,
             self.workspace.mirror,

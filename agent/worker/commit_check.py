@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from agent.config.url_passwords import shown_command
 from agent.errors import CommandRefused, SandboxUnavailable, SetupFailed
 from agent.security.sanitise import output
 from agent.work.base_check import base_verdict
@@ -25,9 +26,9 @@ def check_commit(run: TaskRun, commands: CommandRunner, report: Report, command:
 
     Raises Interrupted when a stop or a drain ends a check.
     """
-    run.events.emit("verify_started", command=command)
+    run.events.emit("verify_started", command=shown_command(command))
     verdict = _verify(run, commands, command, report.commit or "")
-    run.events.emit("verify_finished", command=command, exit_code=verdict.exit_code, ok=verdict.ok)
+    run.events.emit("verify_finished", command=verdict.command, exit_code=verdict.exit_code, ok=verdict.ok)
     report = replace(report, verdict=verdict)
     base = commands.workspace.base_commit
     if verdict.ok or verdict.exit_code is None or base is None:
@@ -41,7 +42,12 @@ def check_commit(run: TaskRun, commands: CommandRunner, report: Report, command:
     )
     report = replace(report, before=before)
     run.events.emit(
-        "base_checked", command=command, commit=base, exit_code=before.exit_code, ok=before.ok, same=report.was_red
+        "base_checked",
+        command=verdict.command,
+        commit=base,
+        exit_code=before.exit_code,
+        ok=before.ok,
+        same=report.was_red,
     )
     return report
 
@@ -56,4 +62,4 @@ def _verify(run: TaskRun, commands: CommandRunner, command: str, commit: str) ->
             clean=lambda text: run.redact(output(text)),
         )
     except (SandboxUnavailable, SetupFailed, CommandRefused) as error:
-        return Verdict(command, None, ok=False, duration=0.0, tail=run.redact(output(str(error))))
+        return Verdict(shown_command(command), None, ok=False, duration=0.0, tail=run.redact(output(str(error))))

@@ -7,7 +7,7 @@ import pytest
 from agent.commands import doctor
 from agent.config import load, settings_of
 from agent.config.settings import passwords_in
-from agent.config.url_passwords import without_passwords
+from agent.config.url_passwords import shown_command, without_passwords
 from agent.observe import log
 
 
@@ -59,6 +59,29 @@ def test_what_is_shown_has_no_password_in_a_mapping_or_a_command():
     assert not re.search("pw[1-6]", shown)
     assert "NPM_TOKEN=$NPM_TOKEN npm ci" in shown
     assert '"CI": "1"' in shown
+
+
+def test_what_is_shown_has_no_password_in_an_option_or_a_list_of_arguments():
+    args = ["--token=pw1", "--api-key", "pw2", "--password", "$PASS", "--no-token-check", "seen", "--keep", "seen too"]
+    settings = settings_of({"mcp_servers": {"a": {"command": "server", "args": args}}})
+    shown = " ".join(text for _, text, _ in settings.show())
+    assert not re.search("pw[1-9]", shown)
+    for word in ('"--token=********"', '"--api-key", "********"', '"$PASS"', '"seen"', '"seen too"'):
+        assert word in shown
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        ("API_KEY=pw make test", "API_KEY=******** make test"),
+        ("curl -u x --password pw https://u:pw@h/", "curl -u x --password ******** https://u:********@h/"),
+        ("tool --auth-token  pw --key-file k.pem -k", "tool --auth-token  ******** --key-file k.pem -k"),
+        ("pytest -k token --token $TOKEN", "pytest -k token --token $TOKEN"),
+        ("make --passphrase=pw; npm ci --token --silent", "make --passphrase=********; npm ci --token --silent"),
+    ],
+)
+def test_a_command_is_shown_without_its_secrets(command, shown):
+    assert shown_command(command) == shown
 
 
 def test_doctor_shows_no_short_password(tmp_path, monkeypatch):

@@ -19,6 +19,15 @@ def test_exit_code_zero_passes():
     assert str(verdict).startswith("`echo 3 passed` passed in")
 
 
+def test_a_verdict_which_people_see_has_no_secret_of_the_command():
+    ran = []
+    command = "API_KEY=pw1 make test --token pw2"
+    verdict = verify(command, lambda line, timeout: ran.append(line) or Finished(1, b"", 0.1))
+    assert ran == [command]
+    assert verdict.command == "API_KEY=******** make test --token ********"
+    assert "pw" not in str(verdict)
+
+
 def test_a_claim_of_success_with_another_exit_code_fails():
     verdict = verify("echo All tests passed; exit 5", run)
     assert not verdict.ok
