@@ -95,7 +95,7 @@ class Ledger:
         return None
 
     def restore(self, record: Mapping[str, Any]) -> bool:
-        texts = {name: _shown(record[name]) for name in ("title", "error_message") if name in record}
+        texts = {name: shown(record[name]) for name in ("title", "error_message") if name in record}
         return bool(self.db.run("ledger_restore", **{**record, **texts}))
 
     def offer(self, uuid: str) -> bool:
