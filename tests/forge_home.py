@@ -19,6 +19,9 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from flow_home import FlowHome, git
 from forges.faults import CHANGE
+from forges.forgejo_place import ForgejoPlace
+from forges.forgejo_server import TOKEN as FORGEJO_TOKEN
+from forges.forgejo_state import is_draft, without_draft
 from forges.front import front
 from forges.git_http import served, write_logins
 from forges.github_emulate import GitHubEmulatePlace, emulate
@@ -366,6 +369,63 @@ class GitHubEmulateHome(ForgeHome):
         return [f"{verb} {path}" for verb, path, status in self.front.journal if verb != "GET" and status < 400]
 
 
+class AtOneAddress(ForgejoPlace):
+    """A Forgejo that calls itself by the address at which it is reached."""
+
+    root_url = None
+
+
+class ForgejoHome(ForgeHome):
+    """`acme/web` of an organisation on our loopback Forgejo, which has a sub-path; git has the same address."""
+
+    source, project, token, git_user = "forgejo", "acme/web", FORGEJO_TOKEN, "oauth2"
+
+    def open(self, address):
+        place = AtOneAddress(self.flow.folder)
+        place.server.git, place.repo.git = address, self.repo
+        place.person("alice")
+        self.base_url, self.server, self.state = place.address, place.server, place.repo
+        return place
+
+    def stranger_says(self, key, body):
+        with self.server.state.lock:
+            self.server.state.user_id("stranger")
+            self.state.comment(key.task_id, body, "stranger")
+
+    def assign(self, key, *names):
+        with self.server.state.lock:
+            self.state.assign(self.place.item(key), "alice", names)
+
+    def pulls(self):
+        return [
+            Pull(
+                without_draft(one["title"]),
+                one["body"],
+                "merged" if one["pull"]["merged_at"] else one["state"],
+                is_draft(one["title"]),
+                one["pull"]["head"],
+                one["pull"]["base"],
+                tuple(one["pull"]["reviewers"]),
+            )
+            for one in self.state.issues.values()
+            if one["pull"]
+        ]
+
+    def _pull(self, pull):
+        return next(one for one in self.state.issues.values() if one["pull"] and one["pull"]["head"] == pull.head)
+
+    def merged(self, pull):
+        with self.server.state.lock:
+            self.state.merge(self._pull(pull)["number"], "alice")
+
+    def close_pull(self, pull):
+        with self.server.state.lock:
+            self.state.set_state(self._pull(pull), "alice", "closed")
+
+    def changes(self):
+        return [f"{verb} {path}" for verb, path, status in self.server.journal if verb != "GET" and status < 400]
+
+
 class LocalHome(ForgeHome):
     """The local tracker, with the kills of `forges/killing.py`."""
 
@@ -398,4 +458,10 @@ class LocalHome(ForgeHome):
         return not (self.flow.folder / "die").exists()
 
 
-HOMES = {"local": LocalHome, "github": GitHubHome, "gitlab": GitLabHome, "github-emulate": GitHubEmulateHome}
+HOMES = {
+    "local": LocalHome,
+    "github": GitHubHome,
+    "gitlab": GitLabHome,
+    "forgejo": ForgejoHome,
+    "github-emulate": GitHubEmulateHome,
+}

@@ -33,7 +33,7 @@ DIALECTS = (
     "replay",
 )
 """The rows of `llm/dialects`, in its order; `llm.<provider>.dialect` is one of them."""
-SOURCES = ("local", "github", "gitlab")
+SOURCES = ("local", "github", "gitlab", "forgejo")
 
 
 def may_be_empty(annotation: Any) -> bool:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from agent.config.layers import Merged
 
-PUBLIC_HOSTS = {"github": ("api.github.com", "github.com"), "gitlab": ("gitlab.com",)}
+PUBLIC_HOSTS = {"github": ("api.github.com", "github.com"), "gitlab": ("gitlab.com",), "forgejo": ()}
 
 _PLAIN = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")
 _NETWORK = ("http_proxy", "https_proxy", "all_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")

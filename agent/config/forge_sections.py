@@ -1,4 +1,4 @@
-"""The sections `github`, `gitlab` and `local`: the sources of tasks, and the labels that people see.
+"""The sections `github`, `gitlab`, `forgejo` and `local`: the sources of tasks, and the labels that people see.
 
 This module defines keys only, as `sections.py`.
 """
@@ -41,10 +41,9 @@ class Labels(Section):
 
 
 class Host(Section):
-    """Keys that GitHub and GitLab hosts share."""
+    """Keys that GitHub, GitLab and Forgejo hosts share."""
 
-    base_url: Url = Field(default="", description="Address of the API.")
-
+    base_url: Url | None = Field(default=None, description="Address of the host, with port and sub-path.")
     token: Secret | None = Field(default=None, description="Access token.")
     ca_file: RootPath | None = Field(default=None, description="Certificates to trust besides the system's (PEM).")
     owner: Text | None = Field(default=None, description="Only projects of this user, organisation or group.")
@@ -54,7 +53,6 @@ class Host(Section):
         "of settings of its own, as {name: acme/web, verify: {command: make test}} (docs/forges.md, Settings of single "
         "projects).",
     )
-    query: Text | None = Field(default=None, description="More terms for the search of issues.")
     bot_name: Text | None = Field(default=None, description="Account of the agent; empty: the account of the token.")
     allowed_users: tuple[Text, ...] = Field(
         default=(), description="Who may give work; empty: everybody who may write to the project."
@@ -64,6 +62,12 @@ class Host(Section):
     def project_names(self) -> tuple[str, ...]:
         """The names in `projects`."""
         return tuple(one.name for one in self.projects)
+
+
+class SearchHost(Host):
+    """A host whose search of issues takes more terms."""
+
+    query: Text | None = Field(default=None, description="More terms for the search of issues.")
 
 
 class GitHubApp(Section):
@@ -83,7 +87,7 @@ class GitHubApp(Section):
         return self
 
 
-class GitHub(Labels, Host):
+class GitHub(Labels, SearchHost):
     """A GitHub host."""
 
     base_url: Url = Field(default="https://api.github.com", description="Address of the API.")
@@ -93,7 +97,7 @@ class GitHub(Labels, Host):
     )
 
 
-class GitLab(Labels, Host):
+class GitLab(Labels, SearchHost):
     """A GitLab host."""
 
     base_url: Url = Field(default="https://gitlab.com", description="Address of the host, with port and sub-path.")
@@ -108,6 +112,15 @@ class GitLab(Labels, Host):
         default=100 << 20,
         description="Largest file that the host takes in a push; GitLab: 100M unless its plan says more. Empty: not "
         "looked at.",
+    )
+
+
+class Forgejo(Labels, Host):
+    """A Forgejo or Gitea host."""
+
+    owner: Text | None = Field(default=None, description="Only repositories of this user or organisation.")
+    max_file_size: Size | None = Field(
+        default=None, description="Largest file that the host takes in a push; empty: not looked at."
     )
 
 

@@ -1,8 +1,8 @@
 """The tree of keys, derived from the models: known keys, allowed values, and their environment variables.
 
 Pure functions over the classes of `sections.py`, for `validation_errors.py`, `environment.py` and `reference.py`.  A
-path is a tuple of text; the entry of a host under `github` or `gitlab` has its number as one step: ("github", "0",
-"token").
+path is a tuple of text; the entry of a host under `github`, `gitlab` or `forgejo` has its number as one step:
+("github", "0", "token").
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ VARIABLES: dict[Path, tuple[str, ...]] = {
     ("llm", "anthropic", "api_key"): ("ANTHROPIC_API_KEY",),
     ("github", "token"): ("GITHUB_PERSONAL_ACCESS_TOKEN", "GITHUB_TOKEN"),
     ("gitlab", "token"): ("GITLAB_PERSONAL_ACCESS_TOKEN", "GITLAB_TOKEN"),
+    ("forgejo", "token"): ("FORGEJO_TOKEN", "GITEA_TOKEN"),
 }
 """Keys with environment variables of their own, in order of precedence.
 
@@ -54,7 +55,7 @@ NAME = "NAME"
 
 
 def is_many(field: FieldInfo) -> bool:
-    """Whether the key is a list of sections (`github`, `gitlab`)."""
+    """Whether the key is a list of sections (`github`, `gitlab`, `forgejo`)."""
     inner = section_in(field.annotation)
     return get_origin(field.annotation) is tuple and inner is not None and not inner.inline
 

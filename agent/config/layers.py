@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from agent.config.key_tree import Path
 
-MANY = ("github", "gitlab")
+MANY = ("github", "gitlab", "forgejo")
 _NAME = re.compile(r"\$(\$\{|\{([^}]*)\}?)")
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 

@@ -48,8 +48,9 @@ default < `config.yaml` < environment < command line.
   key is refused. Lists may be written with commas or as JSON, mappings as JSON or one entry a variable
   (`AGENT__LOCAL__REPOS__app=../app`), `null` means empty. Of several hosts a number names one:
   `AGENT__GITHUB__0__OWNER`.
-- **`GITHUB_TOKEN`** (and `GITHUB_PERSONAL_ACCESS_TOKEN`, which comes first; likewise for GitLab) sets the token of the
-  only host. Among several it goes to the public one only, and never to a host that has an `app`.
+- **`GITHUB_TOKEN`** (and `GITHUB_PERSONAL_ACCESS_TOKEN`, which comes first; likewise for GitLab; for Forgejo
+  `FORGEJO_TOKEN`, then `GITEA_TOKEN`) sets the token of the only host. Among several it goes to the public one only,
+  and never to a host that has an `app`.
 - **Secrets** are never printed: `config show`, error messages, logs, comments and the files of a task have a mask where
   a declared secret of at least 8 characters would stand. Declared are secret keys, passwords in addresses, and what
   libraries find by themselves: @CREDENTIALS@,
@@ -81,7 +82,7 @@ A conversation is compacted above the least of `compression_threshold` × window
 ## Every key
 
 Below each key: its default, the allowed values, and the environment variable that sets it. `[…]` means a list. The keys
-of `github` and `gitlab` are in one mapping, or in a list of mappings.
+of `github`, `gitlab` and `forgejo` are in one mapping, or in a list of mappings.
 """
 
 

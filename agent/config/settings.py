@@ -108,6 +108,10 @@ class Settings(Section):
     gitlab: tuple[forge_sections.GitLab, ...] = Field(
         default_factory=lambda: (forge_sections.GitLab(),), description="GitLab: one mapping, or a list of them."
     )
+    forgejo: tuple[forge_sections.Forgejo, ...] = Field(
+        default_factory=lambda: (forge_sections.Forgejo(),),
+        description="Forgejo or Gitea: one mapping, or a list of them.",
+    )
     local: forge_sections.Local = Field(default_factory=forge_sections.Local, description="The local tracker.")
     scheduling: sections.Scheduling = Field(
         default_factory=sections.Scheduling, description="How often to look, and how much at a time."

@@ -1,4 +1,4 @@
-"""Forges, the sources of tasks: GitHub, GitLab, and a folder of Markdown files.
+"""Forges, the sources of tasks: GitHub, GitLab, Forgejo, and a folder of Markdown files.
 
 The contract is in `base.py`; each adapter is a room of its own.  `wiring/wiring.py` builds the adapters; `issue`,
 `worker`, `intake`, `daemon` and `commands` call them.  This room does not work on a task (`loop.py`), push its result

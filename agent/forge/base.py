@@ -36,6 +36,7 @@ FORGES = Registry(
     {
         "github": "agent.forge.github.forge:GitHubForge",
         "gitlab": "agent.forge.gitlab.forge:GitLabForge",
+        "forgejo": "agent.forge.forgejo.forge:ForgejoForge",
         "local": "agent.forge.local.forge:LocalForge",
     },
 )

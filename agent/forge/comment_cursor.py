@@ -7,9 +7,9 @@ cursor in the task's row, so an adapter has no state between calls.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -18,6 +18,8 @@ from agent.forge.base import Comment
 from agent.observe.item_loop import Items
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from agent.errors import AnswerOdd
 
 REMEMBERED = 1000  # number of digests in a cursor; an edit of an older comment is reported even if it changed nothing
@@ -61,6 +63,37 @@ def odd_comment(error: AnswerOdd) -> None:
 
 
 _ODD = Items.logging("comments")
+
+
+def news_of(
+    cursor: CommentCursor,
+    found: Iterable[tuple[Comment, Any]],
+    is_own: Callable[[Any], bool],
+    may_ask: Callable[[Any], bool],
+) -> tuple[tuple[Comment, ...], CommentCursor, int]:
+    """(new and edited comments of people with permission, the next cursor, the number of other comments left out) of
+    the comments that a forge lists since a cursor, each with its author.
+
+    Their times are in UTC and in one form, so that they sort as text.  If there is nothing new, the cursor is the same
+    object.
+    """
+    newest, digests, left_out = cursor.since, dict(cursor.digests), 0
+    news: list[Comment] = []
+    for comment, user in found:
+        newest = max(newest, comment.updated_at)
+        known = digests.pop(comment.id, None)
+        digests[comment.id] = digest(comment.body)
+        if known == digests[comment.id] or is_own(user):
+            continue
+        if may_ask(user):
+            news.append(replace(comment, is_edit=known is not None))
+        else:
+            left_out += 1
+    kept = dict(list(digests.items())[-REMEMBERED:])
+    news.sort(key=lambda comment: (comment.created_at, len(comment.id), comment.id))
+    if newest == cursor.since and kept == cursor.digests:
+        return tuple(news), cursor, left_out
+    return tuple(news), replace(cursor, since=newest, digests=kept), left_out
 
 
 def digest_of(title: str, body: str) -> str:

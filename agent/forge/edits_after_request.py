@@ -1,9 +1,9 @@
-"""Detects edits of an issue's text that were made after the request for work; shared by GitHub and GitLab.
+"""Detects edits of an issue's text that were made after the request for work; shared by the forges.
 
 The person who sets the label approves the text as it is at that time.  Nobody has approved a later edit by an account
 without permission: the agent would act on a stranger's text in the name of the person who set the label.  An edit in
-the same second as the label counts as later.  Called by `github/requesting_person.py` and
-`gitlab/requesting_person.py`.
+the same second as the label counts as later.  Called by `github/requesting_person.py`, `gitlab/requesting_person.py`
+and `forgejo/requesting_person.py`.
 """
 
 from __future__ import annotations
@@ -28,4 +28,15 @@ def said_altered(edits: Iterable[tuple[datetime, str]], asked: datetime) -> str:
     return (
         f"its title or text was edited by {by}, whose word does not count here, on {when:{TIME}} UTC, after it "
         f"was asked for ({asked:{TIME}} UTC); read it again, then set the label again"
+    )
+
+
+def said_maybe_altered(asked: datetime, changed: datetime, who: str) -> str:
+    """The reason why a person must ask for the work again on a forge that does not report who edited a text.  `changed`
+    is the time of a change without a known author, or of a word of `who`, after which an edit cannot be excluded."""
+    by = f"@{who}" if who else "a deleted account"
+    return (
+        f"its text may have been edited by {by}, whose word does not count here, until {changed:{TIME}} UTC, after it "
+        f"was asked for ({asked:{TIME}} UTC), and this forge does not report edits; read it again, then set the label "
+        f"again"
     )

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 KEPT_BYTES = 4 << 20
 _UNFIT = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")
-HEADERS = ("link", "x-next-page", "x-oauth-scopes", "github-authentication-token-expiration")
+HEADERS = ("link", "x-next-page", "x-total-count", "x-oauth-scopes", "github-authentication-token-expiration")
 """The headers of an answer that are stored: the links to the next page, and facts about the token."""
 
 

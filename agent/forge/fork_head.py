@@ -1,8 +1,8 @@
-"""Texts about a fork's branch that changed after the request for work; shared by GitHub and GitLab.
+"""Texts about a fork's branch that changed after the request for work; shared by the forges.
 
 The person who sets the label approves the commits that the pull request has at that time.  The author of the pull
-request can push other commits at any later time, and nobody has approved those.  Called by `github/fork_head.py` and
-`gitlab/fork_head.py`, and by `worker/work_tree_start.py` after the fetch.
+request can push other commits at any later time, and nobody has approved those.  Called by `github/fork_head.py`,
+`gitlab/fork_head.py` and `forgejo/fork_head.py`, and by `worker/work_tree_start.py` after the fetch.
 """
 
 from __future__ import annotations

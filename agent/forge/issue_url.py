@@ -12,6 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 _NUMBER = r"([1-9][0-9]{0,9})(?=/|\Z)"
 _GITHUB = re.compile(rf"([^/]+)/([^/]+)/(?:issues|pull)/{_NUMBER}")
+_FORGEJO = re.compile(rf"([^/]+)/([^/]+)/(?:issues|pulls)/{_NUMBER}")
 _GITLAB = re.compile(rf"(.+)/((?!-/)[^/]+)(?:/-)?/(issues|work_items|merge_requests)/{_NUMBER}")
 
 
@@ -29,6 +30,13 @@ def on_github(address: str, instance: str) -> IssueUrl | None:
     form of the address does not tell an issue from a pull request."""
     path = _below(address, instance)
     found = _GITHUB.match(path)
+    return None if found is None or _goes_on(path, found) else IssueUrl(found[1], found[2], "", found[3])
+
+
+def on_forgejo(address: str, instance: str) -> IssueUrl | None:
+    """Parse `https://{instance}/owner/repo/issues/7` or `…/pulls/7`.  Forgejo redirects each form to the other."""
+    path = _below(address, instance)
+    found = _FORGEJO.match(path)
     return None if found is None or _goes_on(path, found) else IssueUrl(found[1], found[2], "", found[3])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from forges.forgejo_place import ForgejoPlace
 from forges.github_emulate import GitHubEmulatePlace
 from forges.github_place import GitHubPlace
 from forges.github_prism import GitHubPrismPlace
@@ -11,6 +12,7 @@ from forges.local_place import LocalPlace
 
 PLACES = {
     "local": LocalPlace,
+    "forgejo": ForgejoPlace,
     "github": GitHubPlace,
     "github-prism": GitHubPrismPlace,
     "github-emulate": GitHubEmulatePlace,

@@ -52,6 +52,22 @@ EFFECTS = {
         "final comment": "POST /issues/1/notes",
         "last label": "PUT /issues/1",
     },
+    "forgejo": {
+        "claim, the progress comment": "POST /issues/1/comments",
+        "label made": "POST /labels",
+        "label on": "POST /issues/1/labels",
+        "bot label off": "DELETE /issues/1/labels/N",
+        "start shown": "PATCH /issues/comments/N",
+        "progress edit": "PATCH /issues/comments/N",
+        "draft pull request": "POST /pulls",
+        "ready": "PATCH /pulls/2",
+        "reviewer": "POST /pulls/2/requested_reviewers",
+        "last progress edit": "PATCH /issues/comments/N",
+        "final comment": "POST /issues/1/comments",
+        "last label made": "POST /labels",
+        "last label": "POST /issues/1/labels",
+        "processing label off": "DELETE /issues/1/labels/N",
+    },
     "local": {
         "label": "mark_taken",
         "progress comment": "post_comment",
@@ -103,8 +119,8 @@ def test_the_effects_below_are_all_that_a_run_has(homes, kind):
     key = home.issue("bug")
     home.flow.once()
     happened_once(home, key)
-    short = [re.sub(r" \S*/(repos/acme/web|api/v4/projects/1)/", " /", change) for change in home.changes()]
-    short = [re.sub(r"(comments|notes)/\d+$", r"\1/N", change) for change in short]
+    short = [re.sub(r" \S*/((?:api/v1/)?repos/acme/web|api/v4/projects/1)/", " /", change) for change in home.changes()]
+    short = [re.sub(r"(comments|notes|labels)/\d+$", r"\1/N", change) for change in short]
     assert short == list(EFFECTS[kind].values())
 
 
@@ -137,6 +153,7 @@ def test_who_is_killed_after_an_outside_effect_does_nothing_twice(homes, kind, n
         *(("local", n) for n in either((4,), (4, 5))),
         *(("github", n) for n in either((7, 9), (7, 9, 10))),
         *(("gitlab", n) for n in either((6,), (5, 6))),
+        *(("forgejo", n) for n in either((10,), (7, 9, 10))),
     ],
 )
 def test_an_end_that_was_told_stays_the_end_although_the_model_would_do_better_now(tmp_path, kind, number):

@@ -41,7 +41,7 @@ def test_cleanup_beside_a_daemon_takes_what_is_over_and_leaves_what_runs(home):
     assert here.row(3)["status"] == "completed"
 
 
-@pytest.fixture(params=["github", "gitlab"])
+@pytest.fixture(params=["github", "gitlab", "forgejo"])
 def forge(request, tmp_path):
     made = HOMES[request.param](tmp_path, {TASK: [write("calc.py", "x = 1\n"), finish("Round late", "Done.")]})
     config = made.flow.config

@@ -12,7 +12,7 @@ BEGIN = [write("calc.py", "x = 1\n"), STEP_DONE, write("calc.py", "x = 2\n"), fi
 CHECK = "verify: {command: 'grep -q 2 calc.py'}\n"
 
 
-@pytest.fixture(params=["github", "gitlab"])
+@pytest.fixture(params=["github", "gitlab", "forgejo"])
 def home(request, tmp_path):
     made = HOMES[request.param](tmp_path, {TASK: BEGIN}, config=CHECK)
     git("update-ref", "-d", "refs/heads/main", cwd=made.repo)

@@ -8,7 +8,7 @@ from forge_home import HOMES, OFTEN, TASK
 from length import either
 from test_flow_publish_later import Renewable, published, waits, work_until_it_waits
 
-KINDS = either(["gitlab"], ["github", "gitlab"])
+KINDS = either(["gitlab"], ["github", "gitlab", "forgejo"])
 """What is decided here knows no forge; the long form asks both (`MAKIMONO_LONG=1`)."""
 
 

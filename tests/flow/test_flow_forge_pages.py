@@ -13,7 +13,7 @@ DOWN = "<!DOCTYPE html><html><head><title>503</title></head><body>Back soon. You
 PAGES = {"login": 200, "maintenance": 503}
 
 
-@pytest.fixture(params=[(kind, name) for kind in ("github", "gitlab") for name in PAGES], ids="-".join)
+@pytest.fixture(params=[(kind, name) for kind in ("github", "gitlab", "forgejo") for name in PAGES], ids="-".join)
 def one(request, tmp_path):
     """(a home, a function that switches the pages on)."""
     kind, name = request.param

@@ -17,7 +17,7 @@ from llm_servers import Reply
 from agent.issue.claims import with_claim_markers, withdraw
 
 ROUNDED = "def total(prices):\n    return round(sum(prices))\n"
-OURS = ["github", "gitlab"]
+OURS = ["github", "gitlab", "forgejo"]
 
 
 @pytest.mark.parametrize("kind", OURS)
@@ -93,7 +93,7 @@ def test_a_token_that_git_refuses_is_said_and_nothing_is_lost(homes, kind):
 @pytest.mark.parametrize("kind", OURS)
 def test_an_end_that_the_forge_did_not_take_is_told_later_once_and_without_the_model(homes, kind):
     asked = []
-    comments = {"github": r"/issues/1/comments$", "gitlab": r"/issues/1/notes$"}[kind]
+    comments = r"/issues/1/notes$" if kind == "gitlab" else r"/issues/1/comments$"
 
     def refused(request):
         asked.append(request)
@@ -159,7 +159,7 @@ def test_a_task_that_somebody_else_has_taken_over_ends_and_says_nothing(homes, k
     assert (home.flow.contexts / "completed" / own).is_dir()
 
 
-@pytest.mark.parametrize(("kind", "figure"), [("github", 42), ("gitlab", 78)])
+@pytest.mark.parametrize(("kind", "figure"), [("github", 42), ("gitlab", 78), ("forgejo", 42)])
 def test_doctor_says_what_an_idle_hour_asks_of_the_host(homes, kind, figure):
     """That the figure is right is measured in `tests/unit/intake/test_intake_comment_poller.py`."""
     home = homes(kind, {})

@@ -10,7 +10,7 @@ ROUNDED = "def total(prices):\n    return round(sum(prices))\n"
 THEIRS = "def total(prices):\n    return sum(prices, 0.0)\n"
 
 
-@pytest.fixture(params=["github", "gitlab"])
+@pytest.fixture(params=["github", "gitlab", "forgejo"])
 def meanwhile(request, tmp_path):
     """What comes of a run in whose middle `files` arrive on main: (home, key, pull request, last words)."""
     made = []

@@ -38,7 +38,7 @@ class Renewable:
         return self.home.own(self.key, kind)
 
 
-@pytest.fixture(params=["github", "gitlab"])
+@pytest.fixture(params=["github", "gitlab", "forgejo"])
 def one(request, tmp_path):
     made = Renewable(request.param, tmp_path)
     yield made

@@ -14,7 +14,7 @@ from length import either
 from agent.errors import IssueUnreadable
 
 
-@pytest.fixture(params=["github", "gitlab"])
+@pytest.fixture(params=["github", "gitlab", "forgejo"])
 def home(request, tmp_path):
     held = Held(finish("Round late", "Done."))
     made = HOMES[request.param](tmp_path, {TASK: [write("calc.py", "x = 1\n"), held]})
@@ -50,7 +50,7 @@ def test_a_push_that_is_refused_is_said_with_what_to_do(home, words, code, advic
 
 def test_an_archived_repository_is_said_once_and_has_a_code(home):
     key = home.issue()
-    if home.source == "github":
+    if home.source != "gitlab":
         home.state.archived = True
     else:
         home.place.project["archived"] = True
@@ -63,7 +63,7 @@ def test_an_archived_repository_is_said_once_and_has_a_code(home):
 
 def test_a_pull_request_that_is_refused_leaves_the_branch_and_says_the_hosts_words(home):
     words = "The head branch has no history in common with main"
-    if home.source == "github":
+    if home.source != "gitlab":
         home.server.fault("POST", "/pulls$", status=422, message=words, times=-1)
     else:
         home.server.fault("POST", "/merge_requests$", status=422, body={"message": [words]}, times=-1)
@@ -80,7 +80,7 @@ def test_a_pull_request_that_is_refused_leaves_the_branch_and_says_the_hosts_wor
     assert home.labels(key) == ["coding agent failed"]
 
 
-@pytest.mark.parametrize("kind", either(["gitlab"], ["github", "gitlab"]))
+@pytest.mark.parametrize("kind", either(["gitlab"], ["github", "gitlab", "forgejo"]))
 def test_a_push_that_a_proxy_takes_for_too_large_is_said_and_not_tried_for_days(tmp_path, kind):
     class Narrow(HOMES[kind]):
         git_most = 32
@@ -101,7 +101,7 @@ def test_a_push_that_a_proxy_takes_for_too_large_is_said_and_not_tried_for_days(
 
 def test_a_last_word_that_a_proxy_takes_for_too_large_is_made_shorter(home):
     home.held.step = finish("Round late", "It was like this. " * 2000)
-    comments = {"github": r"/issues/1/comments$", "gitlab": r"/issues/1/notes$"}[home.source]
+    comments = r"/issues/1/notes$" if home.source == "gitlab" else r"/issues/1/comments$"
     home.server.fault("POST", comments, status=413, over=20_000, times=-1)
     key = home.issue()
     home.flow.once()
@@ -113,7 +113,7 @@ def test_a_last_word_that_a_proxy_takes_for_too_large_is_made_shorter(home):
 
 
 def test_a_pull_request_that_a_proxy_takes_for_too_large_leaves_the_branch(home):
-    if home.source == "github":
+    if home.source != "gitlab":
         home.server.fault("PATCH", "/pulls/2$", status=413, body="<html>413 Request Entity Too Large</html>", times=-1)
     else:
         home.server.fault("PUT", "/merge_requests/1$", status=413, body=b"Request Entity Too Large", times=-1)
@@ -143,7 +143,7 @@ def in_mid_run(home, change):
 
 def test_a_repository_that_is_archived_in_mid_run_ends_the_task_at_once_with_its_code(home):
     def archive():
-        if home.source == "github":
+        if home.source != "gitlab":
             home.state.archived = True
         else:
             home.place.project["archived"] = True
@@ -158,7 +158,7 @@ def test_a_repository_that_is_archived_in_mid_run_ends_the_task_at_once_with_its
 
 def test_issues_that_are_switched_off_in_mid_run_end_the_task_with_their_code(home):
     def switch_off():
-        if home.source == "github":
+        if home.source != "gitlab":
             home.state.has_issues = False
         else:
             home.place.project["issues_on"] = False

@@ -15,7 +15,7 @@ PLAY = [
 ]
 
 
-@pytest.fixture(params=["github", "gitlab"])
+@pytest.fixture(params=["github", "gitlab", "forgejo"])
 def home(request, tmp_path):
     made = HOMES[request.param](tmp_path, {TASK: PLAY})
     yield made
@@ -71,17 +71,20 @@ def test_a_pull_or_merge_request_is_a_task_of_its_own_kind(home):
     if home.source == "github":
         made = home.state.pull(TASK, "Please.", "alice", "feature/x", "main", draft=False)
         address = f"{home.server.base}/acme/web/issues/{made['number']}"  # GitHub shows it there, too
+    elif home.source == "forgejo":
+        made = home.state.pull(TASK, "Please.", "alice", "feature/x", "main")
+        address = f"{home.server.base}/acme/web/pulls/{made['number']}/files"
     else:
         made = home.server.merge_request(home.place.project, "alice", source="feature/x", title=TASK)
         address = f"{home.server.url}/{home.project}/-/merge_requests/{made['iid']}/diffs"
     home.flow.run("solve", address, code=0)
     (row,) = home.flow.rows().values()
-    kind = {"github": "pull_request", "gitlab": "merge_request"}[home.source]
+    kind = "merge_request" if home.source == "gitlab" else "pull_request"
     assert (row["task_type"], row["status"]) == (kind, "completed")
     assert "round(sum(prices))" in home.show(f"{row['branch']}:calc.py")
     (opened,) = [pull for pull in home.pulls() if pull.head == row["branch"]]
     assert opened.base == "feature/x"
-    assert f"For {'#' if home.source == 'github' else '!'}1" in opened.body
+    assert f"For {'!' if home.source == 'gitlab' else '#'}1" in opened.body
     assert "Closes" not in opened.body, "on GitLab that would be the issue of this number"
 
 

@@ -10,7 +10,7 @@ import pytest
 from flow_home import Held, do, finish, until, write
 from forge_home import OFTEN, TASK
 
-KINDS = ["local", "github", "gitlab"]
+KINDS = ["local", "github", "gitlab", "forgejo"]
 
 
 def all_rows(home):
@@ -66,7 +66,7 @@ def test_a_comment_after_the_end_that_mentions_the_account_goes_on_in_the_same_p
     assert len(all_rows(home)) == 2
 
 
-@pytest.mark.parametrize("kind", ["github", "gitlab"])
+@pytest.mark.parametrize("kind", ["github", "gitlab", "forgejo"])
 def test_a_word_on_a_line_of_the_pull_request_goes_on_too(homes, kind):
     asked = []
 
@@ -81,6 +81,9 @@ def test_a_word_on_a_line_of_the_pull_request_goes_on_too(homes, kind):
     if kind == "github":
         (number,) = [number for number, one in home.state.issues.items() if one["pull"]]
         home.state.review_comment(number, "@makimono say two here", "alice", "a.txt", 1)
+    elif kind == "forgejo":
+        (number,) = [number for number, one in home.state.issues.items() if one["pull"]]
+        home.state.review(number, "", "alice", lines=[("a.txt", 1, "@makimono say two here")])
     else:
         (merge,) = home.place.project["merge_requests"].values()
         home.server.note(merge, "alice", "@makimono say two here", position={"new_path": "a.txt", "new_line": 1})

@@ -11,7 +11,7 @@ CHECK = "verify: {command: 'grep -q round calc.py'}\nscheduling: {interval: 1, i
 STEP_DONE = do("update_plan", items=[{"text": "Round late", "status": "done"}])
 
 
-@pytest.mark.parametrize("kind", ["github", "gitlab", "github-emulate"])
+@pytest.mark.parametrize("kind", ["github", "gitlab", "forgejo", "github-emulate"])
 def test_from_the_label_over_a_wish_to_the_stop(tmp_path, kind):
     draft, stopped = Held(finish("Round late", "The sum is rounded.")), Held(finish())
     second = [write("test_calc.py", "def test_total(): ...\n"), finish("Round late, tested", "And a test.")]

@@ -303,7 +303,8 @@ def list_pulls(server, repo, _parts, query, _body, login):
         raise Refused(400, NOBODY.format(poster))
     found = [one for one in repo.issues.values() if one["pull"] and query.get("state", "open") in (one["state"], "all")]
     found = [one for one in found if poster in (None, one["user"])]
-    found.sort(key=lambda one: one["number"], reverse=query.get("sort") != "oldest")
+    order = "updated_at" if query.get("sort") == "recentupdate" else "number"
+    found.sort(key=lambda one: (one[order], one["number"]), reverse=query.get("sort") != "oldest")
     items, more = server.page(f"/repos/{repo.full_name}/pulls", query, found)
     return 200, [server.shown.pull(repo, one, login) for one in items], more
 

@@ -25,7 +25,7 @@ API = "/api/v1"
 TOKEN = "f" * 40
 SCOPES = ("write:issue", "write:repository", "read:user")
 ROOT_URL = "https://forge.example.org"
-"""What the server calls itself (app.ini `ROOT_URL`): it need not be the address at which it is reached."""
+"""What the server may call itself (app.ini `ROOT_URL`): it need not be the address at which it is reached."""
 PAGE = 30  # app.ini `api.DEFAULT_PAGING_NUM`
 MOST = 50  # app.ini `api.MAX_RESPONSE_ITEMS`
 
@@ -33,15 +33,15 @@ MOST = 50  # app.ini `api.MAX_RESPONSE_ITEMS`
 class ForgejoServer:
     """Use as a context manager.  `state` is its data, `journal` the requests so far: (verb, path, status).
 
-    `prefix` is its sub-path; `tokens` is token → (login, scopes), with None for a token without scopes, as of OAuth.
+    `prefix` is its sub-path; `root` is what it calls itself, None for its own address; `tokens` is token → (login, scopes), with None for a token without scopes, as of OAuth.
     """
 
-    def __init__(self, own="makimono", prefix=""):
+    def __init__(self, own="makimono", prefix="", root=None):
         self.prefix = prefix
         self.http = ThreadingHTTPServer(("127.0.0.1", 0), handler_of(self))
         self.http.daemon_threads = True
         self.base = f"http://127.0.0.1:{self.http.server_port}{prefix}"
-        root = f"{ROOT_URL}{prefix}"
+        root = self.base if root is None else f"{root}{prefix}"
         self.state = State(root)
         self.shown = Shown(self.state, root)
         self.own = own
@@ -166,6 +166,6 @@ class ForgejoServer:
         page = max(1, int(query.get("page") or 1))
         more = {"X-Total-Count": str(len(items))}
         if link and page * size < len(items):
-            url = f"{ROOT_URL}{self.prefix}{API}{path}?{urlencode(query | {'page': page + 1})}"
+            url = f"{self.state.address}{API}{path}?{urlencode(query | {'page': page + 1})}"
             more["Link"] = f'<{url}>; rel="next"'
         return items[(page - 1) * size : page * size], more

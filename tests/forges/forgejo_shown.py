@@ -117,6 +117,7 @@ class Shown:
             new_title=one.get("new_title", ""),
             review_id=one.get("review", 0),
             ref_action="none",
+            ref_issue=self.issue(repo, one["ref_issue"]) if "ref_issue" in one else None,
         )
 
     def pull(self, repo, issue, login):

@@ -8,6 +8,7 @@ Sources are the server's own code and pages: codeberg.org/forgejo/forgejo (11.0)
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import threading
 from dataclasses import dataclass, field
@@ -36,6 +37,13 @@ def shown_time(moment):
 def is_draft(title):
     """models/issues/pull.go `HasWorkInProgressPrefix`: without regard to capitals."""
     return any(title.upper().startswith(prefix) for prefix in PREFIXES)
+
+
+def without_draft(title):
+    """The title that a person sees behind the mark of a draft."""
+    while is_draft(title):
+        title = title.partition("]" if title[0] == "[" else ":")[2].strip()
+    return title
 
 
 def cut_title(title):
@@ -202,6 +210,8 @@ class Repo:
             self.event(issue, "change_title", actor, old_title=old, new_title=issue["title"])
         if body is not None and body != issue["body"]:
             issue.update(body=body, updated_at=now())
+        if issue["pull"]:
+            self._refer(issue, actor)
 
     def comment(self, number, body, user):
         made = self.event(self.issues[int(number)], "comment", user, body=body)
@@ -219,11 +229,22 @@ class Repo:
 
     # --- pull requests --------------------------------------------------------------------------------------------
 
-    def pull(self, title, body, user, head, base, fork=None, sha=NOTHING):
+    def pull(self, title, body, user, head, base, *, fork=None, sha=NOTHING):
         pull = {"head": head, "base": base, "fork": fork, "sha": sha, "merged_at": None, "reviewers": []}
         issue = self.issue(title, body, user, pull=pull)
+        self._refer(issue, user)
         self._write_ref(issue)
         return issue
+
+    def _refer(self, issue, actor):
+        """models/issues/issue_xref.go: each issue that title or text of a pull request names gets a row about it."""
+        named = {
+            int(number) for number in re.findall(r"(?:^|[\s(\[])[#!]([0-9]+)\b", f"{issue['title']}\n{issue['body']}")
+        }
+        for number in sorted(named & set(self.issues) - {issue["number"]}):
+            rows = self.issues[number]["timeline"]
+            if not any(row["type"] == "pull_ref" and row["ref_issue"] is issue for row in rows):
+                self.event(self.issues[number], "pull_ref", actor, ref_issue=issue)
 
     def review(self, number, body, user, state="COMMENT", lines=()):
         """A review with comments on lines: (path, line, text), a negative line for one that was removed."""
@@ -243,8 +264,7 @@ class Repo:
         services/pull/check.go refuses a draft, so the person takes the prefix off before.
         """
         pull = self.issues[int(number)]
-        while is_draft(pull["title"]):
-            self.edit(pull, actor, title=pull["title"].partition("]" if pull["title"][0] == "[" else ":")[2].strip())
+        self.edit(pull, actor, title=without_draft(pull["title"]))
         pull["pull"]["merged_at"] = now()
         pull["state"] = "closed"
         self.event(pull, "merge_pull", actor)

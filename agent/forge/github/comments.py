@@ -7,14 +7,13 @@ review.  The cursor of a reader is a `comment_cursor.CommentCursor`.
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from agent import clock
 from agent.errors import ForgeError
 from agent.forge.base import Comment, MarkedComment
-from agent.forge.comment_cursor import REMEMBERED, CommentCursor, digest, odd_comment
+from agent.forge.comment_cursor import CommentCursor, news_of, odd_comment
 from agent.forge.github.repositories import is_bot, login
 from agent.forge.markers import all_in
 
@@ -42,24 +41,8 @@ class CommentReader:
         query = {}
         if cursor.since:
             query = {"since": (clock.parse(cursor.since) - OVERLAP).strftime("%Y-%m-%dT%H:%M:%SZ")}
-        newest, digests, news, left_out = cursor.since, dict(cursor.digests), [], 0
-        for comment, user in self._all(query, cursor.pulls):
-            newest = max(newest, comment.updated_at)
-            known = digests.pop(comment.id, None)
-            digests[comment.id] = digest(comment.body)
-            if known == digest(comment.body):
-                continue
-            if self.places.is_own(user):
-                continue
-            if self.places.may_ask(self.project, user):
-                news.append(replace(comment, is_edit=known is not None))
-            else:
-                left_out += 1
-        kept = dict(list(digests.items())[-REMEMBERED:])
-        news.sort(key=lambda comment: (comment.created_at, len(comment.id), comment.id))
-        if newest == cursor.since and kept == cursor.digests:
-            return tuple(news), cursor, left_out
-        return tuple(news), replace(cursor, since=newest, digests=kept), left_out
+        found = self._all(query, cursor.pulls)
+        return news_of(cursor, found, self.places.is_own, lambda user: self.places.may_ask(self.project, user))
 
     def find(self, marker: str) -> str | None:
         """The id of the oldest comment of the own account with the marker."""

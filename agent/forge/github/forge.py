@@ -32,6 +32,7 @@ from agent.forge.github.requesting_person import altered, ask_for_review
 from agent.forge.github.tasks import GitHubTaskGetter
 from agent.forge.issue_url import on_github
 from agent.forge.label_check import label_problems
+from agent.forge.labels_shown import COLOURS, MEANINGS
 from agent.forge.markers import hidden_in
 from agent.forge.rate_limiter import learnt_anew
 from agent.forge.task_getter import RESERVE
@@ -47,22 +48,6 @@ if TYPE_CHECKING:
 
 GIT_USER = "x-access-token"
 _NUMBER = re.compile(r"[1-9][0-9]{0,9}")
-_COLOURS = {
-    "queued": "5319e7",
-    "processing": "fbca04",
-    "done": "0e8a16",
-    "paused": "c5def5",
-    "stopped": "cccccc",
-    "failed": "b60205",
-}
-_MEANINGS = {
-    "queued": "Give this to the agent",
-    "processing": "The agent works on it",
-    "done": "The agent has finished",
-    "paused": "The agent waits",
-    "stopped": "Somebody stopped the agent",
-    "failed": "The agent could not do it",
-}
 
 
 class GitHubForge:
@@ -528,7 +513,7 @@ class GitHubForge:
         except ForgeRefused as error:
             if error.status != 404:
                 raise
-            body = {"name": name, "color": _COLOURS[state], "description": _MEANINGS[state]}
+            body = {"name": name, "color": COLOURS[state], "description": MEANINGS[state]}
             try:
                 self.wire.call("POST", f"{project.path}/labels", body=body, again=True)
             except ForgeRefused as second:

@@ -276,7 +276,7 @@ def test_a_window_that_nobody_names_is_a_warning(home):
     assert (found.state, found.advice) == (WARN, "set llm.openai.context_length to what the model takes")
 
 
-@pytest.mark.parametrize("source", ["github", "gitlab"])
+@pytest.mark.parametrize("source", ["github", "gitlab", "forgejo"])
 @pytest.mark.parametrize(("scheme", "why"), [("http", "Connection refused"), ("https", "does not speak TLS")])
 def test_a_forge_that_is_not_there_is_said_in_words(home, source, scheme, why):
     with Script(Reply({})) as server:
@@ -428,7 +428,7 @@ def test_the_dialect_what_was_learnt_and_what_the_model_lacks_are_told(home):
     assert "window 16,384 tokens: loaded by the server" in found["window"].found
 
 
-@pytest.mark.parametrize("source", ["github", "gitlab"])
+@pytest.mark.parametrize("source", ["github", "gitlab", "forgejo"])
 @pytest.mark.parametrize(
     ("proxy", "why"), [("http://me:geheim77@127.0.0.1:9", "refused"), ("ftp://proxy:1", "socks5h")]
 )

@@ -8,12 +8,12 @@ from __future__ import annotations
 import pytest
 import requests
 from forges.forgejo_document import answer_faults, make, request_faults
-from forges.forgejo_server import TOKEN, ForgejoServer
+from forges.forgejo_server import ROOT_URL, TOKEN, ForgejoServer
 
 
 @pytest.fixture
 def host():
-    with ForgejoServer(prefix="/git") as server:
+    with ForgejoServer(prefix="/git", root=ROOT_URL) as server:
         server.repo = server.state.repo("acme", "web", is_org=True)
         server.repo.people |= {"makimono": "write", "alice": "write", "reader": "read"}
         for login in ("makimono", "alice", "reader"):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from forges import github_place, gitlab_place
+from forges import forgejo_server, github_place, gitlab_place
+from forges.forgejo_place import ForgejoPlace
 from forges.github_place import GitHubPlace
 from forges.gitlab_place import GitLabPlace
 from run_home import Place
@@ -15,16 +16,18 @@ from agent.forge.label_check import label_problems
 from agent.intake.poller import Poller
 from agent.observe.events import Events
 
-PROJECT = {"github": "acme/web", "gitlab": "acme/tools/web"}
+PROJECT = {"github": "acme/web", "gitlab": "acme/tools/web", "forgejo": "acme/web"}
 
 
-@pytest.fixture(params=["github", "gitlab"])
+@pytest.fixture(params=["github", "gitlab", "forgejo"])
 def make(request, tmp_path):
     """A place with these keys of its section, and issues with these labels."""
     places = []
 
     def made(*labels, **section):
-        place = {"github": GitHubPlace, "gitlab": GitLabPlace}[request.param](tmp_path, **section)
+        place = {"github": GitHubPlace, "gitlab": GitLabPlace, "forgejo": ForgejoPlace}[request.param](
+            tmp_path, **section
+        )
         places.append(place)
         for label in labels:
             place.issue(labels=(label,))
@@ -46,9 +49,9 @@ def test_a_label_in_another_spelling_is_told_with_the_right_one(make):
     assert f"{name}.bot_label is `codign agent`, and {PROJECT[name]} has `coding agent` instead: set the key to" in one
 
 
-def test_capitals_are_another_label_on_gitlab_only(make):
+def test_capitals_are_another_label_but_on_github(make):
     place = make("Coding Agent")
-    assert [("has `Coding Agent` instead" in one) for one in said(place)] == [True] * (place.forge.source == "gitlab")
+    assert [("has `Coding Agent` instead" in one) for one in said(place)] == [True] * (place.forge.source != "github")
 
 
 def test_a_label_that_no_project_has_is_told_and_one_that_is_there_is_not(make):
@@ -87,7 +90,7 @@ def test_of_many_projects_those_are_named_that_lack_it():
 def test_doctor_tells_it(make, tmp_path):
     place = make("coding agents")
     source = place.forge.source
-    token = {"github": github_place.TOKEN, "gitlab": gitlab_place.TOKEN}[source]
+    token = {"github": github_place.TOKEN, "gitlab": gitlab_place.TOKEN, "forgejo": forgejo_server.TOKEN}[source]
     config = tmp_path / "config.yaml"
     section = f"{source}: {{base_url: '{place.address}', token: {token}, projects: [{PROJECT[source]}]}}\n"
     config.write_text(f"task_sources: [{source}]\n{section}llm: {{provider: replay, replay: {{messages: none}}}}\n")

@@ -4,6 +4,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from forges.forgejo_place import ForgejoPlace
 from forges.github_place import GitHubPlace
 from forges.gitlab_place import GitLabPlace
 from run_home import UUID
@@ -67,7 +68,7 @@ class Watching:
         return len(self.place.server.journal)
 
 
-@pytest.fixture(params=[GitHubPlace, GitLabPlace], ids=["github", "gitlab"])
+@pytest.fixture(params=[GitHubPlace, GitLabPlace, ForgejoPlace], ids=["github", "gitlab", "forgejo"])
 def watching(request, tmp_path, place, time):
     made = Watching(request.param(tmp_path), place())
     made.time = time
@@ -86,7 +87,7 @@ def test_many_closed_tasks_cost_one_list_a_look_and_not_one_request_each(watchin
     before = watching.asked()
     watching.time.move(60)
     watching.poll()
-    lists = {"github": 3, "gitlab": 6}[watching.place.forge.source]
+    lists = {"github": 3, "gitlab": 6, "forgejo": 3}[watching.place.forge.source]
     assert watching.asked() - before == lists
 
 
@@ -110,13 +111,17 @@ def test_an_idle_hour_asks_as_often_as_doctor_says(watching):
             watching.place.server.reset = None
         poller.poll()
     asked = watching.asked() - before
-    assert asked == watching.place.forge.per_hour(interval) == {"github": 42, "gitlab": 78}[watching.place.forge.source]
+    source = watching.place.forge.source
+    assert asked == watching.place.forge.per_hour(interval) == {"github": 42, "gitlab": 78, "forgejo": 42}[source]
     assert watching.place.forge.idle(interval).startswith(f"{asked} requests per idle hour")
     said = {
         "github": (f"costs {asked} requests an hour on GitHub", f"**an idle project** - *requests*: {asked} an hour"),
         "gitlab": (f"and {asked} on GitLab", f"**one idle project**: {asked} an hour"),
-    }[watching.place.forge.source]
-    for page, words in zip(("README.md", "docs/forges.md"), said, strict=True):
+        "forgejo": (f"{asked} requests an hour on GitHub", f"**an idle project**: {asked} an hour"),
+    }[source]
+    for page, words in zip(
+        ("README.md", f"docs/{'forgejo' if source == 'forgejo' else 'forges'}.md"), said, strict=True
+    ):
         assert words in " ".join((ROOT / page).read_text("utf-8").split()), page
     assert getattr(watching.place.server, "remaining", None) == left  # GitHub counts no 304
     assert watching.home.named("poll_failed") == []
@@ -273,6 +278,10 @@ def test_words_of_strangers_machines_and_our_own_start_nothing(watching):
     if watching.place.forge.source == "github":
         watching.place.repo.comment(int(key.task_id), "/retry", "stranger")
         watching.place.repo.comment(int(key.task_id), "/retry", "dependabot[bot]")
+    elif watching.place.forge.source == "forgejo":
+        watching.place.server.state.user_id("stranger")
+        watching.place.repo.comment(key.task_id, "/retry", "stranger")
+        watching.place.comment(key, "/retry", author="forgejo-actions")
     else:
         watching.place.server.note(watching.place.item(key), "stranger", "/retry")
         watching.place.server.user("project_1_bot", bot=True)
@@ -422,7 +431,8 @@ def test_a_forge_that_fails_in_between_is_asked_again_for_what_is_not_answered(w
     watching.poll()
     watching.time.move(60)
     watching.place.comment(key, "/retry")
-    what = r"/issues/\d+/comments$" if watching.place.forge.source == "github" else r"/issues/\d+/notes$"
+    source = watching.place.forge.source
+    what = {"github": r"/issues/\d+/comments$", "gitlab": r"/issues/\d+/notes$", "forgejo": "timeline$"}[source]
     watching.place.server.fault("GET", what, status=502, times=3)
     assert watching.poll() == []
     assert len(watching.home.named("poll_failed")) == 1
@@ -460,7 +470,7 @@ def test_a_place_that_wants_to_be_left_alone_is(time):
 
 def test_what_the_host_says_about_polling_is_honoured(watching):
     poller = watching.poller
-    path = r"/issues$"
+    path = r"/issues/search$" if watching.place.forge.source == "forgejo" else r"/issues$"
     watching.place.server.fault("GET", path, status=200, body="[]" if is_github(watching) else b"[]", headers=POLL)
     poller.poll()
     assert watching.place.forge.poll_pause == 700
@@ -476,9 +486,8 @@ def is_github(watching):
 
 def test_a_pause_that_the_host_asks_for_moves_the_next_look(watching):
     status = 403 if is_github(watching) else 429
-    watching.place.server.fault(
-        "GET", "/user$" if is_github(watching) else "/projects", status=status, headers={"Retry-After": "900"}
-    )
+    path = {"github": "/user$", "gitlab": "/projects", "forgejo": "/repos/"}[watching.place.forge.source]
+    watching.place.server.fault("GET", path, status=status, headers={"Retry-After": "900"})
     watching.poll()
     (failed,) = watching.home.named("poll_failed")
     assert str(status) in failed["error"]

@@ -9,6 +9,7 @@ from datetime import timedelta
 from uuid import uuid4
 
 import pytest
+from forges.forgejo_place import ForgejoPlace
 from forges.github_place import GitHubPlace
 from forges.gitlab_place import GitLabPlace
 from run_home import UUID
@@ -41,7 +42,7 @@ def time():
         yield fake
 
 
-@pytest.fixture(params=[GitHubPlace, GitLabPlace], ids=["github", "gitlab"])
+@pytest.fixture(params=[GitHubPlace, GitLabPlace, ForgejoPlace], ids=["github", "gitlab", "forgejo"])
 def there(request, tmp_path, time, place):
     """(a place of a real forge's kind, a ledger beside it)."""
     made = request.param(tmp_path / "forge")

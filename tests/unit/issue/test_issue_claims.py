@@ -4,6 +4,7 @@ from datetime import timedelta
 from uuid import uuid4
 
 import pytest
+from forges.forgejo_place import ForgejoPlace
 from forges.github_place import GitHubPlace
 from forges.gitlab_place import GitLabPlace
 
@@ -23,7 +24,7 @@ def time():
         yield fake
 
 
-@pytest.fixture(params=[GitHubPlace, GitLabPlace], ids=["github", "gitlab"])
+@pytest.fixture(params=[GitHubPlace, GitLabPlace, ForgejoPlace], ids=["github", "gitlab", "forgejo"])
 def place(request, tmp_path, time):
     made = request.param(tmp_path)
     yield made
@@ -193,7 +194,7 @@ def test_a_task_of_this_ledger_that_has_ended_is_no_claim_although_nobody_could_
 
 def test_a_claim_whose_answer_was_lost_is_one(place):
     key = place.issue()
-    path = {"github": r"/issues/1/comments$", "gitlab": r"/issues/1/notes$"}[place.forge.source]
+    path = r"/issues/1/notes$" if place.forge.source == "gitlab" else r"/issues/1/comments$"
     place.server.fault("POST", path, status=502, after=True, cut=True)
     assert claim(place, key, A)
     assert holders(place, key) == [A]

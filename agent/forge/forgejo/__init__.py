@@ -1,0 +1,1 @@
+"""The forge Forgejo, and Gitea, over the REST API v1.  The adapter is in `forge.py`."""

@@ -1,0 +1,32 @@
+"""The type of the Forgejo adapter for the parts of this room: the contract of a forge and the attributes that the parts
+share.
+
+This module defines a type only.  The class in `forge.py` implements the type and imports the parts, so the parts import
+this module instead of `forge.py`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from agent.forge.base import Forge
+
+if TYPE_CHECKING:
+    from agent.forge.forgejo.http import ForgejoWire
+    from agent.forge.forgejo.repositories import Repositories
+
+
+class Forgejo(Forge, Protocol):
+    """`projects` are the (owner, repository) pairs of the section.  `told` and `askers` belong to
+    `task_getter.BaseTaskGetter`."""
+
+    section: Any
+    wire: ForgejoWire
+    places: Repositories
+    projects: tuple[tuple[str, str], ...]
+    told: set[str]
+    askers: dict[tuple[Any, ...], Any]
+
+    def serves(self, owner: str, repo: str) -> bool:
+        """Whether this section covers a repository."""
+        ...

@@ -1,0 +1,162 @@
+"""Reads the comments and reviews of an issue and of its pull requests, and maintains the position of each reader.
+
+An id of a comment is Forgejo's number; the prefix `r` means a comment on a line of a pull request, `v` the text of a
+review.  The cursor of a reader is a `comment_cursor.CommentCursor`.
+
+The comments of the issue itself come with its timeline, which costs one request like the comments alone and also names
+the pull requests that refer to the issue.  So the pull request of a task is found again by every process.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from agent import clock
+from agent.errors import ForgeError, ForgeRefused
+from agent.forge.base import Comment, MarkedComment
+from agent.forge.comment_cursor import CommentCursor, news_of, odd_comment
+from agent.forge.forgejo.repositories import is_bot, login
+from agent.forge.markers import all_in
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from agent.forge.forgejo.http import ForgejoWire
+    from agent.forge.forgejo.repositories import Project, Repositories
+
+OVERLAP = timedelta(seconds=2)  # Forgejo's times are whole seconds
+PER_PAGE = 50
+
+
+class CommentReader:
+    """Reads the comments of one issue or pull request of `project`; it writes nothing.
+
+    `is_ours` says of the number of a pull request, with a reference to this issue, whether it belongs to its task.
+    """
+
+    def __init__(
+        self,
+        wire: ForgejoWire,
+        places: Repositories,
+        project: Project,
+        number: str,
+        is_ours: Callable[[int], bool] = lambda _number: False,
+    ) -> None:
+        self.wire = wire
+        self.places = places
+        self.project = project
+        self.number = int(number)
+        self.is_ours = is_ours
+
+    def since(self, cursor: CommentCursor) -> tuple[tuple[Comment, ...], CommentCursor, int]:
+        """(new and edited comments of people with permission, the next cursor, the number of other comments left
+        out)."""
+        query = _since(cursor)
+        rows = self.wire.whole(f"{self._issue(self.number)}/timeline", query=query)
+        pulls = tuple(dict.fromkeys((*cursor.pulls, *self._pulls_in(rows, cursor.pulls))))
+        found = [(_comment(row), row.get("user")) for row in rows if row["type"] == "comment"]
+        for number in pulls:
+            new = number not in cursor.pulls
+            found += self._of_pull(number, {} if new else query)
+        before = cursor if pulls == cursor.pulls else replace(cursor, pulls=pulls)
+        return news_of(before, found, self.places.is_own, lambda user: self.places.may_ask(self.project, user))
+
+    def find(self, marker: str) -> str | None:
+        """The id of the oldest comment of the own account with the marker."""
+        return next((one.id for one in self.marked() if marker in one.markers), None)
+
+    def marked(self) -> Iterator[MarkedComment]:
+        """Comments of the own account with markers, in the order of their numbers."""
+        items = self.wire.whole(f"{self._issue(self.number)}/comments")
+        for item in sorted(items, key=lambda one: int(one["id"])):
+            markers = all_in(item.get("body") or "")
+            if markers and self.places.is_own(item.get("user")):
+                yield MarkedComment(str(item["id"]), markers, utc(item["updated_at"]))
+
+    def _pulls_in(self, rows: list[dict[str, Any]], known: tuple[int, ...]) -> Iterator[int]:
+        """The pull requests of the task that are named in rows of the timeline, as far as they are not known."""
+        for row in rows:
+            found = row.get("ref_issue") or {}
+            if row["type"] != "pull_ref" or not found.get("pull_request") or not self.places.is_own(found.get("user")):
+                continue
+            here = (found.get("repository") or {}).get("full_name") == self.project.full_name
+            if here and found["number"] not in (self.number, *known) and self.is_ours(int(found["number"])):
+                yield int(found["number"])
+
+    def _of_pull(self, number: int, query: dict[str, str]) -> Iterator[tuple[Comment, Any]]:
+        """The comments, reviews and comments on lines of a pull request, each with its author.
+
+        The text of a line's comment may change without a change of its review, so the comments of all reviews are read.
+        A pull request that is gone has none.
+        """
+        try:
+            if number != self.number:
+                for item in self.wire.whole(f"{self._issue(number)}/comments", query=query):
+                    yield _comment(item), item.get("user")
+            path = f"{self.project.path}/pulls/{number}/reviews"
+            for review in self.wire.pages(path, odd=odd_comment):
+                if review.get("body"):
+                    yield _review(review, number), review.get("user")
+                if review.get("comments_count"):
+                    for item in self.wire.get(f"{path}/{review['id']}/comments"):
+                        if not item.get("resolver"):
+                            yield _comment(item, "r", _place(item, review["id"])), item.get("user")
+        except ForgeRefused as error:
+            if error.status != 404:
+                raise
+
+    def _issue(self, number: int) -> str:
+        return f"{self.project.path}/issues/{number}"
+
+
+def utc(text: Any) -> str:
+    """A time of an answer in UTC, since Forgejo writes times in the zone of the server; "" if it is missing."""
+    return clock.parse(str(text)).strftime("%Y-%m-%dT%H:%M:%SZ") if text else ""
+
+
+def number_of(comment_id: str) -> str:
+    """The number in the id of an issue comment.
+
+    Raises ForgeError for an id of another kind, since the own account writes issue comments only.
+    """
+    if not re.fullmatch(r"[1-9][0-9]{0,18}", comment_id):
+        raise ForgeError(f"{comment_id!r} is not a comment of an issue that can be edited")
+    return comment_id
+
+
+def _since(cursor: CommentCursor) -> dict[str, str]:
+    if not cursor.since:
+        return {}
+    return {"since": (clock.parse(cursor.since) - OVERLAP).strftime("%Y-%m-%dT%H:%M:%SZ")}
+
+
+def _comment(item: dict[str, Any], kind: str = "", heading: str = "") -> Comment:
+    return Comment(
+        f"{kind}{item['id']}",
+        login(item.get("user")) or "ghost",
+        str(item.get("body") or ""),
+        utc(item["created_at"]),
+        utc(item["updated_at"]),
+        is_bot(item.get("user")),
+        place=heading,
+    )
+
+
+def _review(item: dict[str, Any], number: int) -> Comment:
+    state = str(item.get("state") or "").lower().replace("_", " ")
+    place = f"Review of pull request #{number}: {state}"
+    times = {"created_at": item["submitted_at"], "updated_at": item.get("updated_at") or item["submitted_at"]}
+    return _comment(item | times, "v", place)
+
+
+def _place(item: dict[str, Any], review: Any) -> str:
+    """The file and line of a comment; a line that the change removed has its number in the old file."""
+    where = str(item.get("path"))
+    if line := item.get("position"):
+        where = f"{where}:{line}"
+    elif line := item.get("original_position"):
+        where = f"{where}:{line} of the file before the change"
+    return f"On {where}, review {review}"

@@ -1,0 +1,58 @@
+"""Parses one section `forgejo` of the settings: the host and the repositories.
+
+The functions are pure and raise ConfigError, which names the key to set; `forge.py` calls them.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from agent.errors import ConfigError
+
+if TYPE_CHECKING:
+    from agent.forge.base import Labels
+
+_PROJECT = re.compile(r"(?!\.\.?/)[A-Za-z0-9._-]+/(?!\.\.?\Z)[A-Za-z0-9._-]+")
+
+
+def addresses(section: Any) -> tuple[str, str]:
+    """(address of Forgejo with its sub-path, instance: host, port and sub-path); `base_url` may contain the API's own
+    path.
+
+    There is no default: the token of one's own host must not go to a public one.
+    """
+    base_url = str(section.base_url or "")
+    if not base_url:
+        raise ConfigError("forgejo.base_url is not set; set it to the address of your Forgejo or Gitea in a browser")
+    parts = urlsplit(base_url)
+    path = re.sub(r"/api(/v\d+)?$", "", parts.path.rstrip("/")).rstrip("/")
+    netloc = parts.netloc.rpartition("@")[2]
+    return f"{parts.scheme}://{netloc}{path}", f"{netloc}{path}"
+
+
+def projects_of(section: Any) -> tuple[tuple[str, str], ...]:
+    """(owner, name) of each repository that the section lists."""
+    if section.token is None:
+        raise ConfigError("forgejo.token is not set: set it, or FORGEJO_TOKEN in the environment")
+    if not (section.projects or section.owner):
+        raise ConfigError(
+            "forgejo needs projects (a list of owner/name) or owner: without one the label would be looked for in all "
+            "repositories of the host"
+        )
+    projects = []
+    for name in section.project_names:
+        full = name if "/" in name or section.owner is None else f"{section.owner}/{name}"
+        if not _PROJECT.fullmatch(full):
+            raise ConfigError(f"forgejo.projects: {name!r} is not a repository; write owner/name")
+        owner, _, repo = full.partition("/")
+        projects.append((owner, repo))
+    return tuple(dict.fromkeys(projects))
+
+
+def check_labels(labels: Labels) -> None:
+    """Refuse labels with a comma, since Forgejo's lists separate the names of labels by commas."""
+    for name in sorted(labels.names()):
+        if "," in name:
+            raise ConfigError(f"forgejo: the label {name!r} has a comma, by which Forgejo separates labels; rename it")

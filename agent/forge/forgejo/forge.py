@@ -1,0 +1,502 @@
+"""Forgejo and Gitea: the contract of `forge/base.py` over the REST API v1.
+
+This module implements each call of the contract; its parts are beside it: the HTTP client (`http.py`) and the shapes of
+its answers (`answer_shapes.py`), repositories and people (`repositories.py`), labels (`labels.py`), comments
+(`comments.py`), pull requests (`pulls.py`), the list of waiting issues (`tasks.py`) and who asked
+(`requesting_person.py`).  docs/forges.md has the facts about Forgejo on which this module relies.  `wiring/wiring.py`
+builds the adapter.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from agent.config.commits import DEFAULT_PREFIX
+from agent.errors import AnswerOdd, ForgeAccessRefused, ForgeError, ForgeRefused, ForgeUnreachable, IssueUnreadable
+from agent.forge.base import IssueText, Labels, LabelState, PullRef, Repository, Task
+from agent.forge.base_branch import base_of
+from agent.forge.changed_issues import ChangeCursor
+from agent.forge.comment_cursor import CommentCursor, digest_of, edited
+from agent.forge.forgejo import token_permissions
+from agent.forge.forgejo.comments import CommentReader, number_of, utc
+from agent.forge.forgejo.config_section import addresses, check_labels, projects_of
+from agent.forge.forgejo.fork_head import head_moved
+from agent.forge.forgejo.http import ForgejoWire
+from agent.forge.forgejo.labels import LabelMover, label_names
+from agent.forge.forgejo.pulls import MAX_BODY, Pulls, number_in, pull_ref, without_draft
+from agent.forge.forgejo.repositories import Repositories, login
+from agent.forge.forgejo.requesting_person import altered, ask_for_review, was_unassigned
+from agent.forge.forgejo.tasks import ForgejoTaskGetter
+from agent.forge.issue_url import on_forgejo
+from agent.forge.label_check import MOST_PROJECTS, label_problems
+from agent.forge.markers import hidden_in
+from agent.forge.rate_limiter import learnt_anew
+from agent.forge.task_getter import RESERVE
+from agent.observe import log
+from agent.values import TaskKey
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from agent.forge.base import Comment, MarkedComment
+    from agent.forge.forgejo.repositories import Project
+
+GIT_USER = "oauth2"
+"""Any user does: Forgejo knows a token by itself (services/auth/basic.go)."""
+_NUMBER = re.compile(r"[1-9][0-9]{0,9}")
+
+
+class ForgejoForge:
+    """The adapter of one section `forgejo` of the settings: a host, an account, and the repositories that it serves."""
+
+    source = "forgejo"
+    max_comment = MAX_BODY
+    news_interval = 20.0
+    propagation_delay: float | None = 1.0
+
+    def __init__(self, settings: Any, section: Any) -> None:
+        self.section = section
+        self.max_file: int | None = section.max_file_size
+        self.prefixes = {DEFAULT_PREFIX, settings.branch.prefix}
+        self.projects = projects_of(section)
+        self.base_url, self.instance = addresses(section)
+        self.labels = Labels.from_section(section)
+        check_labels(self.labels)
+        self.wire = ForgejoWire(section, self.base_url, settings.base_dir, self.instance)
+        self.places = Repositories(self.wire, section)
+        self.mover = LabelMover(self.wire, self.labels)
+        self.told: set[str] = set()  # problems that were reported, so that each is reported once
+        self.askers: dict[tuple[Any, ...], Any] = {}  # state of an issue that waits → account that asked
+        self._own_comments: set[str] = set()
+        self._states: dict[TaskKey, tuple[str, bool]] = {}  # last change of an issue, and whether the bot was taken off
+        self._heads: dict[tuple[str, int], str] = {}  # branches of pull requests, which never change
+
+    @classmethod
+    def from_settings(cls, settings: Any) -> tuple[Self, ...]:
+        return tuple(cls(settings, section) for section in settings.forgejo)
+
+    def covers(self, key: TaskKey) -> bool:
+        return (key.task_source, key.instance) == (self.source, self.instance) and self.serves(key.owner, key.repo)
+
+    def serves(self, owner: str, repo: str) -> bool:
+        """Whether this section covers a repository."""
+        known = {f"{one}/{name}".casefold() for one, name in self.projects}
+        of_owner = self.section.owner is None or self.section.owner.casefold() == owner.casefold()
+        return of_owner and (not known or f"{owner}/{repo}".casefold() in known)
+
+    def task_getter(self) -> ForgejoTaskGetter:
+        return ForgejoTaskGetter(self)
+
+    def idle(self, interval: float) -> str:
+        """A sentence about the requests in one hour without changes, with a poll every `interval` seconds (for
+        `doctor`)."""
+        return f"{self.per_hour(interval):.0f} requests per idle hour"
+
+    def per_hour(self, interval: float) -> float:
+        """Number of requests in one hour of polls without changes.
+
+        The requests are a search for the label of each owner, one search for assignments, a list of changes of each
+        repository (where tasks have ended), and each repository when its stored facts are too old.
+        """
+        owners = {owner.casefold() for owner, _ in self.projects} or {self.section.owner}
+        looks = 3600 / interval
+        return looks * (len(owners) + 1 + len(self.projects)) + len(self.projects) * learnt_anew(interval)
+
+    def rights(self) -> tuple[str, ...]:
+        """Sentences about problems of the token and the account that exist or will come soon (for `doctor`)."""
+        return tuple(token_permissions.rights(self))
+
+    def label_problems(self) -> tuple[str, ...]:
+        """Implements `ForgeReports.label_problems`; Forgejo tells labels with other capitals apart."""
+        there = {}
+        with self.wire.hurried():
+            for owner, repo in self.projects[:MOST_PROJECTS] or self.places.seen(self.serves, MOST_PROJECTS):
+                with suppress(IssueUnreadable, ForgeRefused, ForgeAccessRefused, AnswerOdd):
+                    project = self.places.project(owner, repo)
+                    there[project.full_name] = self.mover.names_in(project)
+        return tuple(label_problems("forgejo", self.labels, there, str))
+
+    # --- issues -----------------------------------------------------------------------------------------------
+
+    def task_at(self, address: str) -> Task | None:
+        found = on_forgejo(address, self.instance)
+        if found is None or not self.serves(found.owner, found.repo):
+            return None
+        key = TaskKey(self.source, found.owner, found.repo, "issue", found.number, self.instance)
+        _, item = self._issue(key)
+        if item.get("pull_request"):
+            key = replace(key, task_type="pull_request")
+        if item["state"] != "open":
+            raise IssueUnreadable(f"{key} is closed; open it again, or write a new one")
+        user = login(item.get("user")) or None
+        return Task(key, self, user=user, title=str(item["title"]), labels=label_names(item))
+
+    def read_issue(self, key: TaskKey) -> IssueText:
+        project, item = self._issue(key)
+        labels = label_names(item)
+        body, base = base_of(str(item.get("body") or ""), labels)
+        title, problems = str(item["title"]), []
+        pull: PullRef | None = None
+        if item.get("pull_request"):
+            found = self.wire.get(f"{project.path}/pulls/{key.task_id}")
+            pull = replace(pull_ref(found), fork=_fork_of(found))
+            title, base = without_draft(title), pull.base
+        seen = digest_of(str(item["title"]), str(item.get("body") or ""))
+        begin = CommentCursor(pulls=self._itself(key), text_seen=seen)
+        comments, cursor, left_out = self._talk(key, project).since(begin)
+        if left_out:
+            problems.append(f"{left_out} comments of people who may not write here are left out")
+        return IssueText(
+            key=key,
+            title=title,
+            body=body,
+            author=login(item.get("user")) or "ghost",
+            labels=tuple(sorted(labels)),
+            state="open" if item["state"] == "open" else "closed",
+            base=base,
+            comments=comments,
+            url=str(item.get("html_url") or ""),
+            created_at=utc(item.get("created_at")),
+            updated_at=utc(item["updated_at"]),
+            cursor=cursor.text(),
+            problems=tuple(problems),
+            pull=pull,
+        )
+
+    def altered(self, key: TaskKey, since: str = "") -> str:
+        project, item = self._issue(key)
+        return altered(self, project, item, since)
+
+    def head_moved(self, key: TaskKey, pull: PullRef, since: str = "") -> str:
+        """Implements `ForgeReports.head_moved`."""
+        return head_moved(self, self.places.project_of(key), _number(key), pull, since)
+
+    def answered_at(self) -> float | None:
+        """Implements `ForgeReports.answered_at`."""
+        return self.wire.answered_at
+
+    def pull_ref(self, pull_id: str) -> str | None:
+        """Implements `ForgeReports.pull_ref`."""
+        return f"refs/pull/{pull_id}/head"
+
+    def commenters_may_ask(self) -> bool:
+        """Implements `ForgeReports.commenters_may_ask`: comments of others are left out."""
+        return True
+
+    def author_may_ask(self, key: TaskKey) -> bool:
+        """See `ForgeReports`."""
+        project, item = self._issue(key)
+        return self.places.may_ask(project, item.get("user"))
+
+    def comments_since(self, key: TaskKey, cursor: str | None) -> tuple[tuple[Comment, ...], str]:
+        known = CommentCursor.parse(cursor)
+        before = replace(known, pulls=tuple(dict.fromkeys((*known.pulls, *self._itself(key)))))
+        with self.wire.hurried():
+            with self._about(key):
+                news, after, _ = self._talk(key, self.places.project_of(key)).since(before)
+            edit, seen = self._edited(key, known.text_seen)
+        if seen != known.text_seen:
+            after = replace(after, text_seen=seen)
+        return (*news, *edit), str(cursor) if cursor and after == known else after.text()
+
+    def _edited(self, key: TaskKey, seen: str) -> tuple[tuple[Comment, ...], str]:
+        """(the edit of the issue's own text since the digest `seen`, the digest of the present text).
+
+        Forgejo does not report the editor, who is the author or an account with write access.  So the edit is delivered
+        only if the author has permission.
+        """
+        if not seen:
+            return (), seen
+        try:
+            project, item = self._issue(key)
+        except IssueUnreadable:
+            return (), seen
+        title, body = str(item["title"]), str(item.get("body") or "")
+        if (now := digest_of(title, body)) == seen:
+            return (), seen
+        author = item.get("user")
+        if not self.places.may_ask(project, author):
+            log.get("forge").warning("edit_left_out", issue=str(key), author=login(author))
+            return (), now
+        return (edited(title, body, now, login(author), utc(item["updated_at"])),), now
+
+    def changed_since(self, watched: Mapping[TaskKey, str | None], cursor: str) -> tuple[dict[TaskKey, str], str]:
+        changes, found = ChangeCursor.parse(cursor), {}
+        repositories = sorted({(key.owner, key.repo) for key in watched})
+        refused: list[ForgeAccessRefused] = []
+        with self.wire.hurried(RESERVE):
+            for owner, repo in repositories:
+                try:
+                    new = self._changed(owner, repo, changes)
+                # this repository alone refused; the poll for waiting issues reports it
+                except ForgeAccessRefused as error:
+                    refused.append(error)
+                    continue
+                for key, url in watched.items():
+                    times = [new[number] for number in (key.task_id, number_in(url)) if number in new]
+                    if times and (key.owner, key.repo) == (owner, repo):
+                        found[key] = max(times)
+        if refused and len(refused) == len(repositories):
+            raise refused[0]
+        return found, changes.text()
+
+    def fetch_picture(self, key: TaskKey, address: str) -> bytes:  # noqa: ARG002 - the host knows the place
+        from agent.forge.forgejo.pictures import fetch_picture
+
+        return fetch_picture(self.wire, address)
+
+    def own_names(self) -> tuple[str, ...]:
+        return (self.places.own(),)
+
+    @property
+    def poll_pause(self) -> float:
+        return self.wire.pause
+
+    def mark_taken(self, key: TaskKey, *, again: bool = False) -> bool:
+        with self.wire.limiter.exclusive():
+            project, item = self._issue(key)
+            present = label_names(item)
+            ours = present & self.labels.names()
+            if again:
+                waits = item["state"] == "open" and self.labels.can_start(present)
+            else:
+                assigned = any(self.places.is_own(user) for user in item.get("assignees") or ())
+                waits = self.labels.queued in present or (assigned and not ours)
+            if waits:
+                self._move(project, key, "processing")
+            return waits
+
+    def move_label(self, key: TaskKey, to: LabelState) -> None:
+        with self.wire.limiter.exclusive():
+            self._move(self.places.project_of(key), key, to)
+
+    def requested(self, key: TaskKey) -> Literal["stop"] | None:
+        with self.wire.hurried():
+            try:
+                project, item = self._issue(key)
+            except IssueUnreadable:
+                return "stop"  # the issue was deleted
+            if self.labels.requested(label_names(item), str(item["state"])) == "stop":
+                return "stop"
+            if any(self.places.is_own(user) for user in item.get("assignees") or ()):
+                return None
+            kept = self._states.get(key)
+            if kept is None or kept[0] != item["updated_at"]:  # the timeline is read once for each change
+                kept = str(item["updated_at"]), was_unassigned(self, project, _number(key))
+                self._states[key] = kept
+        return "stop" if kept[1] else None
+
+    # --- comments ---------------------------------------------------------------------------------------------
+
+    def find_comment(self, key: TaskKey, marker: str) -> str | None:
+        _number(key)
+        with self._about(key):
+            return self._talk(key, self.places.project_of(key)).find(marker)
+
+    def post_comment(self, key: TaskKey, body: str) -> str:
+        text = self._fit(body)
+        path = f"{self.places.project_of(key).path}/issues/{_number(key)}/comments"
+        marker = hidden_in(text)
+        for attempt in (1, 2):
+            try:
+                with self._about(key):
+                    made = self.wire.call("POST", path, body={"body": text}).data
+                self._own_comments.add(str(made["id"]))
+                return str(made["id"])
+            except ForgeUnreachable as error:
+                if not error.maybe or marker is None:
+                    raise
+                if (there := self.find_comment(key, marker)) is not None:
+                    return there
+                if attempt == 2:
+                    raise
+        raise AssertionError  # the second attempt returns or raises
+
+    def marked_comments(self, key: TaskKey) -> tuple[MarkedComment, ...]:
+        _number(key)
+        with self._about(key):
+            return tuple(self._talk(key, self.places.project_of(key)).marked())
+
+    def remove_comment(self, key: TaskKey, comment_id: str) -> None:
+        try:
+            self.wire.call("DELETE", self._own_comment(key, comment_id))
+        except ForgeRefused as error:
+            if error.status != 404:
+                raise
+
+    def edit_comment(self, key: TaskKey, comment_id: str, body: str) -> None:
+        text = self._fit(body)
+        try:
+            self.wire.call("PATCH", self._own_comment(key, comment_id), body={"body": text})
+        except ForgeRefused as error:
+            if error.status == 404:
+                raise ForgeError(f"comment {comment_id} of {key} is gone and cannot be edited") from error
+            raise
+        self._own_comments.add(comment_id)
+
+    def _own_comment(self, key: TaskKey, comment_id: str) -> str:
+        """The path of a comment of the own account; Forgejo lets everybody who may write edit any comment."""
+        path = f"{self.places.project_of(key).path}/issues/comments/{number_of(comment_id)}"
+        if comment_id not in self._own_comments and not self.places.is_own(self.wire.get(path).get("user")):
+            raise ForgeError(f"comment {comment_id} of {key} belongs to somebody else and is left as it is")
+        return path
+
+    # --- pull requests ----------------------------------------------------------------------------------------
+
+    def find_pull(self, key: TaskKey, head: str) -> PullRef | None:
+        return self._pulls(self.places.project_of(key)).find(head)
+
+    def open_pull(self, key: TaskKey, *, title: str, body: str, head: str, base: str, draft: bool) -> PullRef:
+        project = self.places.project_of(key)
+        if not project.has_pulls:
+            raise ForgeError(f"pull requests are switched off in {project.full_name}; switch them on, or push by hand")
+        with self.wire.limiter.exclusive():
+            pulls = self._pulls(project)
+            there = pulls.find(head)
+            if there is None or there.state != "open":
+                there = pulls.open(title=title, body=body, head=head, base=base, draft=draft)
+        return there
+
+    def update_pull(
+        self,
+        key: TaskKey,
+        pull: PullRef,
+        *,
+        title: str | None = None,
+        body: str | None = None,
+        draft: bool | None = None,
+        state: Literal["open", "closed"] | None = None,
+    ) -> PullRef:
+        project = self.places.project_of(key)
+        changed = self._pulls(project).update(pull.id, title=title, body=body, draft=draft, state=state)
+        if pull.draft and not changed.draft and changed.state == "open":  # the pull request became ready
+            with self._about(key):
+                ask_for_review(self, project, _number(key), changed.id)
+        return changed
+
+    # --- the repository ---------------------------------------------------------------------------------------
+
+    def repository(self, key: TaskKey, issue: IssueText) -> Repository:  # noqa: ARG002 - the key names the repository
+        project = self.places.project_of(key)
+        if project.archived:
+            said = f"{project.full_name} is archived: it is read-only, so nothing can be pushed to it"
+            raise IssueUnreadable(said, code="repository_archived")
+        host = re.sub(r"[^A-Za-z0-9.-]", "_", self.instance)
+        # The address is built from base_url, not from `clone_url`: what Forgejo calls itself (ROOT_URL) may not be
+        # reachable from here.
+        url = f"{self.base_url}/{project.full_name}.git"
+        head = f"refs/pull/{_number(key)}/head" if key.task_type == "pull_request" else None
+        return Repository(host, project.owner, project.name, url, project.default_branch, self.wire.ca_file(), head)
+
+    def git_login(self, key: TaskKey) -> tuple[str, str] | None:  # noqa: ARG002 - one token serves all projects
+        return GIT_USER, self.wire.token()
+
+    def renew_login(self, key: TaskKey) -> None:
+        """Does nothing: a token comes from the settings and cannot be renewed."""
+
+    def close(self) -> None:
+        self.wire.close()
+
+    # --- shared by the parts ----------------------------------------------------------------------------------
+
+    def _issue(self, key: TaskKey) -> tuple[Project, dict[str, Any]]:
+        """The issue, in the repository that the key names.
+
+        A repository that is renamed is followed by every request; then the stored facts about it are read again.
+        """
+        number = _number(key)
+        project = self.places.project_of(key)
+        with self._about(key, project):
+            item = self.wire.get(f"{project.path}/issues/{number}")
+        found = (item.get("repository") or {}).get("full_name")
+        if found and found != project.full_name:
+            self.places.forget(key)
+            project = self.places.project_of(key)
+        return project, item
+
+    @contextmanager
+    def _about(self, key: TaskKey, project: Project | None = None) -> Iterator[None]:
+        """A context manager: if Forgejo answers that the issue does not exist, it raises IssueUnreadable.
+
+        Forgejo answers so too where issues are switched off.
+        """
+        try:
+            yield
+        except ForgeRefused as error:
+            if error.status != 404:
+                raise
+            self.places.forget(key)
+            project = self.places.project_of(key)
+            switched_on = project.has_pulls if key.task_type == "pull_request" else project.has_issues
+            if not switched_on:
+                what = "pull requests" if key.task_type == "pull_request" else "issues"
+                said = f"{key} is gone: {what} are switched off in {project.full_name}"
+                raise IssueUnreadable(said, code="issues_off") from error
+            raise IssueUnreadable(f"{key}: there is no such issue; it was deleted or never there") from error
+
+    def _changed(self, owner: str, repo: str, changes: ChangeCursor) -> dict[str, str]:
+        """Number → time of the last change, for the changed issues and pull requests of a repository."""
+        name = f"{owner}/{repo}"
+        since = changes.since(name).strftime("%Y-%m-%dT%H:%M:%SZ")
+        try:
+            path = f"{self.places.project(owner, repo).path}/issues"
+            # the poll for tasks reports invalid items
+            listed = self.wire.pages(path, query={"state": "all", "since": since}, odd=lambda _error: None)
+            items = [(str(item["number"]), str(item["updated_at"])) for item in listed]
+        except IssueUnreadable:
+            return {}  # the repository is gone; the poll for waiting issues reports it
+        except ForgeRefused as error:
+            if error.status != 404:
+                raise
+            return {}  # issues and pull requests are switched off in this repository
+        return changes.update(name, items)
+
+    def _talk(self, key: TaskKey, project: Project) -> CommentReader:
+        def is_ours(number: int) -> bool:
+            return self._head(project, number).startswith(tuple(f"{prefix}{key.task_id}-" for prefix in self.prefixes))
+
+        return CommentReader(self.wire, self.places, project, _number(key), is_ours)
+
+    def _head(self, project: Project, number: int) -> str:
+        """The branch of a pull request; "" if it is of another repository or gone."""
+        place = project.full_name, number
+        if place not in self._heads:
+            try:
+                self._heads[place] = self._pulls(project).head_of(number)
+            except ForgeRefused as error:
+                if error.status != 404:
+                    raise
+                return ""
+        return self._heads[place]
+
+    def _itself(self, key: TaskKey) -> tuple[int, ...]:
+        """The number of the task's own pull request, if the task is one: its reviews are read too."""
+        return (int(_number(key)),) if key.task_type == "pull_request" else ()
+
+    def _pulls(self, project: Project) -> Pulls:
+        return Pulls(self.wire, self.places, project)
+
+    def _move(self, project: Project, key: TaskKey, to: LabelState) -> None:
+        with self._about(key):
+            self.mover.move(project, _number(key), to)
+
+    def _fit(self, body: str) -> str:
+        if len(body) > self.max_comment:
+            raise ForgeError(f"a comment has {len(body)} characters; the most is {self.max_comment}, shorten it")
+        return body.encode("utf-8", "replace").decode()
+
+
+def _fork_of(item: dict[str, Any]) -> str:
+    """The repository of a pull request's branch, if it is another one."""
+    if item["head"].get("repo_id") == item["base"].get("repo_id"):
+        return ""
+    return str((item["head"].get("repo") or {}).get("full_name") or "a repository that is gone")
+
+
+def _number(key: TaskKey) -> str:
+    if not _NUMBER.fullmatch(key.task_id):
+        raise IssueUnreadable(f"{key.task_id!r} is not the number of an issue on Forgejo; they are called 1, 2, 3 …")
+    return key.task_id

@@ -1,0 +1,56 @@
+"""Finds out whether a fork's branch has changed after somebody asked for the work on its pull request.
+
+Each push to the branch leaves a row `pull_push` in the timeline of the pull request, with the time of Forgejo's own
+clock and, as JSON in its text, the commits.  Dates in commits say nothing, since their author chooses them.  `forge.py`
+calls this module.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from agent import clock
+from agent.forge.forgejo.requesting_person import events_of, times_of_requests
+from agent.forge.fork_head import said_moved
+
+if TYPE_CHECKING:
+    from agent.forge.base import PullRef
+    from agent.forge.forgejo.adapter_interface import Forgejo
+    from agent.forge.forgejo.repositories import Project
+
+
+def head_moved(forge: Forgejo, project: Project, number: str, pull: PullRef, since: str = "") -> str:
+    """Implements `ForgeReports.head_moved`."""
+    item = forge.wire.get(f"{project.path}/pulls/{number}")
+    present = str(item["head"].get("sha") or "")
+    events = events_of(forge, project, number)
+    times = times_of_requests(forge, project, events, since)
+    asked = max(times or [clock.parse(str(item["created_at"]))])
+    if not present or present != pull.commit:
+        return said_moved(pull.fork, pull.commit, present or "another commit", asked)
+    pushes = [event for event in events if event["type"] == "pull_push"]
+    later = [event for event in pushes if clock.parse(str(event["created_at"])) >= asked]
+    if not later:
+        return ""
+    before = [event for event in pushes if event not in later]
+    known = _commits(before[-1])[-1:] if before else _commits(later[0])[:1] if _is_forced(later[0]) else []
+    return said_moved(pull.fork, known[0] if known else "", present, asked)
+
+
+def _content(event: dict[str, Any]) -> dict[str, Any]:
+    try:
+        found = json.loads(str(event.get("body") or ""))
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _is_forced(event: dict[str, Any]) -> bool:
+    return bool(_content(event).get("is_force_push"))
+
+
+def _commits(event: dict[str, Any]) -> list[str]:
+    """The commits of a push, oldest first; of a forced one the commit before and the commit after."""
+    found = _content(event).get("commit_ids")
+    return [str(one) for one in found] if isinstance(found, list) else []

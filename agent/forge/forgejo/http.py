@@ -1,0 +1,76 @@
+"""The HTTP client of Forgejo: what its API has of its own beside `forge/rest_wire.py`.
+
+Forgejo announces no rate limit and sends no ETag; a proxy before it may do both, and the client obeys.  The adapter
+sends every request through `ForgejoWire.call`, and `requester.py` transmits it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from agent.forge import http
+from agent.forge.forgejo import errors as answers
+from agent.forge.forgejo.answer_shapes import SHAPES
+from agent.forge.rest_wire import AGENT, RestWire
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from agent.errors import ForgeError
+    from agent.forge.etag_cache import Answer
+    from agent.forge.forgejo.requester import Requester
+
+
+class ForgejoWire(RestWire):
+    """The API of the Forgejo at `base_url` (host, port, sub-path) as the account of `section.token`."""
+
+    api = "/api/v1"
+    shapes = SHAPES
+    advice = "; is base_url the address of Forgejo, with its sub-path?"
+    page_size: ClassVar[dict[str, Any]] = {"limit": 50}
+
+    def __init__(self, section: Any, base_url: str, base_dir: Path, host: str) -> None:
+        super().__init__(section, base_url, base_dir, host)
+        self._requester: Requester | None = None
+
+    def whole(self, path: str, *, query: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+        """A list that Forgejo answers at once as long as no page is asked for: comments, and the timeline.
+
+        With pages the timeline would end early, since comments on lines are left out after a page was cut.
+        """
+        found: list[dict[str, Any]] = self.get(path, query=query)
+        return found
+
+    def _send(
+        self, verb: str, path: str, query: Mapping[str, Any], body: Any, extra: Mapping[str, str]
+    ) -> tuple[int, dict[str, str], bytes]:
+        ca_file = self.ca_file()
+        if self._requester is None:
+            from agent.forge.forgejo.requester import Requester
+
+            self._requester = Requester(f"{self.base_url}{self.api}", ca_file, AGENT)
+        return self._requester.send(verb, path, self.token(), query=query, body=body, headers=extra)
+
+    def _disconnect(self) -> None:
+        if self._requester is not None:
+            self._requester.close()
+            self._requester = None
+
+    def _reasons(self, content: bytes) -> tuple[str, ...]:
+        return answers.parse_error(content)
+
+    def _error_of(self, what: str, verb: str, status: int, reasons: tuple[str, ...]) -> ForgeError:
+        return answers.error_of(what, verb, status, reasons)
+
+    def _retry_delay(self, headers: Mapping[str, str]) -> float | None:
+        return http.retry_after(headers)
+
+    def _following(
+        self, path: str, params: dict[str, Any], answer: Answer, number: int
+    ) -> tuple[str, dict[str, Any]] | None:
+        """Some lists have no link but a total count, and so has every list behind a proxy that removes the links."""
+        total = answer.headers.get("x-total-count", "")
+        if not (answer.data and total.isdigit() and number < int(total)) or "link" in answer.headers:
+            return None
+        return path, {**params, "page": int(params.get("page", 1)) + 1}

@@ -1,0 +1,87 @@
+"""Moves the six labels of this program on the issues of Forgejo.
+
+Facts about Forgejo: a repository may have two labels of one name; a label that is added by a name that no repository
+has is left out silently; removing a label that the issue does not have is a success.  So labels are added by their
+numbers, and the answer is compared with the wish.  `forge.py` calls this module.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from agent.errors import ForgeError
+from agent.forge.labels_shown import COLOURS, MEANINGS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from agent.forge.base import Labels, LabelState
+    from agent.forge.forgejo.http import ForgejoWire
+    from agent.forge.forgejo.repositories import Project
+
+
+class LabelMover:
+    """Adds and removes labels; it remembers the numbers of the labels of each repository."""
+
+    def __init__(self, wire: ForgejoWire, labels: Labels) -> None:
+        self.wire = wire
+        self.labels = labels
+        self._numbers: dict[tuple[str, str], int] = {}
+
+    def names_in(self, project: Project) -> list[str]:
+        """The names of the labels of a repository; those of its organisation are not among them."""
+        return [str(one["name"]) for one in self.wire.pages(f"{project.path}/labels")]
+
+    def move(self, project: Project, number: str, to: LabelState) -> None:
+        """Add the label of `to` and remove the others of the six."""
+        path = f"{project.path}/issues/{number}/labels"
+        target, kept = self.labels.name(to), 0
+        if target:
+            present, kept = self._add(project, path, to)
+        else:
+            present = self.wire.get(path)
+        for one in present:
+            if one["name"] in self.labels.names() and one["id"] != kept:
+                self.wire.call("DELETE", f"{path}/{one['id']}")
+
+    def _add(self, project: Project, path: str, to: LabelState) -> tuple[list[dict[str, Any]], int]:
+        """(the labels of the issue after the change, the number of the label of `to`).
+
+        A number that was remembered may be that of a label which somebody has removed since; then Forgejo leaves it
+        out.
+        """
+        name = self.labels.name(to)
+        for _ in (1, 2):
+            number = self._number(project, to)
+            present: list[dict[str, Any]] = self.wire.call("POST", path, body={"labels": [number]}, again=True).data
+            if any(one["id"] == number for one in present):
+                return present, number
+            self._numbers.pop((project.full_name, name), None)
+        raise ForgeError(f"{self.wire.host}: {project.full_name}: the label `{name}` is not taken by the issue")
+
+    def _number(self, project: Project, to: LabelState) -> int:
+        """The number of the label of a state, which is created with its colour if the repository does not have it.
+
+        Of several labels with this name it is the oldest, also after two daemons have created it at the same time.
+        """
+        name = self.labels.name(to)
+        kept = self._numbers.get((project.full_name, name))
+        if kept is not None:
+            return kept
+        path = f"{project.path}/labels"
+        found = _oldest(self.wire.pages(path), name)
+        if found is None:
+            body = {"name": name, "color": f"#{COLOURS[to]}", "description": MEANINGS[to]}
+            made = self.wire.call("POST", path, body=body, again=False).data
+            found = _oldest(self.wire.pages(path), name) or int(made["id"])
+        self._numbers[project.full_name, name] = found
+        return found
+
+
+def label_names(item: dict[str, Any]) -> frozenset[str]:
+    """The labels of an issue."""
+    return frozenset(str(label["name"]) for label in item.get("labels") or ())
+
+
+def _oldest(labels: Iterable[dict[str, Any]], name: str) -> int | None:
+    return min((int(one["id"]) for one in labels if one["name"] == name), default=None)

@@ -1,0 +1,38 @@
+"""Recognises addresses of pictures in Forgejo issues, and downloads the pictures with a token.
+
+`/attachments/{uuid}` and `/{owner}/{name}/attachments/{uuid}` are the addresses of one attachment.  Forgejo takes a
+token for the first of them, for pages of people otherwise only a session (services/auth/auth.go).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from agent.errors import PictureRefused
+from agent.forge.pictures import PictureHosts, fetch
+from agent.forge.rest_wire import AGENT
+
+if TYPE_CHECKING:
+    from agent.forge.forgejo.http import ForgejoWire
+
+_ATTACHMENT = re.compile(r"(?:/[^/]+/[^/]+)?/attachments/([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})", re.IGNORECASE)
+
+
+def fetch_picture(wire: ForgejoWire, address: str) -> bytes:
+    """Implements `Forge.fetch_picture`; the host checks whether the account may see the attachment."""
+    web, parts = urlsplit(wire.base_url), urlsplit(address)
+    if (parts.scheme or parts.netloc) and (parts.scheme, parts.netloc.lower()) != (web.scheme, web.netloc.lower()):
+        raise PictureRefused(f"it lies on {parts.hostname or 'no host'}, which is not the forge's own")
+    found = _ATTACHMENT.fullmatch(parts.path.removeprefix(web.path))
+    if found is None:
+        raise PictureRefused("its address is not that of an attachment of the forge")
+    hosts = PictureHosts(
+        own=lambda one: (one.scheme, one.netloc.lower()) == (web.scheme, web.netloc.lower()),
+        others=lambda _: False,
+        token=lambda: {"Authorization": f"token {wire.token()}"},
+        ca_file=wire.ca_file(),
+        agent=AGENT,
+    )
+    return fetch(f"{wire.base_url}/attachments/{found[1]}", hosts)

@@ -1,0 +1,184 @@
+"""The pull requests of one repository: finds one by its branch, opens one at most once, changes single fields.
+
+Forgejo marks a draft in the title (`WIP: …`), lists pull requests by author and not by branch, and answers 409 for a
+second one of the same two branches.  `forge.py` calls this module.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Literal
+
+from agent.errors import ForgeError, ForgeRefused, ForgeUnreachable
+from agent.forge.base import PullRef
+from agent.observe import log
+
+if TYPE_CHECKING:
+    from agent.forge.forgejo.http import ForgejoWire
+    from agent.forge.forgejo.repositories import Project, Repositories
+
+MAX_BODY = 65_536
+"""Maximum characters of a comment or a text.  Forgejo names no maximum; with this one a request stays below a megabyte,
+the usual limit of a proxy."""
+MAX_TITLE = 255
+"""Maximum bytes of a title; Forgejo cuts a longer one silently."""
+LOOKED_AT = 200
+"""Number of the account's newest closed pull requests among which one is searched by its branch."""
+LOOKED_AT_OF_ALL = 50
+"""Number of all closed pull requests, last changed first, among which one is searched by its branch."""
+DRAFT = "WIP: "
+CUT = "\n\n… cut: it is longer than this program sends. The whole text is in the task's folder."
+_ANY_DRAFT = re.compile(r"^(?:\s*(?:wip:|\[wip\]))+\s*", re.IGNORECASE)
+
+
+class Pulls:
+    """The pull requests of `project`."""
+
+    def __init__(self, wire: ForgejoWire, places: Repositories, project: Project) -> None:
+        self.wire = wire
+        self.places = places
+        self.project = project
+        self.path = f"{project.path}/pulls"
+
+    def find(self, head: str) -> PullRef | None:
+        """The open pull request of the branch; if none is open, the newest closed or merged one.
+
+        Forgejo lists no pull requests by branch.  A closed one is searched among the newest of the own account, and
+        among those of everybody that were closed or changed last.
+        """
+        if (there := self._open_one(head)) is not None:
+            return there
+        closed = {"state": "closed"}
+        found = [
+            pull_ref(item)
+            for more, most in (({"poster": self.places.own()}, LOOKED_AT), ({"sort": "recentupdate"}, LOOKED_AT_OF_ALL))
+            for item in islice(self.wire.pages(self.path, query=closed | more), most)
+            if _is_of(item, head)
+        ]
+        return max(found, key=lambda pull: int(pull.id), default=None)
+
+    def open(self, *, title: str, body: str, head: str, base: str, draft: bool) -> PullRef:
+        """Open a pull request with a POST.
+
+        If the result of the POST is unknown, the method searches for the pull request before the second attempt; if
+        Forgejo reports that there is one, it returns that one, whoever opened it.
+        """
+        wanted = {"title": fit_title(title, draft=draft), "body": fit_body(body), "head": head, "base": base}
+        for attempt in (1, 2):
+            try:
+                made = pull_ref(self.wire.call("POST", self.path, body=wanted).data)
+            except ForgeUnreachable as error:
+                if not error.maybe:
+                    raise
+                if (there := self._open_one(head)) is not None:
+                    return there
+                if attempt == 2:
+                    raise
+            except ForgeRefused as error:
+                if error.status == 409 and (there := self._open_one(head)) is not None:
+                    return there
+                said = f"the pull request of {head} onto {base} cannot be opened: {error}"
+                if error.status == 404:
+                    said = f"{said} (one of the branches is not there)"
+                raise ForgeRefused(said, status=error.status, reasons=error.reasons) from error
+            else:
+                self._check_draft(made, draft=draft)
+                return made
+        raise ForgeError(f"the pull request of {head} onto {base} cannot be opened")
+
+    def update(
+        self,
+        number: str,
+        *,
+        title: str | None,
+        body: str | None,
+        draft: bool | None,
+        state: Literal["open", "closed"] | None,
+    ) -> PullRef:
+        """Update the pull request; only fields that differ are sent."""
+        if not number.isascii() or not number.isdigit():
+            raise ForgeError(f"{number!r} is not the number of a pull request")
+        path = f"{self.path}/{number}"
+        item = self.wire.get(path)
+        is_draft, merged = bool(item.get("draft")), bool(item.get("merged"))
+        wish = is_draft if draft is None or merged else draft
+        wanted: dict[str, Any] = {"state": None if merged else state}
+        if title is not None:
+            wanted["title"] = fit_title(title, draft=wish)
+        elif draft is not None and not merged:
+            wanted["title"] = marked(str(item["title"]), draft=wish)
+        wanted["body"] = None if body is None else fit_body(body)
+        changes = {key: value for key, value in wanted.items() if value is not None and value != (item.get(key) or "")}
+        if changes:
+            item = self.wire.call("PATCH", path, body=changes).data
+            self._check_draft(pull_ref(item), draft=wish)
+        return pull_ref(item)
+
+    def head_of(self, number: int) -> str:
+        """The branch of a pull request; "" if it is of another repository."""
+        item = self.wire.get(f"{self.path}/{number}")
+        return str(item["head"]["label"]) if _is_of(item, str(item["head"]["label"])) else ""
+
+    def _open_one(self, head: str) -> PullRef | None:
+        """The open pull request of the branch, of any account."""
+        items = self.wire.pages(self.path, query={"state": "open"})
+        return next((pull_ref(item) for item in items if _is_of(item, head)), None)
+
+    def _check_draft(self, pull: PullRef, *, draft: bool) -> None:
+        """Log that the server has other prefixes of drafts than Forgejo's (`WORK_IN_PROGRESS_PREFIXES`)."""
+        if draft and not pull.draft and pull.state == "open":
+            log.get("forge").warning("draft_unsupported", repository=self.project.full_name)
+
+
+def _is_of(item: dict[str, Any], head: str) -> bool:
+    """Whether the pull request is from the branch of this name in this repository, not in a fork.  `ref` names the
+    branch only as long as it exists, `label` always."""
+    return bool(item["head"]["label"] == head and item["head"].get("repo_id") == item["base"].get("repo_id"))
+
+
+def pull_ref(item: dict[str, Any]) -> PullRef:
+    """Converts a pull request of Forgejo's API into a `PullRef`; its title has no mark of a draft."""
+    state: Literal["open", "closed", "merged"] = "open" if item["state"] == "open" else "closed"
+    return PullRef(
+        str(item["number"]),
+        str(item["html_url"]),
+        without_draft(str(item["title"])),
+        "merged" if item.get("merged") else state,
+        bool(item.get("draft")),
+        str(item["head"]["label"]),
+        str(item["base"]["label"]),
+        commit=str(item["head"].get("sha") or ""),
+    )
+
+
+def number_in(url: str | None) -> str | None:
+    """The number in the address of a pull request; None for any other address."""
+    found = re.search(r"/pulls/([0-9]+)/?$", url or "")
+    return found[1] if found else None
+
+
+def without_draft(title: str) -> str:
+    """A title without the marks by which Forgejo knows a draft."""
+    return _ANY_DRAFT.sub("", title)
+
+
+def fit_title(text: str, *, draft: bool) -> str:
+    """`text` as one line of at most 255 bytes, with the mark of a draft or without it."""
+    return marked(without_draft(" ".join(text.split())), draft=draft)
+
+
+def marked(line: str, *, draft: bool) -> str:
+    """A title with the mark of a draft, or without every mark, of at most 255 bytes."""
+    if not draft:
+        line = without_draft(line)
+    elif not _ANY_DRAFT.match(line):
+        line = f"{DRAFT}{line}"
+    if len(line.encode("utf-8", "replace")) <= MAX_TITLE:
+        return line
+    return f"{line.encode('utf-8', 'replace')[: MAX_TITLE - 3].decode('utf-8', 'ignore')}…"
+
+
+def fit_body(text: str) -> str:
+    """`text` in at most the length that this program sends, with a note where it was cut."""
+    return text if len(text) <= MAX_BODY else text[: MAX_BODY - len(CUT)] + CUT

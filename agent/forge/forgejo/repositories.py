@@ -1,0 +1,208 @@
+"""The repositories that one Forgejo account sees, and the people in them: finds the repository of a task key, and who
+may write to it.
+
+Facts about repositories and people are stored in memory for ten minutes.  `forge.py` and its parts call this module.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from agent import clock
+from agent.errors import ForgeAccessRefused, ForgeRefused, IssueUnreadable
+from agent.forge.rate_limiter import KEPT_SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agent.forge.forgejo.http import ForgejoWire
+    from agent.values import TaskKey
+
+WRITERS = frozenset({"write", "admin", "owner"})
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """One repository.
+
+    `path` is `/repos/{owner}/{name}` with the present name, even after the repository was renamed.
+    """
+
+    full_name: str
+    default_branch: str | None
+    archived: bool
+    has_issues: bool
+    has_pulls: bool
+    may_push: bool | None
+
+    @property
+    def path(self) -> str:
+        owner, _, name = self.full_name.partition("/")
+        return f"/repos/{quote(owner, safe='')}/{quote(name, safe='')}"
+
+    @property
+    def owner(self) -> str:
+        return self.full_name.partition("/")[0]
+
+    @property
+    def name(self) -> str:
+        return self.full_name.partition("/")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Assignees:
+    """The accounts that may be assigned to issues of a repository.
+
+    `all_write`: each of them may write code.  In an organisation this is not so if a team may write only elsewhere (to
+    the wiki, say), or only reads pull requests: its members may be assigned too.
+    """
+
+    names: frozenset[str]
+    all_write: bool
+
+
+class Repositories:
+    """Repositories, people and the own account, as far as the token can see them."""
+
+    def __init__(self, wire: ForgejoWire, section: Any) -> None:
+        self.wire = wire
+        self.allowed = frozenset(name.casefold() for name in section.allowed_users)
+        self.bot_name: str | None = section.bot_name
+        self._projects: dict[str, tuple[float, Project]] = {}
+        self._writers: dict[tuple[str, str], tuple[float, bool]] = {}
+        self._assignees: dict[str, tuple[float, Assignees]] = {}
+        self._own: str | None = None
+
+    def project(self, owner: str, repo: str) -> Project:
+        """The repository that a task key names.
+
+        Raises IssueUnreadable when it is gone or the token may not see it.
+        """
+        name = f"{owner}/{repo}"
+        kept = self._projects.get(name)
+        if kept is not None and clock.monotonic() - kept[0] < KEPT_SECONDS:
+            return kept[1]
+        try:
+            found = self.wire.get(f"/repos/{quote(owner, safe='')}/{quote(repo, safe='')}")
+        except ForgeRefused as error:
+            if error.status != 404:
+                raise
+            raise IssueUnreadable(
+                f"{self.wire.host}: there is no repository {name}, or the token may not see it; correct the name in "
+                f"forgejo.projects, or make the account a collaborator"
+            ) from error
+        project = Project(
+            str(found["full_name"]),
+            found.get("default_branch") or None,
+            bool(found.get("archived")),
+            bool(found.get("has_issues", True)),
+            bool(found.get("has_pull_requests", True)),
+            (found.get("permissions") or {}).get("push"),
+        )
+        self._projects[name] = (clock.monotonic(), project)
+        return project
+
+    def seen(self, serves: Callable[[str, str], bool], most: int) -> list[tuple[str, str]]:
+        """(owner, repository) of at most `most` repositories to which the account may write and that `serves`
+        accepts."""
+        found = (str(one["full_name"]).partition("/")[::2] for one in self.wire.pages("/user/repos"))
+        return list(islice(((owner, name) for owner, name in found if serves(owner, name)), most))
+
+    def project_of(self, key: TaskKey) -> Project:
+        """The repository of a task key."""
+        return self.project(key.owner, key.repo)
+
+    def forget(self, key: TaskKey) -> None:
+        """Remove the stored facts about the repository of a key, because it may have been renamed."""
+        self._projects.pop(f"{key.owner}/{key.repo}", None)
+
+    # --- people -----------------------------------------------------------------------------------------------
+
+    def own(self) -> str:
+        """The login of the own account."""
+        if self._own is None:
+            self._own = self.bot_name or str(self.wire.get("/user")["login"])
+        return self._own
+
+    def is_own(self, user: Any) -> bool:
+        """Whether an answer's `user` is the own account."""
+        return login(user).casefold() == self.own().casefold()
+
+    def may_ask(self, project: Project, user: Any) -> bool:
+        """Whether a person has permission to ask for work: that person has write access, and is listed in
+        `allowed_users` when that is set.  The account of the runners, and the own account, have permission only when
+        `allowed_users` lists them; a deleted account never has permission."""
+        name = login(user).casefold()
+        if not name or (self.allowed and name not in self.allowed):
+            return False
+        if is_bot(user) or self.is_own(user):
+            return name in self.allowed
+        return self._may_write(project, login(user))
+
+    def _may_write(self, project: Project, name: str) -> bool:
+        asked = (project.full_name, name.casefold())
+        kept = self._writers.get(asked)
+        if kept is not None and clock.monotonic() - kept[0] < KEPT_SECONDS:
+            return kept[1]
+        try:
+            found = self.wire.get(f"{project.path}/collaborators/{quote(name, safe='')}/permission")
+            writes = found["permission"] in WRITERS
+        except ForgeRefused as error:
+            if error.status != 404:
+                raise
+            writes = False
+        except ForgeAccessRefused:  # only an administrator of the repository may ask for others
+            assignees = self._who_may_be_assigned(project)
+            sure = assignees.all_write or name.casefold() in self.allowed
+            writes = sure and name.casefold() in assignees.names
+        self._writers[asked] = (clock.monotonic(), writes)
+        return writes
+
+    def knows_writers(self, project: Project) -> bool:
+        """Whether the account can find out who may write to a repository, without `allowed_users`."""
+        try:
+            self.wire.get(f"{project.path}/collaborators/{quote(project.owner, safe='')}/permission")
+        except ForgeAccessRefused:
+            return self._who_may_be_assigned(project).all_write
+        except ForgeRefused as error:
+            if error.status != 404:
+                raise
+        return True
+
+    def _who_may_be_assigned(self, project: Project) -> Assignees:
+        kept = self._assignees.get(project.full_name)
+        if kept is not None and clock.monotonic() - kept[0] < KEPT_SECONDS:
+            return kept[1]
+        names = frozenset(login(user).casefold() for user in self.wire.get(f"{project.path}/assignees"))
+        try:
+            teams = self.wire.get(f"{project.path}/teams")
+            all_write = all(_writes_code(team) for team in teams)
+        except ForgeRefused as error:
+            all_write = error.status == 405  # the repository belongs to a person, so it has no teams
+        except ForgeAccessRefused:
+            all_write = False
+        found = Assignees(names, all_write)
+        self._assignees[project.full_name] = (clock.monotonic(), found)
+        return found
+
+
+def _writes_code(team: dict[str, Any]) -> bool:
+    """Whether a member of the team who may be assigned may write code.  A team whose members may not be assigned
+    counts too."""
+    units = team.get("units_map") or {}
+    if units.get("repo.code") in WRITERS or team.get("permission") in ("admin", "owner"):
+        return True
+    return "repo.code" in units and not WRITERS & set(units.values()) and units.get("repo.pulls") != "read"
+
+
+def login(user: Any) -> str:
+    """The login of the `user` in an answer; "" for a deleted account, which Forgejo calls Ghost, with the number -1."""
+    return "" if user is None or user.get("id") == -1 else str(user.get("login") or "")
+
+
+def is_bot(user: Any) -> bool:
+    """Whether the account belongs to the server itself: the account of its runners has a number below -1."""
+    return int((user or {}).get("id") or 0) < -1

@@ -1,0 +1,79 @@
+"""Sends one request to Forgejo's API with `requests`, on a connection of its own for each thread.
+
+A renamed repository is a 301 for every verb.  `requests` would make a GET of a POST then, and report a list as success;
+so this module follows the redirects itself, with verb and body, and only on the same host.  This module never waits and
+never retries.  `http.py` calls this module.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urljoin
+
+import requests
+
+from agent.forge.http import OneHost
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+TIMEOUT = 30.0
+REDIRECTS = 5
+
+
+class Requester:
+    """Sends requests to the API at `address`, which includes the path of the API."""
+
+    def __init__(self, address: str, ca_file: Path | None, agent: str) -> None:
+        self.address = address
+        self.verify: bool | str = str(ca_file) if ca_file else True
+        self.agent = agent
+        self._threads = threading.local()
+        self._sessions: list[OneHost] = []
+
+    def send(
+        self,
+        verb: str,
+        path: str,
+        token: str,
+        *,
+        query: Mapping[str, Any],
+        body: Any,
+        headers: Mapping[str, str],
+    ) -> tuple[int, dict[str, str], bytes]:
+        """(status, headers with lower-case names, body).
+
+        Raises the exceptions of `requests` when there is no answer, and HostChanged for a redirect to another host.
+        """
+        url, params = f"{self.address}{path}", dict(query)
+        sent = {"Authorization": f"token {token}", "User-Agent": self.agent, "Accept": "application/json", **headers}
+        for _ in range(REDIRECTS + 1):
+            answer = self._session().request(
+                verb,
+                url,
+                params=params,
+                json=body,
+                headers=sent,
+                timeout=TIMEOUT,
+                verify=self.verify,
+                allow_redirects=False,
+            )
+            if not answer.is_redirect:
+                return answer.status_code, {name.lower(): text for name, text in answer.headers.items()}, answer.content
+            url, params = urljoin(url, answer.headers["location"]), {}  # the address has the query
+        raise requests.exceptions.TooManyRedirects(f"more than {REDIRECTS} redirects")
+
+    def close(self) -> None:
+        """Close the connections of all threads."""
+        while self._sessions:
+            self._sessions.pop().close()
+        self._threads = threading.local()
+
+    def _session(self) -> OneHost:
+        kept: OneHost | None = getattr(self._threads, "session", None)
+        if kept is None:
+            kept = self._threads.session = OneHost(self.address)
+            self._sessions.append(kept)
+        return kept

@@ -1,0 +1,139 @@
+"""Finds the person who asked for the work on an issue of Forgejo.
+
+The module determines who set the label or assigned the bot, whether the text was edited afterwards, and whom to ask for
+a review.  The getter and `forge.py` call it, also when a pull request becomes ready.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from agent import clock
+from agent.errors import ForgeAccessRefused, ForgeRefused
+from agent.forge.edits_after_request import said_altered, said_maybe_altered
+from agent.forge.forgejo.repositories import is_bot, login
+from agent.observe import log
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import datetime
+
+    from agent.forge.forgejo.adapter_interface import Forgejo
+    from agent.forge.forgejo.repositories import Project
+
+TOLERANCE = timedelta(seconds=1)
+"""Difference of an issue's time of change and the time of the timeline's row that goes with it."""
+
+
+def events_of(forge: Forgejo, project: Project, number: Any) -> list[dict[str, Any]]:
+    """The rows of an issue's timeline, oldest first."""
+    return forge.wire.whole(f"{project.path}/issues/{number}/timeline")
+
+
+def last_actor(forge: Forgejo, project: Project, events: Iterable[dict[str, Any]], *, labelled: bool) -> Any:
+    """The account of the newest event that starts a task (with `labelled` a label, otherwise an assignment of the
+    bot).
+
+    Returns None if there is no such event.  An event of the own account counts only if that account has permission to
+    ask for work.
+    """
+    actor = None
+    for event in events:
+        who = _asks(forge, event, labelled=labelled)
+        if who is not None and not (forge.places.is_own(who) and not forge.places.may_ask(project, who)):
+            actor = who
+    return actor
+
+
+def _asks(forge: Forgejo, event: dict[str, Any], *, labelled: bool) -> Any:
+    """The account that asks for work by this row, {} if that account was deleted; None if the row does not ask for
+    work.  The text of a row about a label is `1` if the label was added."""
+    if labelled and event["type"] == "label" and event.get("body") == "1":
+        if (event.get("label") or {}).get("name") == forge.labels.queued:
+            return event.get("user") or {}
+        return None
+    added = event["type"] == "assignees" and not event.get("removed_assignee")
+    return event.get("user") or {} if not labelled and added and forge.places.is_own(event.get("assignee")) else None
+
+
+def times_of_requests(
+    forge: Forgejo, project: Project, events: Iterable[dict[str, Any]], since: str = ""
+) -> list[datetime]:
+    """The times at which people with permission asked for the work, by a label, an assignment, or the comment of the
+    time `since`."""
+    asked = [clock.parse(since)] if since else []
+    for event in events:
+        who = _asks(forge, event, labelled=True) or _asks(forge, event, labelled=False)
+        if who and forge.places.may_ask(project, who):
+            asked.append(clock.parse(str(event["created_at"])))
+    return asked
+
+
+def altered(
+    forge: Forgejo,
+    project: Project,
+    item: dict[str, Any],
+    since: str = "",
+    events: list[dict[str, Any]] | None = None,
+) -> str:
+    """The reason why the title or text is not the one for which a person with permission asked, "" if it is (see
+    `Forge.altered`).
+
+    Forgejo reports a new title with its author, but of a new text only another time of change of the issue.  So a later
+    time than that of every row in the timeline is an edit, and after a word of somebody without permission an edit
+    before it cannot be excluded.
+    """
+    may_ask = forge.places.may_ask
+    if may_ask(project, item.get("user")):  # Forgejo allows edits by the author and by accounts with write access
+        return ""
+    events = events_of(forge, project, item["number"]) if events is None else events
+    asked = times_of_requests(forge, project, events, since)
+    if not asked:
+        return ""
+    last = max(asked)
+    rows = [(clock.parse(str(event["created_at"])), event) for event in events]
+    strangers = [(when, row) for when, row in rows if when > last and not _counts(forge, project, row)]
+    titles = [(when, login(row.get("user"))) for when, row in strangers if row["type"] == "change_title"]
+    if said := said_altered(titles, last):
+        return said
+    changed = clock.parse(str(item["updated_at"]))
+    if changed > max([last, *(when for when, _ in rows)]) + TOLERANCE:
+        return said_maybe_altered(last, changed, login(item.get("user")))
+    if strangers:
+        when, row = strangers[-1]
+        return said_maybe_altered(last, when, login(row.get("user")))
+    return ""
+
+
+def _counts(forge: Forgejo, project: Project, event: dict[str, Any]) -> bool:
+    """Whether a row of the timeline is of an account that has permission to edit, or of the server itself."""
+    who = event.get("user")
+    return forge.places.is_own(who) or is_bot(who) or forge.places.may_ask(project, who)
+
+
+def was_unassigned(forge: Forgejo, project: Project, number: str) -> bool:
+    """Whether a person removed the bot from the assignees after the run began."""
+    began = taken = None
+    for event in events_of(forge, project, number):
+        when = clock.parse(str(event["created_at"]))
+        if event["type"] == "label" and event.get("body") == "1":
+            if (event.get("label") or {}).get("name") == forge.labels.processing:
+                began = when
+        elif event["type"] == "assignees" and forge.places.is_own(event.get("assignee")):
+            taken = when if event.get("removed_assignee") else None
+    return began is not None and taken is not None and taken >= began
+
+
+def ask_for_review(forge: Forgejo, project: Project, number: str, pull: str) -> None:
+    """Request a review from the person who asked for the work.  If Forgejo refuses the reviewer, this is logged and
+    nothing else fails."""
+    events = events_of(forge, project, number)
+    actor = last_actor(forge, project, events, labelled=True) or last_actor(forge, project, events, labelled=False)
+    if not login(actor) or is_bot(actor) or forge.places.is_own(actor):
+        return
+    try:
+        path = f"{project.path}/pulls/{pull}/requested_reviewers"
+        forge.wire.call("POST", path, body={"reviewers": [login(actor)]}, again=True)
+    except (ForgeRefused, ForgeAccessRefused) as error:
+        log.get("forge").warning("review_not_asked", pull=pull, who=login(actor), why=str(error))

@@ -1,0 +1,179 @@
+"""Lists the issues and pull requests of Forgejo that wait for the agent (see `base.TaskGetter`).
+
+An issue waits when it has the label or is assigned to the bot, and an account with write access asked for the work in
+this way.  One search for each owner covers the label in all repositories of that owner, labels of an organisation
+included, and one search covers the assignments everywhere.  The poller calls this through `ForgejoForge.task_getter`.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from agent import clock
+from agent.errors import AnswerOdd, ForgeAccessRefused, ForgeRefused, IssueUnreadable
+from agent.forge.base import Task
+from agent.forge.forgejo.labels import label_names
+from agent.forge.forgejo.repositories import login
+from agent.forge.forgejo.requesting_person import altered, events_of, last_actor
+from agent.forge.task_getter import RESERVE, BaseTaskGetter
+from agent.observe.item_loop import Items
+from agent.values import TaskKey
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from agent.forge.forgejo.adapter_interface import Forgejo
+    from agent.forge.forgejo.repositories import Project
+
+SEARCH = "/repos/issues/search"
+PAGE = 50
+# the asker of an issue that changed within this time is not cached, since a second change within the same second would
+# not show
+SETTLED = timedelta(minutes=1)
+
+
+class ForgejoTaskGetter(BaseTaskGetter):
+    """One poll of all repositories that the section covers."""
+
+    forge: Forgejo
+
+    def _look(self) -> dict[Any, Task]:
+        found: dict[tuple[str, int], Task] = {}
+        with self.forge.wire.hurried(RESERVE):
+            served = self._served()
+            for item in self._candidates(served):
+                full, number = str(item["repository"]["full_name"]), int(item["number"])
+                key = self._key(served, full, item)
+                if key is None or (f"{key.owner}/{key.repo}", number) in found:
+                    continue
+                with self._items.handling(f"{full}#{number}"):
+                    task = self._task(key, item)
+                    if task is not None:
+                        found[f"{key.owner}/{key.repo}", number] = task
+        return found
+
+    # --- listing ----------------------------------------------------------------------------------------------
+
+    def _served(self) -> dict[str, tuple[str, str]]:
+        """Present full name → (owner, repository) as in keys, of the usable ones among the listed repositories; empty
+        if the section lists none."""
+        found: dict[str, tuple[str, str]] = {}
+        projects = Items(self._skipped, refusals=(AnswerOdd, ForgeAccessRefused, ForgeRefused))
+        for owner, repo in self.forge.projects:
+            with projects.handling(f"{owner}/{repo}"):
+                project = self.forge.places.project(owner, repo)
+                if (why := _unfit(project)) is not None:
+                    raise IssueUnreadable(f"{project.full_name}: {why}, so nothing can be asked for there")
+                found[project.full_name.casefold()] = owner, repo
+        self._end_lists(projects)
+        return found
+
+    def _candidates(self, served: Mapping[str, tuple[str, str]]) -> Iterator[dict[str, Any]]:
+        """All issues and pull requests that may be waiting."""
+        owners = {full.partition("/")[0] for full in served} if self.forge.projects else {self.forge.section.owner}
+        lists = Items(self._skipped, refusals=(AnswerOdd, ForgeAccessRefused, ForgeRefused))
+        listed: list[dict[str, Any]] = []
+        for owner in sorted(owners):
+            with lists.handling(f"the search for labels of {owner}"):
+                listed += self._labelled(owner)
+        if owners and not self._left:
+            with lists.handling("the search for assignments"):
+                listed += self.forge.wire.pages(SEARCH, query={"state": "open", "assigned": "true"}, odd=self._odd)
+        self._end_lists(lists)
+        yield from listed
+
+    def _labelled(self, owner: str) -> Iterator[dict[str, Any]]:
+        """The open issues of an owner with one of the labels of this poll.
+
+        Forgejo discards a label that no repository of the host has; if it discards all, it lists every open issue.  So
+        the list ends at the first page on which no issue has one of the labels.
+        """
+        wanted = frozenset(self._labels())
+        query = {"state": "open", "labels": ",".join(sorted(wanted)), "owner": owner}
+        items = self.forge.wire.pages(SEARCH, query=query, odd=self._odd)
+        while page := list(islice(items, PAGE)):
+            with_label = [item for item in page if not wanted.isdisjoint(label_names(item))]
+            yield from with_label
+            if not with_label:
+                return
+
+    def _key(self, served: Mapping[str, tuple[str, str]], full: str, item: dict[str, Any]) -> TaskKey | None:
+        """The key of an item that was found; None if the section does not cover its repository."""
+        owner, _, repo = full.partition("/")
+        if self.forge.projects:
+            if full.casefold() not in served:
+                return None
+            owner, repo = served[full.casefold()]
+        elif not self.forge.serves(owner, repo):
+            return None
+        kind = "pull_request" if item.get("pull_request") else "issue"
+        return TaskKey(self.forge.source, owner, repo, kind, str(item["number"]), self.forge.instance)
+
+    # --- selection --------------------------------------------------------------------------------------------
+
+    def _task(self, key: TaskKey, item: dict[str, Any]) -> Task | None:
+        """The task of an item; None when the item does not wait, or does not wait any more."""
+        present = label_names(item)
+        ours = present & self.forge.labels.names()
+        labelled = self.forge.labels.queued in present
+        assigned = any(self.forge.places.is_own(user) for user in item.get("assignees") or ())
+        waits = not present.isdisjoint(self._labels()) or (assigned and not ours)
+        if item["state"] != "open" or not waits:
+            return None
+        labelled = labelled or (self._left and not assigned)  # the bot label was removed when the task was taken
+        project = self.forge.places.project_of(key)
+        title = str(item["title"])
+        state = (project.full_name, item["number"], item["updated_at"], labelled)
+        facts = {name: item.get(name) for name in ("number", "user", "updated_at")}
+        asker = partial(self._asker, project, facts, state)
+        author = item.get("user")
+        if state not in self.forge.askers and self.forge.places.may_ask(project, author):
+            return Task(key, self.forge, user=login(author), title=title, labels=present, asker=asker)
+        if state not in self.forge.askers and not self._may_look_up():
+            return None
+        try:
+            return Task(key, self.forge, user=asker(), title=title, labels=present)
+        except IssueUnreadable as problem:
+            self._tell(problem, f"{key.repo}#{key.task_id} {item.get('updated_at')}")
+            return None
+
+    def _asker(self, project: Project, item: dict[str, Any], state: tuple[Any, ...]) -> str:
+        """The login of the account that set the label or assigned the bot; the author if Forgejo reports neither.
+
+        Raises IssueUnreadable when no account with permission has asked, or when the text was edited since then: later
+        comments of the program itself would hide such an edit from the worker (`requesting_person.altered`).
+
+        The account is looked up once for each state of an issue: during a poll if the author has no permission,
+        otherwise when the task is taken.
+        """
+        places = self.forge.places
+        where = f"{project.full_name}#{item['number']}"
+        changed = ""
+        if state in self.forge.askers:
+            actor, changed = self.forge.askers[state]
+        else:
+            events = events_of(self.forge, project, item["number"])
+            actor = last_actor(self.forge, project, events, labelled=state[-1])
+            actor = item.get("user") if actor is None else actor
+            if not self._left:
+                changed = altered(self.forge, project, item, events=events)
+        if clock.now() - clock.parse(str(item["updated_at"])) > SETTLED:
+            self._askers[state] = self.forge.askers[state] = actor, changed
+        if not places.may_ask(project, actor):
+            raise IssueUnreadable(
+                f"{where}: asked for by {login(actor) or 'a deleted account'}, who may not write to "
+                f"{project.full_name} or is not in allowed_users; somebody who may has to set the label"
+            )
+        if changed:
+            raise IssueUnreadable(f"{where}: {changed}", code="issue_altered")
+        return login(actor)
+
+
+def _unfit(project: Project) -> str | None:
+    """The reason why a repository cannot have tasks, None if it can."""
+    if project.archived:
+        return "it is archived"
+    return None if project.has_issues or project.has_pulls else "its issues and pull requests are switched off"

@@ -1,0 +1,59 @@
+"""Checks the rights of a Forgejo token, as far as that is possible without a change on Forgejo.
+
+`doctor` uses this module.  Forgejo does not report the scopes of a token, but a refusal names the missing one; so the
+program reads with it.  No text of this module contains a token.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agent.errors import ForgeAccessRefused, ForgeRefused, IssueUnreadable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from agent.forge.forgejo.adapter_interface import Forgejo
+
+LOOKED_AT = 20  # projects
+NEEDED = "write:repository, write:issue and read:user"
+
+
+def rights(forge: Forgejo) -> Iterator[str]:
+    """Sentences about problems, each with the remedy; none when there is no problem."""
+    with forge.wire.hurried():
+        try:
+            forge.wire.get("/user")
+        except ForgeAccessRefused as error:
+            yield f"{forge.instance}: {error}. The token needs {NEEDED} (Settings > Applications)"
+            return
+        for owner, repo in forge.projects[:LOOKED_AT]:
+            yield from _of_project(forge, owner, repo)
+
+
+def _of_project(forge: Forgejo, owner: str, repo: str) -> Iterator[str]:
+    try:
+        project = forge.places.project(owner, repo)
+    except IssueUnreadable:
+        return  # the poll for tasks reports this error
+    except ForgeAccessRefused as error:
+        yield f"{forge.instance}: {error}. The token needs {NEEDED} (Settings > Applications)"
+        return
+    if project.may_push is False:
+        yield (
+            f"{forge.instance}: {forge.places.own()}, the account of the token, may not push to {project.full_name}; "
+            f"give it Write (Settings > Collaborators)"
+        )
+    try:
+        forge.wire.get(f"{project.path}/issues", query={"limit": 1})
+    except ForgeAccessRefused as error:
+        yield f"{forge.instance}: {error}. The token needs {NEEDED} (Settings > Applications)"
+        return
+    except ForgeRefused:
+        pass  # issues and pull requests are switched off, which the poll for tasks reports
+    if not forge.places.allowed and not forge.places.knows_writers(project):
+        yield (
+            f"{forge.instance}: who may write to {project.full_name} is told to its administrators only, and a team of "
+            f"its organisation has members who may not: list the people in forgejo.allowed_users, or give the account "
+            f"Administrator"
+        )

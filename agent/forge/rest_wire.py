@@ -1,0 +1,241 @@
+"""The HTTP client of a forge with a token in the settings: rate limiter, conditional requests, retries, pages; it
+translates every foreign error into an error of this program.
+
+The adapter sends every request through `RestWire.call`.  This module knows HTTP, but no issue, label or pull request.
+GitLab's and Forgejo's clients are subclasses (`gitlab/http.py`, `forgejo/http.py`); GitHub's has more kinds of tokens
+and of limits, and is a class of its own.
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from contextlib import contextmanager
+from itertools import count
+from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import urlsplit
+
+import requests
+
+from agent import __version__, clock
+from agent.errors import AnswerOdd, ForgeLimited, ForgeUnreachable
+from agent.forge import http
+from agent.forge.ca_bundle import ca_bundle_of
+from agent.forge.etag_cache import Answer, EtagCache, condition, request_name
+from agent.forge.rate_limiter import EVERYTHING, RateLimiter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from agent.errors import ForgeError
+    from agent.forge.answer_reader import Shapes
+
+TRIES = 3
+LIMITED_TRIES = 5
+QUICK = 5.0  # longest wait in seconds before requests that are repeated soon anyway
+PATIENT = 900.0  # longest wait in seconds before requests that must not be lost
+BUCKET = "api"
+AGENT = f"makimono/{__version__}"
+
+
+class RestWire(ABC):
+    """The API of the host at `base_url` (scheme, host, port, sub-path) as the account of `section.token`.
+
+    `api` is the path of the API below `base_url`, `shapes` has the shapes of its answers, `advice` is the likely cause
+    of an answer that is not JSON, and `page_size` is the query of a list.
+    """
+
+    api: ClassVar[str]
+    shapes: ClassVar[Shapes]
+    advice: ClassVar[str]
+    page_size: ClassVar[dict[str, Any]]
+
+    def __init__(self, section: Any, base_url: str, base_dir: Path, host: str) -> None:
+        self.section = section
+        self.base_url = base_url
+        self.prefix = urlsplit(base_url).path + self.api
+        self.host = host
+        self.limiter = RateLimiter(base_dir / "limits", host)
+        self.trust = ca_bundle_of(base_dir, section.ca_file)
+        self.kept = EtagCache()
+        self.answered_at: float | None = None  # time of the monotonic clock of the last answer
+        self.pause = 0.0  # seconds between two polls, as the host's last answer demanded
+        self._manner = threading.local()
+
+    def token(self) -> str:
+        """The token, which is read at each request and each git call."""
+        return str(self.section.token.get_secret_value())
+
+    def call(
+        self,
+        verb: str,
+        path: str,
+        *,
+        query: Mapping[str, Any] | None = None,
+        body: Any = None,
+        again: bool | None = None,
+        patience: float | None = None,
+        reserve: float | None = None,
+        checked: bool = True,
+    ) -> Answer:
+        """Send one request, and repeat it where that is safe.
+
+        `again`: the request may be sent a second time although the first may have been executed (the default for all
+        verbs but POST); otherwise ForgeUnreachable with `maybe` is raised.  `patience` and `reserve` are those of
+        `hurried`, if they are None.  `checked`: the shape of the answer is checked, and AnswerOdd is raised when it is
+        wrong.  Raises no other errors than ForgeLimited, ForgeUnreachable, ForgeAccessRefused and ForgeRefused, and
+        those of the subclass.
+        """
+        again = verb != "POST" if again is None else again
+        usual = self._manner.__dict__.get("now", (PATIENT, 0.0))
+        patience = usual[0] if patience is None else patience
+        reserve = usual[1] if reserve is None else reserve
+        what = f"{self.host}: {verb} {path}"
+        change = verb != "GET"
+        for attempt in count(1):
+            patience -= self.limiter.wait(BUCKET, change=change, patience=patience, reserve=reserve)
+            kept = self.kept.find(verb, path, query)
+            try:
+                status, headers, content = self._send(verb, path, query or {}, body, condition(kept))
+            except requests.exceptions.RequestException as error:
+                unsent = http.was_not_sent(error)
+                if attempt < TRIES and (again or unsent) and http.may_pass(error):
+                    clock.sleep(4.0 ** (attempt - 1))
+                    continue
+                raise ForgeUnreachable(f"{what}: {http.failure_text(error)}", maybe=change and not unsent) from error
+            self.answered_at = clock.monotonic()
+            self.pause = http.poll_interval(headers) or self.pause
+            if (known := self._budget(headers)) is not None:
+                self.limiter.note_budget(BUCKET, remaining=known[0], limit=known[1], reset_in=known[2])
+            if status < 400:
+                self.limiter.went_well()
+                answer = self.kept.decode(verb, path, query, kept, status, headers, content, what, advice=self.advice)
+                if checked:
+                    self.shapes.check(verb, path, answer.data, what)
+                return answer
+            kind = headers.get("content-type", "")
+            page = http.came(status, kind, content) if http.is_page(kind) else ""
+            reasons = self._reasons(content)
+            if status == 429:
+                pause = self.limiter.slow_down(EVERYTHING, self._retry_delay(headers), "it asks to slow down (429)")
+                if pause > patience or attempt > LIMITED_TRIES:
+                    raise ForgeLimited(f"{what}: 429 {'; '.join(reasons)}", retry_after=pause)
+                continue
+            if status >= 500 and attempt < TRIES and again:
+                clock.sleep(4.0 ** (attempt - 1))
+                continue
+            if page and (status >= 500 or status in http.OF_A_PROXY):
+                raise ForgeUnreachable(f"{what}: {page}{self.advice}", maybe=change)
+            raise self._error_of(what, verb, status, reasons)
+        raise AssertionError  # the loop ends only with a return or an error
+
+    @contextmanager
+    def hurried(self, reserve: float = 0.0) -> Iterator[None]:
+        """A context in which this thread waits at most 5 s for a rate limit, because the same request is repeated soon
+        anyway.  `reserve`: the share of the rate limit that is left to other requests."""
+        before = self._manner.__dict__.get("now", (PATIENT, 0.0))
+        self._manner.now = (QUICK, reserve)
+        try:
+            yield
+        finally:
+            self._manner.now = before
+
+    def get(
+        self,
+        path: str,
+        *,
+        query: Mapping[str, Any] | None = None,
+        patience: float | None = None,
+        reserve: float | None = None,
+    ) -> Any:
+        """The JSON from one GET."""
+        return self.call("GET", path, query=query, patience=patience, reserve=reserve).data
+
+    def pages(
+        self,
+        path: str,
+        *,
+        query: Mapping[str, Any] | None = None,
+        patience: float | None = None,
+        reserve: float | None = None,
+        odd: Callable[[AnswerOdd], None] | None = None,
+    ) -> Iterator[dict[str, Any]]:
+        """Every item of a list, to its last page.  Invalid items are left out and passed to `odd`; if `odd` is None,
+        AnswerOdd is raised."""
+        following: tuple[str, dict[str, Any]] | None = (path, self.page_size | dict(query or {}))
+        seen: set[str] = set()
+        what = f"{self.host}: GET {path}"
+        number = 0
+        while following is not None and (name := request_name(*following)) not in seen:
+            seen.add(name)
+            http.a_page_more(len(seen), what)
+            asked, params = following
+            answer = self.call("GET", asked, query=params, patience=patience, reserve=reserve, checked=False)
+            if not isinstance(answer.data, list):
+                raise AnswerOdd(f"{what}: a list was expected, got {type(answer.data).__name__}")
+            number += len(answer.data)
+            yield from self.shapes.items(path, answer.data, what, odd)
+            if (link := self._next(answer.headers.get("link", ""))) is not None:
+                following = link, {}
+            else:
+                following = self._following(path, params, answer, number)
+
+    def ca_file(self) -> Path | None:
+        """An up-to-date file of CA certificates for the host; None means the default certificates."""
+        return None if self.trust is None else self.trust.file()
+
+    def close(self) -> None:
+        """Close the connections and remove the stored answers."""
+        self._disconnect()
+        self.kept.clear()
+
+    def _next(self, link: str) -> str | None:
+        """Path and query of the next page, without the prefix of the API; the host and sub-path in the link are
+        ignored."""
+        for one in requests.utils.parse_header_links(link) if link else ():
+            if one.get("rel") == "next":
+                parts = http.parts_of(one["url"], f"{self.host}: Link")
+                _, found, path = parts.path.partition(self.api)
+                if found and path.startswith("/"):
+                    return f"{path}?{parts.query}"
+        return None
+
+    # --- what the host decides --------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _send(
+        self, verb: str, path: str, query: Mapping[str, Any], body: Any, extra: Mapping[str, str]
+    ) -> tuple[int, dict[str, str], bytes]:
+        """(status, headers with lower-case names, body) of one request; `extra` are headers.
+
+        Raises the exceptions of `requests` when there is no answer.
+        """
+
+    @abstractmethod
+    def _disconnect(self) -> None:
+        """Close the connections; a second call does nothing."""
+
+    @abstractmethod
+    def _reasons(self, content: bytes) -> tuple[str, ...]:
+        """The messages in the body of an error, one sentence for each."""
+
+    @abstractmethod
+    def _error_of(self, what: str, verb: str, status: int, reasons: tuple[str, ...]) -> ForgeError:
+        """The error for a status of 400 or above that is not a rate limit."""
+
+    @abstractmethod
+    def _retry_delay(self, headers: Mapping[str, str]) -> float | None:
+        """Seconds to wait after a 429, None if the answer does not say."""
+
+    def _budget(self, headers: Mapping[str, str]) -> tuple[int, int, float] | None:
+        """(remaining, limit, seconds until the reset) of the rate limit, None if the answer does not say."""
+        del headers
+        return None
+
+    @abstractmethod
+    def _following(
+        self, path: str, params: dict[str, Any], answer: Answer, number: int
+    ) -> tuple[str, dict[str, Any]] | None:
+        """(path, query) of the page after an answer without a link, None after the last page.  `number` counts the
+        items up to now."""

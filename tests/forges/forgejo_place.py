@@ -1,0 +1,119 @@
+"""A repository on our loopback Forgejo, and people who work in it (see `contract/forge_places.py`).
+
+The host has a sub-path and a port, and calls itself by another address, so these tests cover more than a usual host
+needs.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from pydantic import SecretStr
+
+from agent.config import settings_of
+from agent.config.forge_sections import Forgejo
+from agent.forge.forgejo.forge import ForgejoForge
+from agent.values import TaskKey
+from forges.forgejo_server import ROOT_URL, TOKEN, ForgejoServer
+
+
+def forgejo_settings(root, **changes):
+    """The part of the settings that the adapter reads: one section `forgejo`."""
+    section = {"token": SecretStr(TOKEN), "projects": ("acme/web",)} | changes
+    settings = settings_of({"context_storage": {"base_dir": str(root / "contexts")}})
+    return settings.model_copy(update={"forgejo": (Forgejo.model_validate(section),)})
+
+
+class ForgejoPlace:
+    """People with a browser."""
+
+    lacks: ClassVar[dict[str, str]] = {}
+    prefix, root_url = "/git", ROOT_URL
+    is_org = True
+
+    def __init__(self, root, peer=None, **changes):
+        self.root = root
+        self.changes = changes
+        self.server = ForgejoServer(prefix=self.prefix, root=self.root_url).__enter__()
+        self.address = self.server.base
+        self.repo = self.server.state.repo("acme", "web", is_org=self.is_org)
+        self.repo.people["makimono"] = "write"
+        self.server.state.user_id("makimono")
+        self.forge = self.again()
+
+    def again(self, **changes):
+        """A new adapter, as of another process."""
+        self.settings = forgejo_settings(self.root, **({"base_url": self.address} | self.changes | changes))
+        return ForgejoForge.from_settings(self.settings)[0]
+
+    def close(self):
+        self.forge.close()
+        self.server.__exit__()
+        assert self.server.undocumented == []
+
+    def person(self, name, level="write"):
+        self.server.state.user_id(name)
+        self.repo.people.setdefault(name, level)
+        return name
+
+    def issue(
+        self, title="Fix it", body="It is broken.\n", labels=("coding agent",), author="alice", state="open", base=None
+    ):
+        text = (body or None) if base is None else f"{body}\nbase: {base}\n"
+        with self.server.state.lock:
+            made = self.repo.issue(title, text, self.person(author), labels, state=state)
+        return self.key(made)
+
+    def key(self, made):
+        kind = "pull_request" if made["pull"] else "issue"
+        return TaskKey("forgejo", "acme", "web", kind, str(made["number"]), self.forge.instance)
+
+    def item(self, key):
+        return self.repo.issues[int(key.task_id)]
+
+    def put_labels(self, key, *labels):
+        with self.server.state.lock:
+            issue = self.item(key)
+            for label in [self.repo.any_label(one) for one in issue["labels"]]:
+                if label["name"] not in labels:
+                    self.repo.drop_label(issue, label, "alice")
+            for name in labels:
+                self.repo.put_label(issue, self.repo.known_label(name), "alice")
+
+    def labels(self, key):
+        return sorted(self.repo.label_names(self.item(key)))
+
+    def close_issue(self, key):
+        self.repo.set_state(self.item(key), "alice", "closed")
+
+    def open_issue(self, key):
+        self.repo.set_state(self.item(key), "alice", "open")
+
+    def remove_issue(self, key):
+        del self.repo.issues[int(key.task_id)]
+
+    def comment(self, key, body, author="alice"):
+        return str(self.repo.comment(key.task_id, body, self.person(author))["id"])
+
+    def edit_comment(self, _key, number, body):
+        self.repo.edit_comment(self.repo.comments[int(number)], body)
+
+    def remove_comment(self, _key, number):
+        self.repo.remove_comment(int(number))
+
+    def comments(self, key):
+        """(author, body) of every comment, oldest first."""
+        return [(one["user"], one["body"]) for one in self.item(key)["timeline"] if one["type"] == "comment"]
+
+    def branch(self, name):
+        """Push a branch."""
+        self.repo.branches.add(name)
+
+    def close_pull(self, pull):
+        self.repo.set_state(self.repo.issues[int(pull.id)], "alice", "closed")
+
+    def pull_body(self, pull):
+        return self.repo.issues[int(pull.id)]["body"]
+
+    def pulls(self):
+        return sum(issue["pull"] is not None for issue in self.repo.issues.values())
