@@ -62,7 +62,7 @@ def solve(
         if issue is not None:
             solved = work(settings, issue, repo, listeners)
         else:
-            assert past is not None and at is not None, "said above"  # noqa: PT018 - a caller gives both or neither
+            assert past is not None and at is not None, "said above"  # noqa: PT018 - `past` and `at` come together
             solved = solve_from(settings, past, at, listeners)
     state.print_json(
         {

@@ -2,7 +2,7 @@
 
 A model that reads `QWx3YXlz…`, `&#97;lways` or `al**way**s` may write the plain text.  So texts are compared by their
 letters and digits alone, without case, accents, look-alikes, width, markup and spaces, and encoded parts are decoded
-too.  A translation or paraphrase by the model is its inference and not found.
+too.  A translation or a paraphrase by the model is not detected, since it is an inference.
 """
 
 from __future__ import annotations

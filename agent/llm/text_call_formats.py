@@ -275,7 +275,7 @@ def _pythonic(text: str, at: int, found: FoundCalls) -> int | None:
         try:
             tree = ast.parse(text[at:behind], mode="eval").body
             break
-        except (MemoryError, RecursionError):  # too deep, and a shorter text is as deep
+        except (MemoryError, RecursionError):  # nested too deeply, as a shorter text is
             return None
         except (SyntaxError, ValueError):
             behind = text.rfind(closing, at, behind - 1) + 1

@@ -227,8 +227,8 @@ def _is_record(value: Any) -> bool:
 
 
 def _leaves(value: Any, depth: int = DEEPEST) -> Iterator[str]:
-    """The keys and texts of a JSON value, without empty ones.  A record of the conversation gives none, so that a copy
-    of the conversation does not count as a summary."""
+    """The keys and texts of a JSON value, without empty ones.  A record of the conversation gives no texts, so that a
+    copy of the conversation does not count as a summary."""
     if depth == 0:
         return
     if isinstance(value, dict) and not _is_record(value):

@@ -71,8 +71,8 @@ class TaskLimits:
 
     def check_calls(self) -> Outcome | None:
         """The outcome of the first limit that is reached among the resources that tool calls use: time, memory, disk
-        space.  The loop checks these limits between two calls of an answer, but not turns, tokens and money: the last
-        turn that they allow is executed completely."""
+        space.  The loop checks them between two calls of an answer.  Turns, tokens and money are not checked there: the
+        last turn that those limits allow is executed completely."""
         if (over := self.check_time()) is not None:
             return over
         if self.limits.memory is not None and self.ran_over():  # the kernel ended a command, not this process
