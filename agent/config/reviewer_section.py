@@ -89,6 +89,11 @@ class Consensus(Section):
         description="Requests that one model server answers at the same time; empty: what llama.cpp reports, 1 for "
         "Ollama and LM Studio, no limit for others.",
     )
+    summaries: bool = Field(
+        default=False,
+        description="Shorten what reviewers said by requests to their models where it does not fit; off, and where a "
+        "request fails: by its first sentences.",
+    )
     log_reductions: bool = Field(
         default=False,
         description="Write the shortened text, cleaned and masked, into the lines `reduction` of deliberations.jsonl; "

@@ -7,6 +7,7 @@ import random
 import threading
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from agent import deadline
@@ -19,6 +20,7 @@ from agent.consensus.phases import Phase, advance
 from agent.consensus.quorum import QuorumManager
 from agent.consensus.request import RequestBuilder
 from agent.consensus.reviewers import LOST
+from agent.consensus.summaries import Summaries
 from agent.consensus.token_budget import Statement, conservative
 from agent.consensus.votes import Critique, VotePayload
 from agent.context.deliberations import DECISION, FAILED, STATEMENT, masked
@@ -70,6 +72,7 @@ class Deliberation:
 
     def __post_init__(self) -> None:
         self.prepared: Prepared = prepare(self.material, self.redact)
+        self.summaries = Summaries(self.templates, self.prepared, self._plain)
         self.citable = Citable.of(self.material.diff, self.material.tests)
         self.quorum = QuorumManager(self.section.schema_retries * len(self.reviewers))
         self.quorum.register_agents(len(self.reviewers), self.section.quorum)
@@ -294,6 +297,7 @@ class Deliberation:
             conservative(counter_for(reviewer.client.model)),
             reviewer.budget,
             self.section.answer_tokens,
+            partial(self.summaries.of, reviewer) if self.section.summaries else lambda _text: None,
             plain=reviewer.plain,
         )
 

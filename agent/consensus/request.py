@@ -73,6 +73,7 @@ class RequestBuilder:
     count: Callable[[str], int]
     budget: int
     answer: int
+    summarise: Callable[[str], str | None] = lambda _text: None
     plain: bool = False  # the model has no tool calls, so the schema is in the system prompt
 
     def build(
@@ -124,7 +125,7 @@ class _Fit:
         said = ""
         logs: tuple[ReductionLog, ...] = ()
         if thinking:
-            result = TokenBudgetManager(count).enforce_budget(
+            result = TokenBudgetManager(count, builder.summarise).enforce_budget(
                 ConsensusContext(
                     tuple(thinking),
                     tuple(debates),

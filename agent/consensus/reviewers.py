@@ -115,6 +115,13 @@ class Reviewer:
         finally:
             self.events.stream = self.client.listener = None
 
+    def ask_for_text(self, system: str, text: str, *, output: int) -> str:
+        """The whole text of one answer, "" for a refusal or an answer that was cut.  Raises the errors of a client."""
+        answer = self.client.ask_aside(
+            [{"role": "user", "content": text}], purpose=PURPOSE, system=system, folder=self.folder, output=output
+        )
+        return "" if answer.refused or answer.calls or answer.finish_reason != "stop" else answer.text
+
 
 def designated_text(answer: Answer, tool: str) -> str:
     """The text of an answer in which the vote is: the arguments of its one call, or its whole text if it has no call.

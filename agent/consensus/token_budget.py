@@ -1,9 +1,9 @@
 """Shortens the statements of reviewers to a budget of tokens: every reviewer stays, and objections are cut last.
 
-There are four steps, each used only if the text is still too long: duplicates are dropped; each reason is cut to its
-first sentences; reasons are shortened further, down to nothing; objections are shortened, with at least FLOOR of the
-budget for each reviewer.  The line with the vote of a reviewer is never cut.  Each step that changes something writes
-a line to the log, with numbers and a hash but no text.
+There are four steps, each used only if the text is still too long: duplicates are dropped; each reason becomes a
+summary, or its first sentences; reasons are shortened further, down to nothing; objections are shortened, with at least
+FLOOR of the budget for each reviewer.  The line with the vote of a reviewer is never cut.  Each step that changes
+something writes a line to the log.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ FLOOR = 0.15
 """Minimum share of the budget for the objections of each reviewer, if they need it."""
 SENTENCES = 2
 """The number of sentences of a reason that the second step keeps."""
+WORTH = 300
+"""The fewest characters of a reason for which a summary is worth a request."""
 BYTES = 3
 """Number of bytes that count as at least one token, since a tokenizer's estimate may be too low."""
 CUT = "…"
@@ -115,10 +117,17 @@ def conservative(counter: Counter) -> Callable[[str], int]:
 
 
 class TokenBudgetManager:
-    """Reduces the statements of reviewers to a budget; `count` counts the tokens of a text."""
+    """Reduces the statements of reviewers to a budget; `count` counts the tokens of a text.
 
-    def __init__(self, count: Callable[[str], int]) -> None:
+    `summarise` returns a summary of a reason, or None to take its first sentences.
+    """
+
+    def __init__(
+        self, count: Callable[[str], int], summarise: Callable[[str], str | None] = lambda _text: None
+    ) -> None:
         self.count = count
+        self.summarise = summarise
+        self._written: set[str] = set()  # the summaries of a model
 
     def enforce_budget(self, context: ConsensusContext) -> BudgetResult:
         """The text of all statements, within the budget of `context`.
@@ -132,7 +141,7 @@ class TokenBudgetManager:
         summarised = False
         for name, step in (
             ("duplicates", _without_duplicates),
-            ("key_sentences", _key_sentences),
+            ("summary", self._summaries),
             ("reasons", self._shorter_reasons),
             ("objections", self._shorter_objections),
         ):
@@ -141,8 +150,9 @@ class TokenBudgetManager:
             shorter = step(said, meta.token_budget)
             after = self.count(_text(shorter))
             if after < before:
-                summarised = summarised or name == "key_sentences"
-                logs.append(_log(name, meta.phase, before, after, said, shorter))
+                summarised = summarised or name == "summary"
+                known = "key_sentences" if name == "summary" and not self._is_by_model(shorter) else name
+                logs.append(_log(known, meta.phase, before, after, said, shorter))
                 said, before = shorter, after
         if before > meta.token_budget:
             raise BudgetExceeded(
@@ -150,6 +160,19 @@ class TokenBudgetManager:
                 f"raise consensus.token_budget"
             )
         return BudgetResult(_text(said), first - before, summarised, tuple(logs))
+
+    def _is_by_model(self, said: Sequence[Statement]) -> bool:
+        return any(one.reason in self._written for one in said)
+
+    def _summaries(self, said: Sequence[Statement], _budget: int) -> tuple[Statement, ...]:
+        """Replace each reason by its summary, or cut it to its first sentences."""
+        found = []
+        for one in said:
+            short = self.summarise(one.reason) if len(one.reason) >= WORTH else None
+            if short is not None:
+                self._written.add(short)
+            found.append(replace(one, reason=short if short is not None else _key_sentences(one.reason)))
+        return tuple(found)
 
     def _shorter_reasons(self, said: Sequence[Statement], budget: int) -> tuple[Statement, ...]:
         """Cut the reasons to the tokens that votes and objections leave."""
@@ -235,13 +258,9 @@ def _without_duplicates(said: Sequence[Statement], _budget: int) -> tuple[Statem
     return tuple(found)
 
 
-def _key_sentences(said: Sequence[Statement], _budget: int) -> tuple[Statement, ...]:
-    """Cut each reason to its first sentences, since a reviewer states its result first."""
-    found = []
-    for one in said:
-        sentences = _SENTENCE.findall(one.reason)
-        found.append(replace(one, reason="".join(sentences[:SENTENCES]).rstrip()))
-    return tuple(found)
+def _key_sentences(reason: str) -> str:
+    """The first sentences of a reason, since a reviewer states its result first."""
+    return "".join(_SENTENCE.findall(reason)[:SENTENCES]).rstrip()
 
 
 def _log(

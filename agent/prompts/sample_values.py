@@ -244,6 +244,7 @@ SAMPLES: dict[str, tuple[dict[str, Any], ...]] = {
     "reviewer_correctness": ({},),
     "reviewer_rules": ({"schema": ""}, {"schema": '{"type": "object"}'}),
     "reviewer_safety": ({},),
+    "reviewer_summary": ({"words": 60},),
     "reviewer_upkeep": ({},),
     "system": ({},),
     "taken_over": ({"lacks": ""}, {"lacks": "a commit is gone"}),

@@ -76,6 +76,7 @@ SAMPLES = {
     **{f"reviewer_{name}": {} for name in PERSONAS},
     "condition": {"round": 1, "rounds": 2, "conditions": ["Add a test."]},
     "reviewer_rules": {"schema": '{"type": "object"}'},
+    "reviewer_summary": {"words": 60},
     "deliberation": {
         "phase": "voting",
         "parts": [("The change", "<<<D>>>")],
