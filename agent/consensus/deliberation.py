@@ -94,7 +94,16 @@ class Deliberation:
             decision = self._result(Decision.FAILED_SAFE, str(failed), {}, ())
         if self.record is not None:
             self.record.add(DECISION, result=decision.to_dict())
-        self._emit("deliberation_ended", decision=decision.decision.value, why=decision.reason)
+        retries = self.section.schema_retries * len(self.reviewers) - self.quorum.current_state().retries_left
+        self._emit(
+            "deliberation_ended",
+            decision=decision.decision.value,
+            why=decision.reason,
+            no_votes=retries,
+            waits=sum(one.events.waits for one in self.reviewers.values()),
+            tokens_before=sum(one["before"] for one in self.reductions),
+            tokens_after=sum(one["after"] for one in self.reductions),
+        )
         return decision
 
     def _decide(self) -> ConsensusDecision:

@@ -62,9 +62,11 @@ class ReviewerEvents:
     control: ReviewerControl
     breaks: int
     stream: PersonaStream | None = None
+    waits: int = 0  # the number of requests that were sent again after an error of the server
 
     def emit(self, name: str, /, **fields: Any) -> None:
         """Send an event to the listeners."""
+        self.waits += name == "model_wait"
         if name == "model_wait" and self.stream is not None:
             self.stream.retry(str(fields.get("code") or ""))
             self.control.is_lost = self.control.is_lost or self.stream.breaks > self.breaks

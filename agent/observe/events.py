@@ -160,7 +160,10 @@ EVENTS: dict[str, str] = {
     # reviewers
     "reviewers_alike": "All reviewers of a deliberation have one model, which is close to one vote (model).",
     "reviewer_failed": "A reviewer gave no vote and is excluded (persona, phase, code, error).",
-    "deliberation_ended": "Reviewers came to a decision, or failed safe (decision, why).",
+    "deliberation_ended": (
+        "Reviewers came to a decision, or failed safe (decision, why; no_votes, waits: requests sent again; "
+        "tokens_before, tokens_after: of shortened texts)."
+    ),
     # servers of MCP
     "mcp_listed": "The tools of a server were listed for a task (server, tools, left_out with reasons).",
     "mcp_pinned": "The first list of a server was pinned in mcp.lock (server, tools).",

@@ -91,6 +91,13 @@ class Metrics:
         self.compactions = counter("makimono_compactions", "Compactions, by strategy.", "strategy")
         self.effects = counter("makimono_effects", "Outside effects, by result.", "result")
         self.templates = counter("makimono_template_events", "Sets of templates taken or refused.", "result")
+        self.deliberations = counter("makimono_deliberations", "Deliberations of reviewers, by decision.", "decision")
+        self.asked_again = counter(
+            "makimono_reviewer_retries", "Requests to reviewers that were sent again: no vote, or a wait.", "why"
+        )
+        self.reduced = counter(
+            "makimono_reviewer_tokens_reduced", "Tokens of texts that were shortened for reviewers.", "when"
+        )
         self.polls = counter("makimono_polls", "Polls, by source and result.", "source", "result")
         self.pokes = counter("makimono_pokes", "Requests to poll at once, by result.", "result")
         self.slow = histogram("makimono_disk_slow_seconds", "Writes and syncs of a second or longer.", SLOW, "what")
@@ -218,6 +225,13 @@ class Metrics:
 
     def _on_template_render_failed(self, _fields: Mapping[str, Any]) -> None:
         self.templates.labels("render_failed").inc()
+
+    def _on_deliberation_ended(self, fields: Mapping[str, Any]) -> None:
+        self.deliberations.labels(self._label("decision", fields.get("decision"))).inc()
+        self.asked_again.labels("no_vote").inc(fields.get("no_votes") or 0)
+        self.asked_again.labels("wait").inc(fields.get("waits") or 0)
+        self.reduced.labels("before").inc(fields.get("tokens_before") or 0)
+        self.reduced.labels("after").inc(fields.get("tokens_after") or 0)
 
     def _on_disk_slow(self, fields: Mapping[str, Any]) -> None:
         self.slow.labels(self._label("what", fields.get("what"))).observe(fields.get("seconds") or 0)

@@ -230,6 +230,25 @@ def test_a_lost_quorum_cancels_the_others_at_once(tmp_path):
     assert kinds[-1] == "decision"
 
 
+def test_the_end_says_what_was_asked_again_and_shortened(tmp_path):
+    panel = Panel(safety=["no vote", "A"], upkeep=[Reply({}, 503), "A"])
+    with (
+        clock.use(clock.FakeClock()),
+        Script(panel) as server,
+        panel_engine(tmp_path, settings_for(server.url, consensus={"rounds": 0})) as (engine, _, _, events),
+    ):
+        engine.execute(ConsensusRequest(QUESTION))
+    (said,) = events.named("deliberation_ended")
+    assert said == {
+        "decision": "APPROVED",
+        "why": "3 of 3 approve it",
+        "no_votes": 1,
+        "waits": 1,
+        "tokens_before": 0,
+        "tokens_after": 0,
+    }
+
+
 def test_partial_results_are_in_the_record_alone(tmp_path):
     gone = Reply({"error": {"message": "no such model", "code": "model_not_found"}}, 404)
     decision = run(tmp_path, Panel({"correctness.voting": gone, "safety.voting": gone}, upkeep="A"))

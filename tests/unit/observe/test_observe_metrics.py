@@ -279,3 +279,16 @@ def test_what_the_page_says_of_a_metric_is_what_is_served():
             assert sample.name.startswith(name) or sample.name.endswith("_created")
         assert family.samples, f"no event is counted by {name}"
     assert served == {}, "every metric that is served is described"
+
+
+def test_deliberations_are_counted_with_what_was_asked_again_and_shortened():
+    metrics = Metrics()
+    fields = {"why": "", "no_votes": 2, "waits": 1, "tokens_before": 900, "tokens_after": 300}
+    for decision in ("APPROVED", "FAILED_SAFE", "APPROVED"):
+        metrics("deliberation_ended", {"decision": decision, **fields})
+    found = metrics.text().decode()
+    assert 'makimono_deliberations_total{decision="APPROVED"} 2.0' in found
+    assert 'makimono_reviewer_retries_total{why="no_vote"} 6.0' in found
+    assert 'makimono_reviewer_retries_total{why="wait"} 3.0' in found
+    assert 'makimono_reviewer_tokens_reduced_total{when="before"} 2700.0' in found
+    assert 'makimono_reviewer_tokens_reduced_total{when="after"} 900.0' in found
