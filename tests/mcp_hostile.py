@@ -1,7 +1,8 @@
 """A server of MCP that misbehaves as it is asked to: a script of its own, without any package.
 
-`--tools FILE` is a JSON list of tools, which is read again for every list.  `--start WORD` is what it does first.  The
-argument `do` of a call says what it does then.
+`--tools FILE` is a JSON list of tools, which is read again for every list.  `--start WORD` is what it does first, and
+`--at METHOD` with `--way WORD` what it does in place of an answer to a method.  The argument `do` of a call says what it
+does then.
 """
 
 import json
@@ -133,6 +134,17 @@ def act(number, wanted):
         send({"jsonrpc": "2.0", "id": "theirs", "method": "sampling/createMessage", "params": params})
         answer = json.loads(sys.stdin.readline())
         send({"jsonrpc": "2.0", "id": number, "result": text(f"got {json.dumps(answer)}")})
+    elif wanted == "shout":
+        for _ in range(400):
+            os.write(2, b"y" * (1 << 16))
+        send({"jsonrpc": "2.0", "id": number, "result": text("after the shouting")})
+    elif wanted == "changed":
+        for method in ("tools/list_changed", "prompts/list_changed", "cancelled", "progress", "nonsense"):
+            params = {"requestId": number, "progressToken": 1, "progress": 1}
+            send({"jsonrpc": "2.0", "method": f"notifications/{method}", "params": params})
+        send({"jsonrpc": "2.0", "id": number, "result": text("after the notifications")})
+    elif wanted == "both":
+        send({"jsonrpc": "2.0", "id": number, "result": text("yes"), "error": {"code": 1, "message": "no"}})
     elif wanted == "close":
         os.close(1)
         time.sleep(10_000)
@@ -161,6 +173,10 @@ def start(word):
         sys.exit(1)
     if word.startswith("slow"):
         time.sleep(float(word.removeprefix("slow")))
+    if word.startswith("meet"):
+        open(f"meets-{os.getpid()}", "w").close()
+        while sum(name.startswith("meets-") for name in os.listdir()) < int(word.removeprefix("meet")):
+            time.sleep(0.05)
     if word == "garbage":
         sys.stdout.write("Welcome to the server!\n" * 10)
         sys.stdout.flush()
@@ -170,13 +186,43 @@ def start(word):
         flood(0)
 
 
+def misbehave(number, way):
+    """What a server does in place of an answer."""
+    if way == "die":
+        sys.exit(9)
+    if way == "hang":
+        time.sleep(10_000)
+    if way == "shout":
+        while True:
+            os.write(2, b"y" * (1 << 16))
+    if way == "refuse":
+        send({"jsonrpc": "2.0", "id": number, "error": {"code": -32603, "message": "not in this house"}})
+    elif way == "wrong form":
+        send({"jsonrpc": "2.0", "id": number, "result": {"tools": 5, "content": 5}})
+    elif way == "old":
+        about = {"capabilities": {}, "serverInfo": {"name": "hostile", "version": "1"}}
+        send({"jsonrpc": "2.0", "id": number, "result": {"protocolVersion": "1999-01-01", **about}})
+    elif way == "same page":
+        more = {**TOOL, "name": f"act-{time.monotonic_ns()}"}
+        send({"jsonrpc": "2.0", "id": number, "result": {"tools": [more], "nextCursor": "again"}})
+    elif way == "crowd":
+        crowd = [{**TOOL, "name": f"act-{one}"} for one in range(3000)]
+        send({"jsonrpc": "2.0", "id": number, "result": {"tools": crowd}})
+    elif way == "half":
+        sys.stdout.write('{"jsonrpc": "2.0", "result": ')
+        sys.stdout.flush()
+        sys.exit(0)
+
+
 def main():
     args = dict(zip(sys.argv[1::2], sys.argv[2::2], strict=True))
     start(args.get("--start", ""))
     for line in sys.stdin:
         message = json.loads(line)
         number, method = message.get("id"), message.get("method")
-        if method == "initialize":
+        if method == args.get("--at"):
+            misbehave(number, args["--way"])
+        elif method == "initialize":
             version = message["params"]["protocolVersion"]
             about = {"capabilities": {"tools": {}}, "serverInfo": {"name": "hostile", "version": "1"}}
             send({"jsonrpc": "2.0", "id": number, "result": {"protocolVersion": version, **about}})

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,12 +17,15 @@ from agent.errors import MakimonoError, UsageError
 from agent.security.terminal import plain, plain_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+    from types import FrameType
 
     from agent.cli.config_and_output import CliState
     from agent.commands.deliberate import Deliberated
     from agent.consensus import ConsensusRequest
     from agent.values import Json
+
+TERMINATED = 128 + signal.SIGTERM
 
 
 @app.command()
@@ -70,12 +75,17 @@ def deliberate(
     consumer = _consumer(state, stream=stream)
     try:
         settings = with_mode(state.settings, rounds, mode)
-        done = decide(settings, _request(state, prompt, file, diff, repo, issue), consumer=consumer)
+        with _sigterm_as_exit():
+            done = decide(settings, _request(state, prompt, file, diff, repo, issue), consumer=consumer)
     except Interrupted as limit:
         raise UsageError(limit.outcome.summary or str(limit)) from limit
     except KeyboardInterrupt:
         if as_lines:
             _line({"event": "error", "code": "interrupted", "exit_code": INTERRUPTED})
+        raise
+    except SystemExit:
+        if as_lines:
+            _line({"event": "error", "code": "terminated", "exit_code": TERMINATED})
         raise
     except MakimonoError as error:
         if not as_lines:
@@ -106,6 +116,20 @@ def _request(
     if not (prompt or "").strip():
         raise UsageError("PROMPT is empty; say what is to be decided")
     return ConsensusRequest(prompt or "")
+
+
+@contextmanager
+def _sigterm_as_exit() -> Iterator[None]:
+    """Raises SystemExit on SIGTERM, so that each stream gets its end and the requests are cancelled."""
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        raise SystemExit(TERMINATED)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _consumer(state: CliState, *, stream: bool) -> Callable[[Json], None] | None:

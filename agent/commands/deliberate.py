@@ -22,7 +22,7 @@ from agent.consensus.record import DeliberationRecord
 from agent.consensus.reviewers import open_reviewers
 from agent.context import RequestStore
 from agent.context.deliberations import DeliberationStore
-from agent.errors import GitError, UsageError
+from agent.errors import DiskError, GitError, UsageError
 from agent.gitcmd import git
 from agent.observe.events import Events, to_log
 from agent.security.redact import masker_of
@@ -86,6 +86,8 @@ def deliberate(
         finally:
             requests.sync(force=True)
             store.sync(force=True)
+    if isinstance(emitter.failure, DiskError):
+        raise emitter.failure
     return Deliberated(decision, folder, session)
 
 

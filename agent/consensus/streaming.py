@@ -38,6 +38,7 @@ class StreamingEmitter:
         self._ready = threading.Condition()
         self._closed = consumer is None
         self._thread: threading.Thread | None = None
+        self.failure: Exception | None = None  # the error of the consumer that ended the output
 
     def stream(self, persona: str, phase: str, round_: int = 0) -> PersonaStream:
         """A stream for one answer; to be used as a context."""
@@ -77,10 +78,11 @@ class StreamingEmitter:
             try:
                 assert self.consumer is not None, "the thread is started for a consumer"
                 self.consumer(event)
-            except Exception:  # noqa: BLE001 - the consumer is foreign code: its errors end the output alone
+            except Exception as error:  # noqa: BLE001 - the consumer is foreign code: its errors end the output alone
                 with self._ready:
                     self._closed = True
                     self._events.clear()
+                    self.failure = error
                 return
 
 

@@ -210,7 +210,8 @@ class SchemaValidator:
 
 
 def _findings(payload: Mapping[str, Any]) -> tuple[Finding, ...]:
-    return tuple(Finding(one["file"], one["line"], one["problem"]) for one in payload["findings"])
+    # the schema also takes 3.0 for 3
+    return tuple(Finding(one["file"], int(one["line"]), one["problem"]) for one in payload["findings"])
 
 
 def _validator(schema: Json) -> Draft202012Validator:

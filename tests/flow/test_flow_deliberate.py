@@ -175,7 +175,10 @@ def test_no_retry_of_streams_excludes_the_reviewer(here):
     assert events[-1]["excluded"] == {"safety": "consensus_stream_lost"}
 
 
-def test_ctrl_c_ends_each_stream_once_and_is_130(here):
+@pytest.mark.parametrize(
+    ("number", "code", "said"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
+)
+def test_ctrl_c_and_sigterm_end_each_stream_once(here, number, code, said):
     pieces = openai_events("", [call("cast_vote", vote("A"))])
     slow = Reply(pieces[:3], headers={"Content-Type": "text/event-stream"}, hold=SECONDS)
     home = here(Panel(dict.fromkeys(("correctness", "safety", "upkeep"), slow)))
@@ -193,14 +196,47 @@ def test_ctrl_c_ends_each_stream_once_and_is_130(here):
         lines.append(line)
         if len({json.loads(one)["persona"] for one in lines if "stream.token" in one}) == 3:
             break
-    os.killpg(process.pid, signal.SIGINT)
-    rest, errors = process.communicate(timeout=30)
-    assert process.returncode == 130, errors
+    os.killpg(process.pid, number)
+    rest, errors = process.communicate(timeout=SECONDS)
+    assert process.returncode == code, errors
     events = events_of("".join(lines) + rest)
     check_ends(events)
     assert {one["reason"] for one in events if one["event"] == "stream.end"} == {"cancelled"}
-    assert events[-1] == {"event": "error", "code": "interrupted", "exit_code": 130}
+    assert events[-1] == {"event": "error", "code": said, "exit_code": code}
     assert "Traceback" not in errors
+
+
+@pytest.mark.parametrize("args", [(), ("--json",), ("--stream",), ("--stream", "--json")])
+def test_output_that_cannot_be_written_is_an_error(here, args):
+    home = here(Panel())
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            command(home, "Shall we?", *args),
+            cwd=home.folder,
+            env=home.environment,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 3
+    assert "the output cannot be written: No space left on device" in done.stderr
+
+
+def test_a_reader_that_ends_changes_no_decision(here):
+    home = here(Panel(safety=vote("D", findings=[]), upkeep="D"))
+    process = subprocess.Popen(
+        command(home, "Shall we?", "--stream", "--json"),
+        cwd=home.folder,
+        env=home.environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert json.loads(process.stdout.readline())["event"] == "stream.token"
+    process.stdout.close()
+    assert (process.wait(SECONDS), process.stderr.read()) == (10, "")
+    process.stderr.close()
 
 
 def test_a_terminal_shows_tokens_of_each_reviewer_as_they_come(here):

@@ -33,10 +33,11 @@ async def pipe_transport(reader: int, writer: int, traffic: Traffic) -> AsyncIte
         async with to_session:
             try:
                 await _read_lines(reader, to_session, traffic)
-            except (Flooded, OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
-                return  # the session sees the end of the stream; `traffic` has the reason
-            finally:
                 traffic.closed = True
+            except OSError:
+                traffic.closed = True
+            except (Flooded, anyio.BrokenResourceError, anyio.ClosedResourceError):
+                return  # the session sees the end of the stream; `traffic` has the reason
 
     async def write() -> None:
         async with from_session:

@@ -71,7 +71,8 @@ class ServerProcess:
             self.stderr = done.output.decode("utf-8", "replace").strip()
             if done.why:
                 self.failure = f"its process was ended: {done.why}"
-            elif not self._stop.is_set():
+            elif not self._stop.is_set() and (done.returncode or not self._closed):
+                # a server that ends because its stdin was closed has not failed
                 self.failure = f"its process ended with exit code {done.returncode}"
         except MakimonoError as error:
             self.failure = str(error)

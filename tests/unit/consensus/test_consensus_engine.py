@@ -249,6 +249,19 @@ def test_the_end_says_what_was_asked_again_and_shortened(tmp_path):
     }
 
 
+@pytest.mark.parametrize("phase", ["thinking", "debate", "voting"])
+@pytest.mark.parametrize("lost", [1, 2, 3])
+def test_a_quorum_that_is_lost_in_any_phase_is_no_approval(tmp_path, phase, lost):
+    names = ("correctness", "safety", "upkeep")[:lost]
+    panel = Panel({f"{name}.{phase}": "I approve." for name in names})
+    decision = run(tmp_path, panel, schema_retries=0)
+    assert decision.decision is (Decision.APPROVED if lost == 1 else Decision.FAILED_SAFE)
+    assert len(decision.voting_results) == (2 if lost == 1 else 0)
+    assert set(decision.excluded) <= set(names)
+    after = {"thinking": ("debate", "voting"), "debate": ("voting",), "voting": ()}[phase]
+    assert not [asked for asked in panel.asked if lost > 1 and asked[1] in after]
+
+
 def test_partial_results_are_in_the_record_alone(tmp_path):
     gone = Reply({"error": {"message": "no such model", "code": "model_not_found"}}, 404)
     decision = run(tmp_path, Panel({"correctness.voting": gone, "safety.voting": gone}, upkeep="A"))
