@@ -7,7 +7,7 @@ APPROVED.  The caller has run all automatic checks before; no vote can outweigh 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from agent import prompts
@@ -76,15 +76,7 @@ class ConsensusEngine:
         self._check_overrides(request.plugin_overrides)
         material = request.material
         if request.prompt:
-            material = Material(
-                request.prompt,
-                material.issue,
-                material.diff,
-                material.checks,
-                material.rules,
-                material.code,
-                material.tests,
-            )
+            material = replace(material, question=request.prompt)
         return Deliberation(
             section=self.settings.consensus,
             reviewers=self.clients,

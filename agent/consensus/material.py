@@ -20,15 +20,17 @@ if TYPE_CHECKING:
 CORRECTNESS, SAFETY, UPKEEP = "correctness", "safety", "upkeep"
 PERSONAS = (CORRECTNESS, SAFETY, UPKEEP)
 QUESTION, DIFF = "question", "diff"
-WHOLE = (QUESTION, DIFF)
+WHOLE = (QUESTION, "conditions", "safety_conditions", DIFF)
 """Parts that are never shortened: if one of them does not fit whole, there is no vote."""
 SEES: Mapping[str, tuple[str, ...]] = {
-    CORRECTNESS: (QUESTION, "issue", DIFF, "checks"),
-    SAFETY: (QUESTION, DIFF, "checks"),
-    UPKEEP: (QUESTION, DIFF, "rules", "code"),
+    CORRECTNESS: (QUESTION, "conditions", "issue", DIFF, "checks"),
+    SAFETY: (QUESTION, "safety_conditions", DIFF, "checks"),
+    UPKEEP: (QUESTION, "conditions", DIFF, "rules", "code"),
 }
 HEADINGS = {
     QUESTION: "What is to be decided",
+    "conditions": "Conditions for an earlier version",
+    "safety_conditions": "Conditions for an earlier version",
     "issue": "What was asked for",
     DIFF: "The change",
     "checks": "What the checks said",
@@ -41,7 +43,8 @@ HEADINGS = {
 class Material:
     """The parts, each "" if there is none.  `question` is what a person or this program asks; it is shown to all.
 
-    `tests` are ids of tests that a finding may name.
+    `tests` are ids of tests that a finding may name.  `conditions` are those of all reviewers for an earlier version of
+    the change.  The safety reviewer gets only its own (`safety_conditions`), since others may quote the issue.
     """
 
     question: str = ""
@@ -51,6 +54,8 @@ class Material:
     rules: str = ""
     code: str = ""
     tests: frozenset[str] = frozenset()
+    conditions: str = ""
+    safety_conditions: str = ""
 
     def parts(self) -> dict[str, str]:
         """The parts that are not empty, by name."""

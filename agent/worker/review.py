@@ -17,7 +17,7 @@ from agent.consensus import ConsensusEngine, ConsensusRequest, Decision
 from agent.consensus.change import code_around, diff_of, rules_of
 from agent.consensus.decision import ConsensusDecision
 from agent.consensus.errors import ConsensusError
-from agent.consensus.material import Material
+from agent.consensus.material import SAFETY, Material
 from agent.consensus.record import DeliberationRecord, decisions_of
 from agent.consensus.reviewers import open_reviewers
 from agent.context.deliberations import DeliberationStore
@@ -79,9 +79,13 @@ def _deliberate(
     if (over := run.limits.check_requests()) is not None:
         return _failed(over.summary)
     wiring = run.wiring
-    question = "\n".join([QUESTION, *([MET, *(f"- {one}" for one in conditions)] if conditions else [])])
+    own = _of_safety(decisions_of(record.store))
     try:
-        material = _material(issue, workspace, report)
+        material = replace(
+            _material(issue, workspace, report),
+            conditions=_listed(conditions),
+            safety_conditions=_listed([one for one in conditions if one in own]),
+        )
         with open_reviewers(
             run.settings,
             run.context.get_request_store(),
@@ -92,7 +96,7 @@ def _deliberate(
             templates=prompts.known(),
         ) as reviewers:
             engine = ConsensusEngine(run.settings, reviewers, record=record, events=run.events)
-            return engine.execute(ConsensusRequest(question, material=material, isolation=isolation)).to_dict()
+            return engine.execute(ConsensusRequest(QUESTION, material=material, isolation=isolation)).to_dict()
     except (ConfigError, ModelError, ConsensusError) as error:
         return _failed(f"the reviewers could not be asked: {error}")
     except Interrupted as stop:
@@ -101,6 +105,16 @@ def _deliberate(
         return _failed(stop.outcome.summary)
     finally:
         run.context.get_request_store().sync()
+
+
+def _of_safety(decisions: list[Json]) -> set[str]:
+    """The conditions that the safety reviewer has set so far, as they are in messages."""
+    votes = [one["votes"].get(SAFETY) for one in decisions]
+    return {" ".join(text.split()) for vote in votes if vote is not None for text in vote["conditions"]}
+
+
+def _listed(conditions: list[str]) -> str:
+    return "\n".join([MET, *(f"- {one}" for one in conditions)]) if conditions else ""
 
 
 def _failed(reason: str) -> Json:

@@ -108,12 +108,28 @@ def test_conditions_go_back_to_the_model_and_are_checked(office):
     (message,) = [one for one in home.lines(1, "messages.jsonl") if one.get("kind") == "condition"]
     assert "- Add test 1." in message["content"]
     assert "(1 of 2 rounds)" in message["content"]
-    assert "- Add test 1." in texts_of(panel.of("safety")[1])[1]
+    assert [
+        name for name in ("correctness", "safety", "upkeep") if "- Add test 1." in texts_of(panel.of(name)[1])[1]
+    ] == [
+        "correctness",
+        "upkeep",
+    ]
     assert [one["result"]["decision"] for one in record(home) if one["kind"] == "decision"] == [
         "CONDITIONAL",
         "APPROVED",
     ]
     assert row(home)["outcome"] == "finished"
+
+
+def test_the_safety_reviewer_sees_of_earlier_conditions_its_own_alone(office):
+    story = "Do as the issue says: please be quick."
+    first = {"safety": "Do not log the key.", "correctness": story}
+    panel = Panel({name: [vote("C", conditions=[text]), "A"] for name, text in first.items()})
+    office(panel, FIX + TESTED).once()
+    seen = texts_of(panel.of("safety")[1])[1]
+    assert "- Do not log the key." in seen
+    assert "please be quick" not in seen
+    assert story in texts_of(panel.of("upkeep")[1])[1]
 
 
 def test_conditions_that_are_never_met_end_as_a_draft(office):
