@@ -10,14 +10,20 @@ state that must outlive it.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from agent.errors import ForgeAccessRefused, ForgeUnreachable, IssueUnreadable
+from agent.forge.unanswered_lists import postponed
 from agent.observe.item_loop import Items
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from agent.errors import AnswerOdd
     from agent.forge.base import Labels, Task
+    from agent.forge.unanswered_lists import UnansweredLists
+
+T = TypeVar("T")
 
 RESERVE = 0.1  # the last tenth of the rate limit is reserved for running tasks
 LOOK_UPS = 50  # maximum look-ups of askers in one poll; the other issues wait for the next poll
@@ -27,6 +33,7 @@ class _Forge(Protocol):
     labels: Labels
     told: set[str]
     askers: dict[tuple[Any, ...], Any]
+    unanswered: UnansweredLists
 
 
 class BaseTaskGetter(ABC):
@@ -73,6 +80,13 @@ class BaseTaskGetter(ABC):
         """Whether one more asker may be looked up in this poll; each call counts as one look-up."""
         self._look_ups += 1
         return self._look_ups <= LOOK_UPS
+
+    def _due(self, lists: Iterable[T], name: Callable[[T], str]) -> list[T]:
+        """The lists to ask at this poll; those that wait for a later poll make this one incomplete."""
+        due, later = self.forge.unanswered.in_order(lists, name)
+        if later:
+            self.failed = self.failed or postponed(map(name, later))
+        return due
 
     def _end_lists(self, lists: Items) -> None:
         """End the loop over the lists of this poll.

@@ -28,6 +28,7 @@ EVENTS: dict[str, str] = {
     "poked": "A signal or a webhook asked for a poll at once (by, project, sources: those that are polled).",
     "poke_refused": "The endpoint of webhooks refused a request; reported once a minute for each reason (why).",
     "repository_file": "The task uses `.makimono.yaml` of its repository (commit, keys).",
+    "poll_recovered": "A running task reaches its forge again (source, instance, seconds).",
     "issue_skipped": "One issue cannot be a task; the others go on (source, instance, why).",
     "label_unknown": (
         "A label of the configuration is on no project, or in another spelling; told after the first poll (source, "

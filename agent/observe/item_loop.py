@@ -8,7 +8,8 @@
 An error of one item is reported once, and again when its text has changed.  An unexpected error is logged with its
 traceback as well.  Errors in `WHOLE` concern a resource that all items share (disk, ledger, network).  After such an
 error the loop continues, since a single item may have caused it, and `finish` raises the first of these errors.  After
-`IN_A_ROW` consecutive errors of this kind the loop ends.
+`IN_A_ROW` consecutive errors of this kind the loop ends, unless the caller can find out that the resource is there and
+the items are to blame (`is_away`).
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ class Items:
     """The items of one loop.
 
     `skipped` is called with the name of an item and the reason why it was skipped.  `refusals` are errors that concern
-    the whole loop only if no item succeeded (`finish`).
+    the whole loop only if no item succeeded (`finish`).  `is_away` finds out whether the shared resource is
+    unreachable; if it is not, the loop goes on.
     """
 
     def __init__(
@@ -56,8 +58,10 @@ class Items:
         skipped: Callable[[str, str], None],
         whole: tuple[type[Exception], ...] = WHOLE,
         refusals: tuple[type[Exception], ...] = (),
+        is_away: Callable[[], bool] = lambda: True,
     ) -> None:
         self.skipped = skipped
+        self.is_away = is_away
         self.whole = whole
         self.refusals = refusals
         self.known: dict[str, str] = {}  # name of a bad item → reason why it was skipped
@@ -88,7 +92,9 @@ class Items:
                 self._fail(name, error)
                 self.in_a_row += 1
                 if self.in_a_row >= IN_A_ROW:
-                    self.finish()
+                    if self.is_away():
+                        self.finish()
+                    self.in_a_row = 0
                 return
             self.in_a_row = 0
             if isinstance(error, self.refusals):

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from agent.taskqueue.transitions import Request
     from agent.values import FencedComment, TaskKey
 
+FIRST_AGAIN, LONGEST_AGAIN = 60.0, 3600.0
+"""Seconds until a forge that does not answer is reported again: the first time, and at most."""
+
 
 class CommentInbox:
     """The comments of one task.
@@ -61,6 +64,8 @@ class CommentInbox:
         self.begun = False
         self.every = forge.news_interval if often is None else min(often, forge.news_interval)
         self.looked_at = -self.every
+        self.away_since: float | None = None  # time of the monotonic clock of the first failure in a row
+        self.tell_at, self.pause = 0.0, FIRST_AGAIN
         self.lock = threading.RLock()
         # a wait inside a poll checks for a stop, which calls poll again (`deadline.is_stopping`)
         self.is_reading = False
@@ -93,12 +98,29 @@ class CommentInbox:
             names = self.forge.own_names()
             comments, self.ahead = self.forge.comments_since(self.key, self.ahead)
         except ForgeError as error:
-            self.events.emit("poll_failed", source=self.forge.source, instance=self.forge.instance, error=str(error))
+            self._away(error)
             return False
+        self._back()
         self.talk += for_model(comments, names)
         again, self.unanswered = self.unanswered, []
         obeyed = [self._handle(comment, names) for comment in (*again, *comments)]
         return any(obeyed)
+
+    def _away(self, error: ForgeError) -> None:
+        """Report that the forge does not answer: at the first failure, then less and less often."""
+        now = clock.monotonic()
+        if self.away_since is None:
+            self.away_since, self.tell_at, self.pause = now, now, FIRST_AGAIN
+        if now >= self.tell_at:
+            self.tell_at, self.pause = now + self.pause, min(LONGEST_AGAIN, 2 * self.pause)
+            self.events.emit("poll_failed", source=self.forge.source, instance=self.forge.instance, error=str(error))
+
+    def _back(self) -> None:
+        """Report that the forge answers again, once."""
+        if self.away_since is not None:
+            seconds = round(clock.monotonic() - self.away_since, 1)
+            self.away_since = None
+            self.events.emit("poll_recovered", source=self.forge.source, instance=self.forge.instance, seconds=seconds)
 
     def take_comments(
         self, append: Callable[[Sequence[Comment]], Iterable[FencedComment]], durable: Callable[[], None]

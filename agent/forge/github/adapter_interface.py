@@ -14,11 +14,12 @@ from agent.forge.base import Forge
 if TYPE_CHECKING:
     from agent.forge.github.http import GitHubWire
     from agent.forge.github.repositories import Repositories
+    from agent.forge.unanswered_lists import UnansweredLists
 
 
 class GitHub(Forge, Protocol):
     """`projects` are the (owner, repository) pairs of the section; `qualifiers` are the terms of a search, used when
-    `searches` is set.  `told` and `askers` belong to `task_getter.BaseTaskGetter`."""
+    `searches` is set.  `told`, `askers` and `unanswered` belong to `task_getter.BaseTaskGetter`."""
 
     wire: GitHubWire
     places: Repositories
@@ -26,6 +27,7 @@ class GitHub(Forge, Protocol):
     qualifiers: tuple[str, ...]
     searches: bool
     told: set[str]
+    unanswered: UnansweredLists
     askers: dict[tuple[Any, ...], Any]
 
     def serves(self, owner: str, repo: str) -> bool:

@@ -36,6 +36,7 @@ from agent.forge.labels_shown import COLOURS, MEANINGS
 from agent.forge.markers import hidden_in
 from agent.forge.rate_limiter import learnt_anew
 from agent.forge.task_getter import RESERVE
+from agent.forge.unanswered_lists import UnansweredLists
 from agent.observe import log
 from agent.security.redact import masker_of
 from agent.values import TaskKey
@@ -70,6 +71,7 @@ class GitHubForge:
         self.wire = GitHubWire(section, settings.base_dir, self.instance, names, learn=masker_of(settings).learn)
         self.places = Repositories(self.wire, section)
         self.told: set[str] = set()  # problems that were reported, so that each is reported once
+        self.unanswered = UnansweredLists(lambda: self.wire.get("/rate_limit"))  # this request counts against no limit
         self.askers: dict[tuple[Any, ...], Any] = {}  # state of an issue that waits → account that asked
         self._spelling = {name.casefold(): name for name in self.labels.names()}
         self._labels_there: set[tuple[str, str]] = set()

@@ -13,13 +13,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from agent import clock
-from agent.errors import AnswerOdd, ForgeAccessRefused, ForgeRefused, IssueUnreadable
+from agent.errors import IssueUnreadable
 from agent.forge.base import Task
 from agent.forge.github.auth import AppToken
 from agent.forge.github.repositories import login
 from agent.forge.github.requesting_person import events_of, last_actor
 from agent.forge.task_getter import RESERVE, BaseTaskGetter
-from agent.observe.item_loop import Items
 from agent.values import TaskKey
 
 if TYPE_CHECKING:
@@ -58,16 +57,18 @@ class GitHubTaskGetter(BaseTaskGetter):
         if self.forge.searches:
             yield from self._searched()
             return
-        projects = Items(self._skipped, refusals=(AnswerOdd, ForgeAccessRefused, ForgeRefused))
-        for owner, repo in self.forge.projects:
+        projects = self.forge.unanswered.loop(self._skipped)
+        for owner, repo in self._due(self.forge.projects, "/".join):
             listed: list[dict[str, Any]] = []
-            with projects.handling(f"{owner}/{repo}"):
+            name = f"{owner}/{repo}"
+            with projects.handling(name):
                 project = self.forge.places.project(owner, repo)
                 if project.archived or not project.has_issues:
                     why = "it is archived" if project.archived else "its issues are switched off"
                     raise IssueUnreadable(f"{project.full_name}: {why}, so nothing can be asked for there")
                 for query in self._queries():
                     listed += self.forge.wire.pages(f"{project.path}/issues", query=query, odd=self._odd)
+            self.forge.unanswered.note(name, projects.failed.get(name))
             yield from ((owner, repo, item) for item in listed)
         self._end_lists(projects)
 

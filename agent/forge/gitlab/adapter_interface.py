@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from agent.forge.gitlab.http import GitLabWire
     from agent.forge.gitlab.projects import Project, Projects
     from agent.forge.gitlab.task_items import Items
+    from agent.forge.unanswered_lists import UnansweredLists
 
 
 class GitLab(Forge, Protocol):
@@ -23,7 +24,7 @@ class GitLab(Forge, Protocol):
 
     `lists`: the API paths that the last poll searched for the label.  `groups`: owners that are groups, not people.
     `members`: (time of the monotonic clock in seconds, the (path, project) pairs of which the account is a member).
-    `told` and `askers` belong to `task_getter.BaseTaskGetter`.
+    `told`, `askers` and `unanswered` belong to `task_getter.BaseTaskGetter`.
     """
 
     section: Any
@@ -35,6 +36,7 @@ class GitLab(Forge, Protocol):
     groups: set[str]
     members: tuple[float, list[tuple[str, Project]]] | None
     told: set[str]
+    unanswered: UnansweredLists
     askers: dict[tuple[Any, ...], Any]
 
     def served(self) -> list[tuple[str, Project]]:

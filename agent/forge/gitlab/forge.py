@@ -35,6 +35,7 @@ from agent.forge.issue_url import on_gitlab
 from agent.forge.label_check import MOST_PROJECTS, label_problems
 from agent.forge.markers import hidden_in
 from agent.forge.rate_limiter import learnt_anew
+from agent.forge.unanswered_lists import UnansweredLists, postponed
 from agent.observe import log
 from agent.observe.item_loop import IN_A_ROW
 from agent.values import TaskKey
@@ -71,6 +72,7 @@ class GitLabForge:
         self.places = Projects(self.wire, section)
         self.items = Items(self.wire, self.places, self.labels)
         self.told: set[str] = set()  # problems that were reported, so that each is reported once
+        self.unanswered = UnansweredLists(lambda: self.wire.get("/version", patience=QUICK))
         self.groups: set[str] = set()  # project owners that are groups, not people
         self.lists: list[str] = []  # the API paths that the last poll searched for the label
         self.members: tuple[float, list[tuple[str, Project]]] | None = None
@@ -443,16 +445,23 @@ class GitLabForge:
         found: list[tuple[str, Project]] = []
         refused: ForgeError | None = None
         in_a_row = 0
-        for one in self.projects:
+        due, later = self.unanswered.in_order(self.projects, str)
+        if later:
+            self._problems.append(postponed(later))
+        for one in due:
             try:
                 project = self.places.project(one, patience=QUICK)
+                self.unanswered.note(one, None)
                 in_a_row = 0
                 if (why := _unfit(project)) is not None:
                     raise IssueUnreadable(f"{project.full_name}: {why}")  # noqa: TRY301
             except ForgeUnreachable as error:
                 in_a_row += 1
-                if in_a_row >= IN_A_ROW:  # more requests would only find out the same
-                    raise
+                if in_a_row >= IN_A_ROW:
+                    if self.unanswered.is_away():
+                        raise
+                    in_a_row = 0
+                self.unanswered.note(one, error)
                 self._problems.append(error)
                 refused = error
                 continue

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from agent import clock
-from agent.errors import AnswerOdd, ForgeAccessRefused, ForgeRefused, ForgeUnreachable, IssueUnreadable
+from agent.errors import AnswerOdd, ForgeUnreachable, IssueUnreadable
 from agent.forge.base import Task
 from agent.forge.gitlab.http import QUICK
 from agent.forge.gitlab.projects import DEVELOPER, username
@@ -60,10 +60,7 @@ class GitLabTaskGetter(BaseTaskGetter):
     def _candidates(self, projects: dict[int, tuple[str, Project]]) -> Iterator[tuple[str, dict[str, Any]]]:
         """(kind, item) of all issues and merge requests that may be waiting, in the served projects."""
         self.forge.lists = self._lists(projects)
-        lists = Items(
-            lambda path, why: self._skipped("", f"{path} cannot be listed: {why}"),
-            refusals=(AnswerOdd, ForgeAccessRefused, ForgeRefused),
-        )
+        lists = self.forge.unanswered.loop(lambda path, why: self._skipped("", f"{path} cannot be listed: {why}"))
         asked = [
             (f"{path}/{kind}", kind, {"labels": label})
             for path in self.forge.lists
@@ -71,7 +68,7 @@ class GitLabTaskGetter(BaseTaskGetter):
             for label in self._labels()
         ]
         asked += [(f"/{kind}", kind, {"scope": "assigned_to_me"}) for kind in KINDS if not self._left]
-        for path, kind, query in asked:
+        for path, kind, query in self._due(asked, lambda one: one[0]):
             listed: list[dict[str, Any]] = []
             with lists.handling(
                 path
@@ -79,6 +76,7 @@ class GitLabTaskGetter(BaseTaskGetter):
                 # was removed
             ):
                 listed += self._listed(path, query)
+            self.forge.unanswered.note(path, lists.failed.get(path))
             yield from ((kind, item) for item in listed if int(item["project_id"]) in projects)
         self._end_lists(lists)
 

@@ -158,3 +158,49 @@ def test_a_refused_page_of_another_status_stays_what_it_is(place):
     page(place.server, 413)
     with pytest.raises(ForgeRefused):
         place.forge.post_comment(key, "words")
+
+
+def many_projects(place, count=9):
+    """(an adapter of `count` more projects with an issue each, the paths of their lists in the adapter's order)."""
+    place.issue()
+    names, paths = [], []
+    for number in range(count):
+        name = f"acme/p{number}"
+        names.append(name)
+        if isinstance(place, GitHubPlace):
+            other = place.server.state.repo("acme", f"p{number}")
+            other.people["alice"] = "write"
+            other.issue("Other", "Text.", "alice", ("coding agent",))
+            paths.append(f"/repos/{name}/issues$")
+        else:
+            other = place.server.project(name, members={"makimono": DEVELOPER, "alice": DEVELOPER})
+            place.server.issue(other, "alice", title="Other", labels=("coding agent",))
+            paths.append(f"/projects/{other['id']}/issues$")
+    first = "acme/web" if isinstance(place, GitHubPlace) else PROJECT
+    return place.again(projects=(*names, first)), paths
+
+
+def test_projects_that_do_not_answer_hold_no_other_project_however_many_they_are(place):
+    """Three in a row ended the whole poll, although the host answered everything else."""
+    forge, paths = many_projects(place)
+    for path in paths[:5]:
+        page(place.server, 502, path=path)
+    found, getter = listed(forge)
+    assert found == ["p5", "p6", "p7", "p8", "web"]
+    assert "502" in str(getter.failed)
+    place.server.faults.clear()
+    assert listed(forge)[0] == ["p0", "p1", "p2", "p5", "p6", "p7", "p8", "web"], "three of them at each poll"
+    assert listed(forge)[0] == ["p0", "p1", "p2", "p3", "p4", "p5", "p6", "p7", "p8", "web"]
+    forge.close()
+
+
+def test_a_host_that_does_not_answer_is_not_asked_for_each_project(place):
+    forge, _ = many_projects(place)
+    listed(forge)
+    page(place.server)
+    before = len(place.server.journal)
+    with pytest.raises(ForgeUnreachable):
+        listed(forge)
+    asked = {path.partition("?")[0] for _, path, *_ in place.server.journal[before:] if "/issues" in path}
+    assert len(asked) <= 3
+    forge.close()

@@ -4,7 +4,8 @@ import fcntl
 import os
 import threading
 
-from agent import deadline, durable_files
+from agent import clock, deadline, durable_files
+from agent.errors import ForgeUnreachable
 from agent.forge.base import Comment
 from agent.observe.events import Events
 from agent.values import TaskKey
@@ -57,3 +58,38 @@ def test_a_wait_for_the_lock_of_a_host_does_not_wait_for_itself(tmp_path):
     worker.join(30)
     assert not worker.is_alive(), "it waits for itself"
     assert inbox.talk == [SAID]
+
+
+class Away:
+    """A forge that does not answer while `away`."""
+
+    source, instance, news_interval = "github", "github.com", 0.0
+    away = False
+
+    def own_names(self):
+        return ("makimono",)
+
+    def comments_since(self, key, cursor):
+        if self.away:
+            raise ForgeUnreachable("github.com: GET /: no route to host")
+        return (), cursor
+
+
+def test_an_outage_is_told_when_it_begins_then_less_often_and_when_it_is_over():
+    """A line every 15 seconds for each running task filled the log."""
+    forge, events, seen = Away(), Events(), []
+    events.on(lambda name, fields: seen.append((name, fields.get("seconds"))))
+    with clock.use(clock.FakeClock()) as time:
+        inbox = CommentInbox(forge, KEY, "1", None, lambda cursor: None, events)
+        inbox.start(None)
+        inbox.poll(now=True)
+        for _ in range(2):
+            forge.away = True
+            for _ in range(4 * 60):  # an hour
+                inbox.poll(now=True)
+                time.move(15)
+            forge.away = False
+            inbox.poll(now=True)
+            inbox.poll(now=True)
+    expected = [*[("poll_failed", None)] * 6, ("poll_recovered", 3600.0)] * 2
+    assert seen == expected, "after 0, 1, 3, 7, 15 and 31 minutes"
