@@ -1,5 +1,6 @@
 """docs/cli.md says what the program does."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -80,3 +81,60 @@ def test_systemd_takes_the_unit_as_it_is_printed(tmp_path):
     path.write_text(path.read_text().replace("Restart=always", "Restart=sometimes"))
     wrong = subprocess.run([analyze, "verify", "--man=no", path], capture_output=True, text=True)
     assert "sometimes" in wrong.stderr, "it does look"
+
+
+@pytest.fixture
+def installed(tmp_path):
+    """The program as it is installed in /opt/makimono, with a configuration and the home of its user."""
+    place = tmp_path / "opt"
+    (place / ".venv" / "bin").mkdir(parents=True)
+    (place / "scripts").mkdir()
+    for name in ("scripts/setup", "scripts/cleanup.sh", "requirements.lock"):
+        shutil.copy(ROOT / name, place / name)
+    (place / "main.py").symlink_to(ROOT / "main.py")
+    python = place / ".venv" / "bin" / "python"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    lock = (place / "requirements.lock").read_bytes()
+    want = subprocess.run(["cksum"], input=lock, capture_output=True, check=True).stdout
+    (place / ".venv" / "requirements.lock.installed").write_bytes(want)
+    (tmp_path / "tracker" / "issues").mkdir(parents=True)
+    (tmp_path / "home").mkdir()
+    (tmp_path / "config.yaml").write_text(
+        "task_sources: [local]\nlocal: {tracker: tracker}\n"
+        "llm: {provider: openai, openai: {model: m, context_length: 32000}}\nsandbox: {kind: none}\n"
+    )
+    argv = [sys.executable, ROOT / "main.py", "run", "--once", "--config", tmp_path / "config.yaml"]
+    subprocess.run(argv, env={"PATH": os.environ["PATH"], "OPENAI_API_KEY": "key"}, check=True, capture_output=True)
+    return tmp_path
+
+
+def run_as_cron(here):
+    """The printed line as cron(8) runs it: the sixth field is the user, the rest goes to sh in the user's home."""
+    (line,) = re.findall(r"```cron\n#.*\n(.*?)\n```", text("docs/operations.md"))
+    command = line.split(None, 6)[6]
+    assert "%" not in command, "cron would end the command there, crontab(5)"
+    for there, here_is in (("/opt/makimono", "opt"), ("/etc/makimono.env", "env"), ("/etc/makimono/config", "config")):
+        command = command.replace(there, str(here / here_is))
+    return subprocess.run(
+        ["/bin/sh", "-c", command],
+        cwd=here / "home",
+        env={"HOME": str(here / "home"), "LOGNAME": "makimono", "PATH": "/usr/bin:/bin", "SHELL": "/bin/sh"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("env", [None, "OPENAI_API_KEY='a key; with # and $signs'\n"], ids=["no file", "file"])
+def test_the_line_of_cron_runs_as_it_is_printed(installed, env):
+    """The unit takes a missing file of variables (`EnvironmentFile=-`), and so does cron's line."""
+    if env is not None:
+        (installed / "env").write_text(env)
+    done = run_as_cron(installed)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_line_of_cron_reads_the_file_of_variables(installed):
+    (installed / "env").write_text("AGENT__LLM__PROVIDER=nobody\n")
+    assert "nobody" in run_as_cron(installed).stderr
