@@ -33,6 +33,7 @@ _PIECE = re.compile(
     r"|(?<![\w-])(?P<option>--[a-z][\w-]++)"
 )
 _FIRST = re.compile(r"[A-Za-z_]")
+LONGEST_NAME = 200
 _WORD = re.compile(r"\w++")
 _NAME = re.compile(r"[A-Za-z]\w*_\w+|[a-z]+[A-Z]\w*|[A-Z][a-z0-9]+[A-Z]\w*")
 
@@ -51,7 +52,7 @@ def _names_in(piece: re.Match[str]) -> Iterator[str]:
     elif piece["call"] and (first := _FIRST.search(dotted)) is not None:
         yield dotted[first.start() :]
     else:
-        yield from (word for word in _WORD.findall(dotted) if _NAME.fullmatch(word))
+        yield from (word for word in _WORD.findall(dotted) if len(word) <= LONGEST_NAME and _NAME.fullmatch(word))
 
 
 class FactCheck:

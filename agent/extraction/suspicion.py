@@ -11,6 +11,7 @@ import re
 from collections import Counter
 
 from agent.extraction.repetition import sentences
+from agent.memory.events import shortened
 from agent.security.finding_catalogue import RULES
 from agent.security.sanitise import clean
 from agent.security.token_masking import mask_tokens
@@ -38,7 +39,8 @@ _PHRASES = ("PI-01", "PI-03", "PI-04", "PI-05", "PI-07", "PI-11", "PI-12", "PI-1
 
 
 def suspicion(text: str) -> str:
-    """The reason for a quarantine of the text, "" for none."""
+    """The reason for a quarantine of the text, "" for none.  The text is read in the form in which it is stored."""
+    text = shortened(text)
     for rule in clean(text).findings:
         if rule in _PHRASES:
             return f"{RULES[rule].noun} ({rule})"

@@ -35,7 +35,7 @@ MESSAGE = 4000
 SUBJECT = 300
 MOST_TERMS = 4000
 """Maximum number of terms of a file that are indexed."""
-_PROSE = re.compile(r"\.(?:md|markdown|rst|adoc|txt|org|tex|po|svg|csv|tsv|ipynb)$", re.IGNORECASE)
+_PROSE = (".md", ".markdown", ".rst", ".adoc", ".txt", ".org", ".tex", ".po", ".svg", ".csv", ".tsv", ".ipynb")
 """Suffixes of files with an unindexed content.  A query is English prose, so prose files would match every query."""
 _TRAILER = re.compile(r"^[A-Z][A-Za-z-]+-(?:by|id|on|to): .*$|^\(cherry picked from .*\)$", re.MULTILINE)
 
@@ -106,7 +106,7 @@ class History:
         (row,) = self.database.run(
             "tree_file_put", actor_id=actor_id, repository=repository, path=file.path, blob=file.blob
         )
-        content = "" if _PROSE.search(file.path) else self.mask(text)
+        content = "" if file.path.lower().endswith(_PROSE) else self.mask(text)
         terms = [*self.terms(file.path), *self.terms(content)][:MOST_TERMS]
         self.database.run("file_terms_remove", key=row["key"])
         self.database.run("file_terms_add", key=row["key"], terms=" ".join(terms))

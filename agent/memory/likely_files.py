@@ -38,11 +38,11 @@ RANK = 10
 MOST_TERMS = 24
 """Maximum number of terms of a query that are looked up: the rarest."""
 _HOUSEKEEPING = re.compile(
-    r"(?:^|/)(?:(?:change-?log|changes|history|news|release-?notes|releases|authors|contributors)(?:\.\w+)?"
-    r"|[\w.-]*\.lock|package-lock\.json|npm-shrinkwrap\.json|pnpm-lock\.yaml|go\.sum)$",
+    r"(?:change-?log|changes|history|news|release-?notes|releases|authors|contributors)(?:\.\w+)?"
+    r"|[\w.-]*\.lock|package-lock\.json|npm-shrinkwrap\.json|pnpm-lock\.yaml|go\.sum",
     re.IGNORECASE,
 )
-"""Change logs and lock files.  These files are left out, because changes of every kind touch them."""
+"""Names of change logs and lock files.  These files are left out, because changes of every kind touch them."""
 SHOWN = 3
 """Maximum number of commits, and of tasks, in the result for a file."""
 NAMED = 0.2
@@ -70,7 +70,7 @@ class LikelyFiles:
         scores: defaultdict[str, float] = defaultdict(float)
         for ranking in (ranked, similar):
             for rank, path in enumerate(ranking):
-                if not _HOUSEKEEPING.search(path):
+                if not _HOUSEKEEPING.fullmatch(path.rpartition("/")[2]):
                     scores[path] += RANK / (RANK + rank) / 2
         best = sorted(scores, key=lambda path: (-scores[path], path))[:top_k]
         return [

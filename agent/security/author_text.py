@@ -9,6 +9,7 @@ out.  The parser is imported on first use.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from html.parser import HTMLParser
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -19,10 +20,12 @@ if TYPE_CHECKING:
     from markdown_it.token import Token
 
 LONGEST = 65_536
-MOST_BRACKETS = 2_000
-"""The text is parsed up to this many characters, GitHub's limit, and up to this many opening brackets; a command behind
-them does not count.  The parser looks for the end of the text at each bracket that nothing closes: 65,536 of them took
-four seconds.
+BOUNDS = ((re.compile(r"\["), 2_000), (re.compile(r"\r\n?|\n"), 2_000), (re.compile(r"[*_~`<&!\\]"), 5_000))
+"""The text is parsed up to LONGEST characters, GitHub's limit, and up to this many opening brackets, lines, and other
+signs of Markdown; a command behind them does not count.
+
+The time of the parser grows with their numbers: it looks for the end of the text at each bracket that nothing closes,
+and at each line for the end of each quotation around it.  65,536 characters took up to four seconds.
 """
 
 _NOT_SAID = frozenset(
@@ -55,10 +58,11 @@ def own_text(text: str) -> str:
 
 def parsed_part(text: str) -> str:
     """The part of a text that is given to the Markdown parser."""
-    part = text[:LONGEST]
-    if part.count("[") <= MOST_BRACKETS:
-        return part
-    return part[: next(islice(re.finditer(r"\[", part), MOST_BRACKETS, None)).start()]
+    end = LONGEST
+    for sign, most in BOUNDS:
+        beyond = next(islice(sign.finditer(text, 0, end), most, None), None)
+        end = beyond.start() if beyond is not None else end
+    return text[:end]
 
 
 def _words(tokens: list[Token], html: _Html) -> Iterator[str]:
@@ -93,28 +97,33 @@ def _inline(tokens: list[Token], html: _Html) -> Iterator[str]:
 
 class _Html:
     """State of the raw HTML that was read so far: `open` lists the elements of which the text is left out, outermost
-    first."""
+    first, and `count` the number of each."""
 
     def __init__(self) -> None:
         self.open: list[str] = []
+        self.count: Counter[str] = Counter()
 
     def read(self, text: str) -> None:
         """Process the tags in one piece of raw HTML."""
-        reader = _Tags(self.open)
+        reader = _Tags(self.open, self.count)
         reader.feed(text)
 
 
 class _Tags(HTMLParser):
-    def __init__(self, stack: list[str]) -> None:
+    def __init__(self, stack: list[str], count: Counter[str]) -> None:
         super().__init__()
-        self.stack = stack
+        self.stack, self.count = stack, count
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         named = dict(attrs)
         hidden = "hidden" in named or "display:none" in (named.get("style") or "").replace(" ", "").lower()
         if tag in _NOT_SAID or hidden:
             self.stack.append(tag)
+            self.count[tag] += 1
 
     def handle_endtag(self, tag: str) -> None:
-        if tag in self.stack:
-            del self.stack[len(self.stack) - 1 - self.stack[::-1].index(tag) :]
+        while self.count[tag]:
+            closed = self.stack.pop()
+            self.count[closed] -= 1
+            if closed == tag:
+                return

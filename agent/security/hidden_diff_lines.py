@@ -28,7 +28,9 @@ SIGNS = "\u037e\u1fef\u01c3\u2024\u2044\u2215\u2236\u02d0\ua789\u0589\u05c3\u222
 editors only; from Unicode's confusables.txt (UTS 39)."""
 
 _SIGN = re.compile(f"[{re.escape(SIGNS)}]")
-_STYLE = re.compile("(?<=[\u203c-\u3299\U0001f000-\U0001faff])[\ufe0e\ufe0f]|(?<=[0-9#*])\ufe0f(?=\u20e3)")
+_STYLE = re.compile(
+    "[\ufe0e\ufe0f](?:(?<=[\u203c-\u3299\U0001f000-\U0001faff][\ufe0e\ufe0f])|(?<=[0-9#*]\ufe0f)(?=\u20e3))"
+)
 """A variation selector is legitimate after a character that has a text and an emoji form; after a letter it is
 suspicious."""
 _UNUSUAL = re.compile(rb"[^\t\n -~]")

@@ -40,7 +40,7 @@ LINE_BREAKS = "\u2028\u2029"
 # One variation selector after a character, and one joiner between two emoji, are legitimate parts of emoji.
 STYLE = re.compile("(?<![\ufe00-\ufe0f\U000e0100-\U000e01ef])[\ufe0e\ufe0f](?![\ufe00-\ufe0f\U000e0100-\U000e01ef])")
 _EMOJI = "\u2190-\u21ff\u2300-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff"
-JOINER = re.compile(f"(?<=[{_EMOJI}])\u200d(?=[{_EMOJI}])")
+JOINER = re.compile(f"\u200d(?<=[{_EMOJI}]\u200d)(?=[{_EMOJI}])")
 
 
 @lru_cache(maxsize=1 << 14)

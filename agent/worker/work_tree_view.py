@@ -23,12 +23,12 @@ LARGEST = 400_000
 """The maximum bytes of a file that is read; a larger file is left out."""
 
 _SECRET = re.compile(
-    r"(?:^|/)(?:\.env(?:\..*)?|\.netrc|\.npmrc|\.pypirc|\.git-credentials|credentials(?:\.\w+)?|secrets?\.\w+|id_[a-z0-9]+"
-    r"|[^/]*\.(?:pem|key|p12|pfx|jks|keystore|kdbx))$",
+    r"\.env(?:\..*)?|\.netrc|\.npmrc|\.pypirc|\.git-credentials|credentials(?:\.\w+)?|secrets?\.\w+|id_[a-z0-9]+"
+    r"|.*\.(?:pem|key|p12|pfx|jks|keystore|kdbx)",
     re.IGNORECASE,
 )
-"""Names of files in which programs store credentials: ssh-keygen(1), netrc(5), gitcredentials(7), npmrc,
-openssl-pkcs12(1)."""
+"""Names of files, or of their folders, in which programs store credentials: ssh-keygen(1), netrc(5), gitcredentials(7),
+npmrc, openssl-pkcs12(1)."""
 
 
 class WorkTreeView:
@@ -44,7 +44,7 @@ class WorkTreeView:
 
     def text(self, path: str) -> str | None:
         """The text of a file, None if it may not be shown."""
-        if _SECRET.search(path):
+        if any(map(_SECRET.fullmatch, path.split("/"))):
             return None
         text = self._tools.current_text(path, LARGEST)
         return None if text is None or scan([text.encode("utf-8", "replace")]) else text

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from agent.forge import issue_url
 from agent.llm import error_body, error_wordings, text_call_formats, tool_calls_as_text
+from agent.memory import likely_files
 from agent.sandbox.network import request
-from agent.security import host_paths, inert_text, invisible_characters, links
+from agent.security import hidden_diff_lines, host_paths, inert_text, invisible_characters, links
 from agent.tools import encodings, repetition, work_tree
 from agent.window import command_kinds, identifiers, output_lines, shell_parser, text_structure
 from agent.work import check_outline, remote, verify
@@ -445,3 +446,33 @@ def test_numbers_behind_a_path_and_odd_bytes_are_what_they_were():
         b"\x7f",
     ]
     same(encodings.is_mostly_binary, is_odd, st.lists(st.sampled_from(pieces), max_size=9).map(b"".join))
+
+
+JOINER = re.compile(
+    "(?<=[\u2190-\u21ff\u2300-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff])\u200d(?=[\u2190-\u21ff\u2300-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff])"
+)
+STYLE = re.compile("(?<=[\u203c-\u3299\U0001f000-\U0001faff])[\ufe0e\ufe0f]|(?<=[0-9#*])\ufe0f(?=\u20e3)")
+
+
+@given(st.text(st.sampled_from("a1#*\u2190\u203c\u200d\ufe0e\ufe0f\u20e3\U0001f600"), max_size=12))
+def test_signs_of_emoji_are_found_as_before(text):
+    assert invisible_characters.JOINER.sub("-", text) == JOINER.sub("-", text)
+    assert hidden_diff_lines._STYLE.sub("-", text) == STYLE.sub("-", text)
+
+
+HOUSEKEEPING = re.compile(
+    r"(?:^|/)(?:(?:change-?log|changes|history|news|release-?notes|releases|authors|contributors)(?:\.\w+)?"
+    r"|[\w.-]*\.lock|package-lock\.json|npm-shrinkwrap\.json|pnpm-lock\.yaml|go\.sum)$",
+    re.IGNORECASE,
+)
+
+
+@given(
+    st.lists(
+        st.sampled_from(["a", "CHANGELOG.md", "news", "uv.lock", ".lock", "go.sum", "src", "history.py"]), min_size=1
+    )
+)
+def test_change_logs_and_lock_files_are_found_as_before(parts):
+    path = "/".join(parts)
+    found = likely_files._HOUSEKEEPING.fullmatch(path.rpartition("/")[2])
+    assert bool(found) == bool(HOUSEKEEPING.search(path))

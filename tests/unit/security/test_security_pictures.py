@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from agent.errors import PictureRefused
-from agent.security.author_text import LONGEST, MOST_BRACKETS, own_text
+from agent.security.author_text import LONGEST, own_text
 from agent.security.picture_links import links
 from agent.security.pictures import EDGE, LARGEST, PIXELS, prepare, tokens_of
 
@@ -130,18 +130,45 @@ def test_what_lies_behind_the_longest_text_is_not_looked_at():
     assert links("x" * (LONGEST - 9) + "\n![](a.b)" + "\n![](c.d)") == [("a.b", "")]
 
 
-@pytest.mark.parametrize("unit", ["[", "![", "[a](", "[[", "]["])
-def test_brackets_that_nothing_closes_hold_no_parser(unit):
-    """65,536 of them took four seconds, with the square of their number."""
-    text = unit * (LONGEST // len(unit))
-    began = time.monotonic()
+WORST = {
+    **{
+        one: one * LONGEST
+        for one in ("[", "![", "[a](", "[[", "][", "]", "- a\n", "1. a\n", "a\n\n", "a\n", "\\\n", "a\r")
+    },
+    **{one: one * LONGEST for one in ("*a", "*_", "**a*b", "_a ", "<a>", "<http://a>", "<a@b.c>", "`a", "~a", "&a;")},
+    "lines of a deep quotation": ">" * 200 + "a\n" + "b\n" * LONGEST,
+    "many open elements": "<q>" * 10_000 + "</s>" * LONGEST,
+    "elements inside open ones": "<q>" * 10_000 + "<s></s>" * LONGEST,
+    "pictures in pictures": "![a" * 2000 + "](b)" * LONGEST,
+}
+
+
+def seconds(text):
+    began = time.thread_time()
     links(text)
     own_text(text)
-    assert time.monotonic() - began < 2
+    return time.thread_time() - began
 
 
-def test_text_before_many_brackets_is_read():
-    many = "[x] " * MOST_BRACKETS
-    assert links(f"![](a.b) {many} [ ![](c.d)") == [("a.b", "")]
+@pytest.mark.parametrize("name", WORST)
+def test_no_comment_holds_the_parser(name):
+    """65,536 characters took up to four seconds; now at most a few times as long as a list of 2,000 items."""
+    usual = min(seconds("- item\n" * 2000) for _ in range(3))
+    assert min(seconds(WORST[name][:LONGEST]) for _ in range(3)) < 8 * usual
+
+
+@pytest.mark.parametrize(("unit", "most"), [("[x] ", 2000), ("x\n", 2000), ("x\r\n", 2000), ("x*y ", 5000)])
+def test_text_before_the_bound_of_the_parser_is_read(unit, most):
+    many = unit * most
     assert own_text(f"{many}@makimono").endswith("@makimono")
-    assert not own_text(f"{many}[x] @makimono").endswith("@makimono")
+    assert not own_text(f"{many}{unit}@makimono").endswith("@makimono")
+
+
+def test_pictures_before_the_bound_of_the_parser_are_found():
+    assert links(f"![](a.b) {'[x] ' * 2000} [ ![](c.d)") == [("a.b", "")]
+
+
+def test_an_element_is_closed_with_those_inside_it():
+    assert own_text("<q>a<s>b</q>c").endswith("c")
+    assert "a" not in own_text("<q>a<s>b</q>c")
+    assert own_text("x</s>y<q>z</s>").startswith("x y")
