@@ -49,7 +49,9 @@ if TYPE_CHECKING:
     from agent.wiring.wiring import Wiring
 
 SWEEP_SECONDS = 5.0
-IDLE_SWEEP_SECONDS = 15.0
+IDLE_SWEEP_SECONDS = 20.0
+"""Seconds between two sweeps of a daemon without workers; a sweep sends fourteen queries, and such a daemon less than
+one a second."""
 QUEUE_SECONDS = 1.0
 """Seconds between two checks of the queue when the ledger sends no notifications."""
 WORK_SECONDS = 0.5
