@@ -14,10 +14,11 @@ from agent.forge.base import Forge
 if TYPE_CHECKING:
     from agent.forge.forgejo.http import ForgejoWire
     from agent.forge.forgejo.repositories import Repositories
+    from agent.forge.unanswered_lists import UnansweredLists
 
 
 class Forgejo(Forge, Protocol):
-    """`projects` are the (owner, repository) pairs of the section.  `told` and `askers` belong to
+    """`projects` are the (owner, repository) pairs of the section.  `told`, `askers` and `unanswered` belong to
     `task_getter.BaseTaskGetter`."""
 
     section: Any
@@ -25,6 +26,7 @@ class Forgejo(Forge, Protocol):
     places: Repositories
     projects: tuple[tuple[str, str], ...]
     told: set[str]
+    unanswered: UnansweredLists
     askers: dict[tuple[Any, ...], Any]
 
     def serves(self, owner: str, repo: str) -> bool:

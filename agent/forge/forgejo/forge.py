@@ -35,6 +35,7 @@ from agent.forge.label_check import MOST_PROJECTS, label_problems
 from agent.forge.markers import hidden_in
 from agent.forge.rate_limiter import learnt_anew
 from agent.forge.task_getter import RESERVE
+from agent.forge.unanswered_lists import UnansweredLists
 from agent.observe import log
 from agent.values import TaskKey
 
@@ -69,6 +70,7 @@ class ForgejoForge:
         self.places = Repositories(self.wire, section)
         self.mover = LabelMover(self.wire, self.labels)
         self.told: set[str] = set()  # problems that were reported, so that each is reported once
+        self.unanswered = UnansweredLists(lambda: self.wire.get("/version"))
         self.askers: dict[tuple[Any, ...], Any] = {}  # state of an issue that waits → account that asked
         self._own_comments: set[str] = set()
         self._states: dict[TaskKey, tuple[str, bool]] = {}  # last change of an issue, and whether the bot was taken off

@@ -61,13 +61,15 @@ class ForgejoTaskGetter(BaseTaskGetter):
         """Present full name → (owner, repository) as in keys, of the usable ones among the listed repositories; empty
         if the section lists none."""
         found: dict[str, tuple[str, str]] = {}
-        projects = Items(self._skipped, refusals=(AnswerOdd, ForgeAccessRefused, ForgeRefused))
-        for owner, repo in self.forge.projects:
-            with projects.handling(f"{owner}/{repo}"):
+        projects = self.forge.unanswered.loop(self._skipped)
+        for owner, repo in self._due(self.forge.projects, "/".join):
+            name = f"{owner}/{repo}"
+            with projects.handling(name):
                 project = self.forge.places.project(owner, repo)
                 if (why := _unfit(project)) is not None:
                     raise IssueUnreadable(f"{project.full_name}: {why}, so nothing can be asked for there")
                 found[project.full_name.casefold()] = owner, repo
+            self.forge.unanswered.note(name, projects.failed.get(name))
         self._end_lists(projects)
         return found
 
