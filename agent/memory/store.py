@@ -283,7 +283,8 @@ class MemoryStore:
     def standing_preferences(self, actor_id: str) -> list[MemoryHit]:
         """The preferences of an actor that every task gets, with a relevance of 0 (`standing.py`), in at most
         `standing.TOKENS` tokens."""
-        wanted = [(expand(template, actor_id), config) for template, config in self.retrieval_config.items()]
+        templates = self.retrieval_config.items()  # a namespace of facts may have thousands of records
+        wanted = [(expand(one, actor_id), config) for one, config in templates if one.startswith("/preferences/")]
         with self._lock:
             parts = self._open
             found = [standing.standing_preferences(parts.database, parts.records, *one) for one in wanted]
