@@ -27,7 +27,6 @@ from forges.git_http import served, write_logins
 from forges.github_emulate import GitHubEmulatePlace, emulate
 from forges.github_place import TOKEN as GITHUB_TOKEN
 from forges.github_place import GitHubPlace
-from forges.github_state import now
 from forges.gitlab_place import PROJECT, GitLabPlace
 from forges.gitlab_place import TOKEN as GITLAB_TOKEN
 from forges.local_place import LocalPlace
@@ -132,9 +131,7 @@ class ForgeHome:
         raise NotImplementedError
 
     def merge(self, pull):
-        """A person merges a pull request: its branch becomes the base, in git too."""
-        tip = git("rev-parse", f"refs/heads/{pull.head}", cwd=self.repo).strip()
-        git("update-ref", f"refs/heads/{pull.base}", tip, cwd=self.repo)
+        """A person merges a pull request, in git too; the host then does what it does by itself."""
         self.merged(pull)
 
     def merged(self, pull):
@@ -205,6 +202,8 @@ class GitHubHome(ForgeHome):
             self.state.assign(self.state.issues[int(key.task_id)], "alice", names)
 
     def pulls(self):
+        with self.server.state.lock:
+            self.state.refresh()
         return [
             Pull(
                 one["title"],
@@ -228,7 +227,7 @@ class GitHubHome(ForgeHome):
 
     def close_pull(self, pull):
         with self.server.state.lock:
-            self._pull(pull).update(state="closed", updated_at=now())
+            self.state.close(self._pull(pull)["number"], "alice")
 
     def changes(self):
         return [f"{verb} {path}" for verb, path, status in self.server.journal if verb != "GET" and status < 400]
@@ -286,6 +285,8 @@ class GitLabHome(ForgeHome):
         self.server.assign(self.place.item(key), "alice", names)
 
     def pulls(self):
+        with self.server.lock:
+            self.server.refresh(self.place.project)
         names = {user["id"]: user["username"] for user in self.server.users.values()}
         return [
             Pull(
@@ -360,6 +361,8 @@ class GitHubEmulateHome(ForgeHome):
         return next(one["number"] for one in found if one["head"]["ref"] == pull.head)
 
     def merged(self, pull):
+        tip = git("rev-parse", f"refs/heads/{pull.head}", cwd=self.repo).strip()
+        git("update-ref", f"refs/heads/{pull.base}", tip, cwd=self.repo)
         self.place.as_("alice", "PUT", f"{self.place.path}/pulls/{self._number(pull)}/merge", {})
 
     def close_pull(self, pull):

@@ -75,10 +75,10 @@ class GitHubPlace:
         return sorted(self._issue(key)["labels"])
 
     def close_issue(self, key):
-        self._issue(key).update(state="closed", updated_at=now())
+        self.repo.close(int(key.task_id), "alice")
 
     def open_issue(self, key):
-        self._issue(key).update(state="open", updated_at=now())
+        self.repo.reopen(int(key.task_id), "alice")
 
     def remove_issue(self, key):
         self.repo.deleted.add(int(key.task_id))
@@ -101,7 +101,7 @@ class GitHubPlace:
         self.repo.branches.add(name)
 
     def close_pull(self, pull):
-        self.repo.issues[int(pull.id)].update(state="closed", updated_at=now())
+        self.repo.close(int(pull.id), "alice")
 
     def pull_body(self, pull):
         return self.repo.issues[int(pull.id)]["body"]

@@ -5,6 +5,7 @@ A method takes (repo, path parts, query, body, login, path) and returns (status,
 
 from __future__ import annotations
 
+from forges import git_repository
 from forges.github_errors import Refused, invalid
 from forges.github_state import now
 
@@ -38,6 +39,9 @@ class PullRoutes:
                 raise Refused(
                     422, "Validation Failed", [{"resource": "PullRequest", "code": "custom", "message": said}]
                 )
+        if repo.git is not None and git_repository.contains(repo.git, base, head):
+            said = f"No commits between {base} and {head}"
+            raise Refused(422, "Validation Failed", [{"resource": "PullRequest", "code": "custom", "message": said}])
         draft, sha = bool(body.get("draft")), repo.commit_of(head)
         issue = repo.pull(body["title"], body.get("body"), login, head, base, draft, sha=sha)
         return 201, self.state.show_pull(repo, issue), {}
@@ -45,11 +49,21 @@ class PullRoutes:
     def _get_pull(self, repo, parts, _query, _body, _login, _path):
         return 200, self.state.show_pull(repo, self._find_pull(repo, parts[0])), {}
 
-    def _edit_pull(self, repo, parts, _query, body, _login, _path):
+    def _edit_pull(self, repo, parts, _query, body, login, _path):
         issue = self._find_pull(repo, parts[0])
         if "state" in body and issue["pull"]["merged_at"]:
             raise invalid("PullRequest", "state")
-        issue.update({key: body[key] for key in ("title", "body", "state") if key in body}, updated_at=now())
+        if body.get("state") == "open" and issue["state"] == "closed":
+            if repo.git is not None and not (
+                repo.has_branch(issue["pull"]["head"]) and repo.has_branch(issue["pull"]["base"])
+            ):
+                raise Refused(
+                    422, "Validation Failed", [{"resource": "PullRequest", "code": "invalid", "field": "state"}]
+                )
+            repo.reopen(issue["number"], login)
+        elif body.get("state") == "closed":
+            repo.close(issue["number"], login)
+        issue.update({key: body[key] for key in ("title", "body") if key in body}, updated_at=now())
         return 200, self.state.show_pull(repo, issue), {}
 
     def _list_review_comments(self, repo, parts, query, _body, _login, path):

@@ -190,6 +190,7 @@ class GitHubServer(IssueRoutes, PullRoutes, CheckRoutes, TalkRoutes, GraphQL):
             raise missing()
         if repo is not None and repo.archived and verb != "GET":
             raise Refused(403, "Repository was archived so is read-only.")
+        repo.refresh()
         for method, pattern, handle in self.routes:
             if method == verb and (found := re.fullmatch(pattern, rest)):
                 return handle(self, repo, [unquote(one) for one in found.groups()], query, body, login, path)

@@ -14,11 +14,17 @@ from pathlib import Path  # noqa: TC003 - a dataclass needs it
 
 from agent import clock
 from forges.github_checks import Checks
+from forges.github_lifecycle import Lifecycle
 from forges.github_shapes import make
-from forges.host_rules import github_closes, rung
+from forges.host_rules import rung
 
 NOTHING = "0" * 40
 """The hash of no commit."""
+PLAIN_EVENTS = (
+    *("closed", "reopened", "merged", "head_ref_deleted", "base_ref_deleted", "base_ref_changed"),
+    "automatic_base_change_succeeded",
+)
+"""Events of an issue without further fields (docs.github.com/en/rest/using-the-rest-api/issue-event-types)."""
 
 
 def now():
@@ -26,7 +32,7 @@ def now():
 
 
 @dataclass
-class Repo:
+class Repo(Lifecycle):
     id: int
     owner: str
     name: str
@@ -53,11 +59,15 @@ class Repo:
     gone: bool = False  # the repository was removed, or the token cannot see it
     git: Path | None = None  # a bare repository, whose branches are then used
 
+    delete_on_merge: bool = False  # GitHub removes the branch of a merged pull request
+    tips: dict = field(default_factory=dict)  # branch → commit, at the last look
+
     def __post_init__(self):
         self.checks = Checks(self)
 
-    def checks_changed(self, sha):
-        """A check of a commit has changed."""
+    @staticmethod
+    def moment():
+        return now()
 
     def has_commit(self, sha):
         argv = ["git", "--git-dir", str(self.git), "cat-file", "-e", f"{sha}^{{commit}}"]
@@ -201,20 +211,6 @@ class Repo:
         pull = {"head": head, "base": base, "draft": draft, "merged_at": None, "fork": fork, "sha": sha}
         return self.issue(title, body, user, pull=pull)
 
-    def merge(self, number, commits=()):
-        """A person merges; returns the issues that the merge closes (`host_rules.py`).  `commits` are messages; the
-        title becomes one more, as in a squash."""
-        pull, host = self.issues[number], self.base.removeprefix("http://")
-        pull["pull"]["merged_at"] = now()
-        pull.update(state="closed", updated_at=now())
-        closed = github_closes(pull["body"], host, self.full_name)
-        for message in (pull["title"], *commits):
-            closed |= github_closes(message, host, self.full_name, is_markdown=False)
-        closed &= {one for one, issue in self.issues.items() if issue["pull"] is None and issue["state"] == "open"}
-        for one in closed:
-            self.issues[one].update(state="closed", updated_at=now())
-        return closed
-
     def rung(self, own):
         """The people who were notified by the account's texts."""
         texts = [one["body"] for one in self.comments.values() if one["user"] == own]
@@ -346,7 +342,9 @@ class State:
             comments=sum(one["issue"] == issue["number"] for one in repo.comments.values()),
             created_at=issue["created_at"],
             updated_at=issue["updated_at"],
-            closed_at=None,
+            closed_at=issue.get("closed_at"),
+            state_reason=issue.get("state_reason"),
+            **({"closed_by": self.user(issue.get("closed_by"))} if schema == "issue" else {}),
             author_association="NONE",
             url=url,
             repository_url=repo.url,
@@ -405,6 +403,17 @@ class State:
 
     def show_event(self, repo, one):
         name = {"labeled": "labeled-issue-event", "unlabeled": "unlabeled-issue-event"}.get(one["event"])
+        if one["event"] in PLAIN_EVENTS:
+            return make(
+                "state-change-issue-event",
+                id=one["id"],
+                event=one["event"],
+                actor=self.user(one["actor"]),
+                created_at=one["created_at"],
+                commit_id=one.get("commit_id"),
+                url=f"{repo.url}/issues/events/{one['id']}",
+                performed_via_github_app=None,
+            )
         more = {}
         if name is not None:
             more["label"] = {"name": one["label"], "color": repo.label(one["label"])["color"]}
@@ -438,7 +447,7 @@ class State:
             return made | {
                 "label": f"{owner}:{ref}",
                 "ref": ref,
-                "sha": pull["sha"] if ref == pull["head"] else NOTHING,
+                "sha": pull["sha"] if ref == pull["head"] else repo.tips.get(ref, NOTHING),
                 "repo": shown,
                 "user": self.user(owner) if owner else None,
             }
@@ -461,5 +470,21 @@ class State:
             updated_at=issue["updated_at"],
             url=f"{repo.url}/pulls/{number}",
             html_url=f"{self.base}/{repo.full_name}/pull/{number}",
-            **({"merged": pull["merged_at"] is not None} if schema == "pull-request" else {}),
+            closed_at=issue.get("closed_at"),
+            requested_reviewers=[self.user(one) for one in issue.get("reviewers", ())],
+            auto_merge=self._show_auto_merge(issue),
+            **(self._show_merge(repo, issue) if schema == "pull-request" else {}),
         )
+
+    def _show_auto_merge(self, issue):
+        who = issue["pull"].get("auto_merge")
+        if who is None or issue["state"] != "open":
+            return None
+        return make("auto-merge", enabled_by=self.user(who), merge_method="merge")
+
+    def _show_merge(self, repo, issue):
+        """What only the answer about a single pull request has."""
+        pull, (mergeable, state) = issue["pull"], repo.mergeable(issue)
+        merged = pull["merged_at"] is not None
+        by = self.user(pull["merged_by"], "nullable-simple-user") if pull.get("merged_by") else None
+        return {"merged": merged, "mergeable": mergeable, "mergeable_state": state, "merged_by": by}

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from urllib.parse import quote, urlencode
 
 from forges.gitlab_errors import Refused, forbidden, missing
+from forges.gitlab_lifecycle import is_draft
 
 
 class Call:
@@ -41,7 +41,8 @@ class Call:
             "state": item["state"],
             "created_at": item["created_at"],
             "updated_at": item["updated_at"],
-            "closed_at": item["updated_at"] if item["state"] == "closed" else None,
+            "closed_at": item.get("closed_at") if item["state"] == "closed" else None,
+            "closed_by": self.basic(item["closed_by"]) if item.get("closed_by") else None,
             "labels": sorted(item["labels"]),
             "milestone": None,
             "assignees": [self.basic(self.server.users[number]) for number in item["assignees"]],
@@ -58,7 +59,8 @@ class Call:
             },
         }
         if merge:
-            draft = re.match(r"(draft:|\[draft\]|\(draft\))", item["title"], re.IGNORECASE) is not None
+            draft = is_draft(item)
+            merger = item.get("merge_user")
             return shown | {
                 "source_branch": item["source_branch"],
                 "target_branch": item["target_branch"],
@@ -67,8 +69,13 @@ class Call:
                 "reviewers": [self.basic(self.server.users[number]) for number in item["reviewers"]],
                 "draft": draft,
                 "work_in_progress": draft,
-                "merged_at": item["updated_at"] if item["state"] == "merged" else None,
+                "merged_at": item.get("merged_at") if item["state"] == "merged" else None,
+                "merge_user": self.basic(merger) if merger else None,
+                "merged_by": self.basic(merger) if merger else None,
+                "merge_when_pipeline_succeeds": "auto_merge" in item and item["state"] == "opened",
                 "sha": item["sha"],
+                "merge_status": "unchecked",
+                "detailed_merge_status": "unchecked",
                 "has_conflicts": False,
             }
         return shown | {

@@ -81,6 +81,8 @@ class ItemCalls(Call):
         item = self.find_item(name, kind, number)
         shown = self.shape(item)
         if kind == "merge_requests":
+            status, detailed, conflicts = self.server.merge_status(item)
+            shown |= {"merge_status": status, "detailed_merge_status": detailed, "has_conflicts": conflicts}
             head = self.server.head_pipeline(item)
             shown["head_pipeline"] = None if head is None else self.pipeline_shape(head, whole=True)
         return 200, {}, shown
@@ -98,8 +100,10 @@ class ItemCalls(Call):
             item["description"] = self.server._quick_actions(item, self.who, body["description"])
         if "title" in body:
             item["title"] = body["title"]
-        if body.get("state_event") and item["state"] != "merged":
-            item["state"] = "closed" if body["state_event"] == "close" else "opened"
+        if body.get("state_event") == "close":
+            self.server.close_item(item, self.who["username"])
+        elif body.get("state_event") and item["state"] == "closed":
+            self.server.reopen_item(item, self.who["username"])
         self.server._relabel(item, self.who, self._names("add_labels"), self._names("remove_labels"))
         if "reviewer_ids" in body:
             item["reviewers"] = [one for one in body["reviewer_ids"] if one in item["project"]["members"]]

@@ -42,9 +42,6 @@ class Pipelines:
             pipeline["updated_at"] = self.now()
             self.pipeline_changed(pipeline)
 
-    def pipeline_changed(self, pipeline):
-        """A job of a pipeline has changed."""
-
     def pipeline_status(self, pipeline):
         """The status of a pipeline from those of its jobs."""
         jobs = [one for one in pipeline["jobs"] if not one["retried"]]

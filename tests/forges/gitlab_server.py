@@ -177,6 +177,8 @@ class GitLab(State):
                 match = re.fullmatch(pattern, path)
                 if verb == record["verb"] and match:
                     groups = [unquote(group) for group in match.groups()]
+                    for project in self.projects.values():
+                        self.refresh(project)
                     call = Routed(self, who, record, dict(record["query"]), body)
                     return getattr(call, method)(*groups)
             raise Refused(404, {"error": "404 Not Found"})

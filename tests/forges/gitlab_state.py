@@ -11,8 +11,9 @@ import subprocess
 from datetime import timedelta
 
 from agent import clock
+from forges.gitlab_lifecycle import Lifecycle
 from forges.gitlab_pipelines import Pipelines
-from forges.host_rules import gitlab_closes, rung
+from forges.host_rules import rung
 
 NOTHING = "0" * 40
 """The hash of no commit."""
@@ -43,7 +44,7 @@ def in_git(project, branch):
     return subprocess.run(argv, stdout=subprocess.PIPE, text=True).stdout.strip()
 
 
-class State(Pipelines):
+class State(Lifecycle, Pipelines):
     """A part of `gitlab_server.GitLab`."""
 
     # --- what people do -------------------------------------------------------------------------------------
@@ -115,19 +116,6 @@ class State(Pipelines):
         made = {"id": self._id(), "head_commit_sha": commit, "created_at": self.now()}
         item.setdefault("versions", []).append(made)
 
-    def merge(self, item, commits=()):
-        """A person merges; returns the issues that the merge closes (`host_rules.py`).  `commits` are messages."""
-        with self.lock:
-            item["state"], item["updated_at"] = "merged", self.now()
-            project, host = item["project"], self.url.split("://", 1)[1]
-            closed = set()
-            for text in (item["title"], item["description"], *commits):
-                closed |= gitlab_closes(text, host, project["path"])
-            closed &= {one for one, issue in project["issues"].items() if issue["state"] == "opened"}
-            for one in closed:
-                project["issues"][one]["state"] = "closed"
-            return closed
-
     def rung(self, own):
         """The people who were notified by the account's texts."""
         texts = [
@@ -178,7 +166,12 @@ class State(Pipelines):
 
     def state(self, item, state):
         with self.lock:
-            item["state"], item["updated_at"] = state, self.now()
+            if state == "closed":
+                self.close_item(item, "alice")
+            elif state == "opened" and item["state"] == "closed":
+                self.reopen_item(item, "alice")
+            else:
+                item["state"], item["updated_at"] = state, self.now()
 
     def push(self, project, branch):
         with self.lock:
@@ -279,7 +272,8 @@ class State(Pipelines):
         for match in ACTIONS.finditer(outside):
             word, value = match[1], (match[2] or "").strip()
             if word in ("close", "merge"):
-                item["state"] = "closed" if word == "close" else "merged"
+                item.update(state="closed" if word == "close" else "merged", updated_at=self.now(), closed_by=who)
+                item["closed_at"] = item["merged_at"] = item["updated_at"]
             elif word == "title":
                 item["title"] = value
             elif word in ("label", "unlabel"):
