@@ -178,7 +178,8 @@ def _final_state(wiring: Wiring, forge: Forge, row: Row) -> FinalState:
     where = "" if where in said else where
     outcome = Outcome(ENDS[row.status], code=row.error_code or "", summary=f"{said} {where}".strip())
     note = said if row.status is Status.STOPPED else ""
-    facts = {"closed": row.status is Status.STOPPED and forge.read_issue(row.key).state == "closed"}
+    closed = row.status is Status.STOPPED and forge.read_issue(row.key).state == "closed"
+    facts = {"closed": closed, "pull": row.url or ""}
     with recorded_templates(wiring.settings, wiring.events, row.uuid):
         progress = door.render("progress", state=str(outcome.end), uuid=row.uuid, plan=[], last="", facts={}, note=note)
         final = door.render("final", outcome=outcome, report=None, uuid=row.uuid, facts=facts)

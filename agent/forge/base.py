@@ -45,6 +45,10 @@ FORGES = Registry(
 LabelState = Literal["queued", "processing", "done", "paused", "stopped", "failed"]
 """States of a task that an issue's labels show.  A person sets the label of the state `queued` to ask for work."""
 
+Act = Literal["closed", "labelled", "unlabelled", "unassigned"]
+"""What ends a task on a forge: the issue is closed, the stopped label set, the program's label removed, the account
+taken off."""
+
 LABEL_STATES: tuple[LabelState, ...] = get_args(LabelState)
 
 
@@ -116,7 +120,8 @@ class PullRef:
 
     `head` and `base` are branch names.  Both branches are in the same repository, unless `fork` names another
     repository: then `head` is a branch there.  `commit`: the full hash of the newest commit of `head`, "" if the forge
-    does not report it.
+    does not report it.  `body`: the text, unchanged; None if the adapter does not report it, and then an update
+    replaces what people have written into it.
     """
 
     id: str
@@ -128,6 +133,7 @@ class PullRef:
     base: str
     fork: str = ""
     commit: str = ""
+    body: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -602,6 +608,29 @@ class ForgeReports:
         """
         unknown = "this source of tasks does not report which commit of a fork was asked for, so it is not worked on"
         return str(self._ask("head_moved", unknown, key, pull, since))
+
+    def with_pull(self, cursor: str | None, url: str) -> str | None:
+        """The cursor for `Forge.comments_since` that also reads the pull request at `url`, from its first comment on;
+        `cursor` itself if it reads it already, or the adapter has no such pull request.
+
+        The caller knows which pull request belongs to a task; an adapter has no state between calls.
+        """
+        found: str | None = self._ask("with_pull", cursor, cursor, url)
+        return found
+
+    def ask_again(self, key: TaskKey, pull: PullRef, login: str) -> None:
+        """Ask the account `login` for a review of a pull request that it may have reviewed before; nothing happens if
+        the host refuses the reviewer.  Raises ForgeError when the forge does not answer."""
+        self._ask("ask_again", None, key, pull, login)
+
+    def who_ended(self, key: TaskKey, act: Act) -> str:
+        """The account that did this to the issue last; "" where that is unknown.  Raises ForgeError."""
+        return str(self._ask("who_ended", "", key, act))
+
+    def shows_whole(self, text: str) -> bool:
+        """Whether a comment of the own account would contain `text` unchanged; an adapter may have to alter lines that
+        the host would carry out."""
+        return bool(self._ask("shows_whole", True, text))
 
     def was_at(self) -> str | None:
         """The previous `instance` of this place, if it has changed since the place was last opened; the caller moves

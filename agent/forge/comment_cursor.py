@@ -1,7 +1,8 @@
 """The position of a reader of comments, for the forges that can list comments changed since a time.
 
 A cursor is JSON text: `t` is the newest change seen, `d` maps id → digest of the text seen, `p` has the pull (merge)
-requests that are read beside the issue, `i` is the digest of the issue's own title and text.  The caller stores the
+requests that are read beside the issue, `n` those of them that were never read, `i` is the digest of the issue's own
+title and text.  The caller stores the
 cursor in the task's row, so an adapter has no state between calls.
 """
 
@@ -29,13 +30,15 @@ REMEMBERED = 1000  # number of digests in a cursor; an edit of an older comment 
 class CommentCursor:
     """The position of a reader of comments.
 
-    `since` is "" before the first comment, `text_seen` "" if the issue was not read.
+    `since` is "" before the first comment, `text_seen` "" if the issue was not read.  `new` are those of `pulls` whose
+    comments were never read: `since` says nothing about them.
     """
 
     since: str = ""
     digests: dict[str, str] = field(default_factory=dict)
     pulls: tuple[int, ...] = ()
     text_seen: str = ""
+    new: tuple[int, ...] = ()
 
     @classmethod
     def parse(cls, text: str | None) -> CommentCursor:
@@ -48,11 +51,19 @@ class CommentCursor:
         except (ValueError, TypeError, KeyError, AttributeError):
             return cls()
         text_seen = str(found.get("i") or "")
-        return cls(since, {str(key): str(value) for key, value in digests.items()}, pulls, text_seen)
+        new = tuple(number for number in pulls if number in (found.get("n") or ()))
+        return cls(since, {str(key): str(value) for key, value in digests.items()}, pulls, text_seen, new)
+
+    def with_pull(self, number: int) -> CommentCursor:
+        """The cursor that also reads a pull request, from its first comment on; this one if it reads it already."""
+        if number in self.pulls:
+            return self
+        return replace(self, pulls=(*self.pulls, number), new=(*self.new, number))
 
     def text(self) -> str:
         """The cursor as one line of JSON."""
-        more = {"i": self.text_seen} if self.text_seen else {}
+        more: dict[str, object] = {"i": self.text_seen} if self.text_seen else {}
+        more |= {"n": list(self.new)} if self.new else {}
         return orjson.dumps({"t": self.since, "d": self.digests, "p": list(self.pulls), **more}).decode()
 
 
@@ -91,9 +102,9 @@ def news_of(
             left_out += 1
     kept = dict(list(digests.items())[-REMEMBERED:])
     news.sort(key=lambda comment: (comment.created_at, len(comment.id), comment.id))
-    if newest == cursor.since and kept == cursor.digests:
+    if newest == cursor.since and kept == cursor.digests and not cursor.new:
         return tuple(news), cursor, left_out
-    return tuple(news), replace(cursor, since=newest, digests=kept), left_out
+    return tuple(news), replace(cursor, since=newest, digests=kept, new=()), left_out
 
 
 def digest_of(title: str, body: str) -> str:

@@ -18,13 +18,16 @@ from typing import TYPE_CHECKING
 
 from agent import clock
 from agent.errors import ClaimLost, IssueUnreadable, UsageError
+from agent.forge.base import ForgeReports
 from agent.intake.enqueue import enqueue_task
 from agent.issue import commands
 from agent.issue.claims import is_held, over_in, shown_end
 from agent.issue.close_ended_row import adopt_end
+from agent.issue.closed_by_merge import is_closed_by_merge
 from agent.issue.publish_filter import PublishFilter
 from agent.issue.replies import post_reply
 from agent.issue.status import WAITING, show_status
+from agent.issue.stop_reason import reason_on_forge
 from agent.observe.item_loop import Items
 from agent.taskqueue.row_holder import owner
 from agent.values import CLOSED_STATUSES, Status
@@ -141,9 +144,9 @@ class CommentPoller:
         """(whether the change is processed completely, the uuid of a task that was started or None)."""
         if row.status in CLOSED_STATUSES:
             return self._after_the_end(row)
-        if _is_begun(row) and self.forge.requested(row.key) == "stop":
+        if _is_begun(row) and self._is_stopped(row):
             if not self._believe(row):
-                self._request(row, "stop")
+                self._request(row, "stop", why=reason_on_forge(self.forge, row.key))
             return True, None
         comments = self._comments(row)
         obeyed = [self._handle(row, comment) for comment in _said_to(row, comments)]
@@ -151,6 +154,11 @@ class CommentPoller:
         if asked and for_model(comments, self.forge.own_names()):
             self._request(row, "resume", waiting="asked")
         return True, None
+
+    def _is_stopped(self, row: Row) -> bool:
+        """Whether a person ended the task on the forge."""
+        wish = self.forge.requested(row.key)
+        return wish == "stop" and not is_closed_by_merge(self.forge, row.key, row.branch)
 
     def _believe(self, row: Row) -> bool:
         """Whether the label shows an end of the task that is missing in the row, because a backup was restored.
@@ -171,13 +179,13 @@ class CommentPoller:
         return False
 
     def _comments(self, row: Row) -> tuple[Comment, ...]:
-        """The comments since the end of the last run, including those on the task's pull request, which this process
-        may not know yet."""
+        """The comments since the end of the last run, including those on the task's pull request."""
         if row.branch:
             pull = self.forge.find_pull(row.key, row.branch)
             if row.status in CLOSED_STATUSES and pull is not None:
                 self._note_end(row, pull)
-        return self.forge.comments_since(row.key, row.cursor)[0]
+        cursor = ForgeReports(self.forge).with_pull(row.cursor, row.url) if row.url else row.cursor
+        return self.forge.comments_since(row.key, cursor)[0]
 
     def _note_end(self, row: Row, pull: PullRef) -> None:
         """Note for long-term memory what became of the pull request of an ended task."""

@@ -28,6 +28,7 @@ _FACTS: dict[str, Any] = {
     "sandbox_reason": "",
     "reports": ["A file was left out."],
     "mention": "@makimono",
+    "pull": "https://forge.example/pulls/3",
     "closed": False,
     "kept": True,
 }
@@ -84,7 +85,7 @@ def report(**more: Any) -> SimpleNamespace:
         "branch": "makimono/7-0123abcd",
         "changed": True,
         "commit": "0123456789abcdef",
-        "pull": SimpleNamespace(**_PULL, head="makimono/7-0123abcd", base="main", fork="", commit=""),
+        "pull": SimpleNamespace(**_PULL, head="makimono/7-0123abcd", base="main", fork="", commit="", body=""),
         "stat": DiffStat(files=1, insertions=1, deletions=1, lines=("a.py +1 -1",)),
         "verdict": verdict(),
         "before": verdict(ok=True, exit_code=0, is_red=False),
@@ -218,7 +219,8 @@ SAMPLES: dict[str, tuple[dict[str, Any], ...]] = {
         _FIX,
         _FIX
         | {"report": report(), "findings": ["a.py, line 3: a token"], "left_behind": ["b.py: git ignores it"]}
-        | {"rejected": _FENCED, "output": _FENCED, "failing": _FENCED, "failed_before": _FENCED, "again": True},
+        | {"rejected": _FENCED, "output": _FENCED, "failing": _FENCED, "failed_before": _FENCED, "again": True}
+        | {"conflicts": ["a.py"]},
     ),
     "gave_up": tuple(
         {"why": why} | more
@@ -238,7 +240,10 @@ SAMPLES: dict[str, tuple[dict[str, Any], ...]] = {
     ),
     "pull_request": (
         _PULL_REQUEST,
-        _PULL_REQUEST | {"ended": "limit", "report": report(), "private": True, **_FACTS},
+        _PULL_REQUEST | {"earlier": ["Round once."], "marks": ("<!-- a -->", "<!-- b -->")},
+        _PULL_REQUEST
+        | {"ended": "limit", "report": report(), "private": True, **_FACTS}
+        | {"earlier": ["Round once."], "marks": ("<!-- a -->", "<!-- b -->")},
         _PULL_REQUEST | {"summary": "It is so.", "ended": "not_finished", "ready": True, "private": False, **_FACTS},
     ),
     "reviewer_correctness": ({},),

@@ -154,25 +154,46 @@ def history(git_dir: Path, old: str | None, new: str) -> Iterator[bytes]:
     """Every commit after `old`: message and all added and removed bytes, binary files as text.  A push publishes all of
     this.
 
-    The net difference would not be enough: a push also publishes a secret that one commit adds and the next removes.
+    The net difference would not be enough: a push also publishes a secret that one commit adds and the next removes.  A
+    merge of `old` itself (the base branch) is compared with `old` only: what it brings from there is published already.
     """
-    span = new if old is None else f"{old}..{new}"
-    yield from _streamed(
-        git_dir,
-        *("log", "-p", "--text", "--full-history", "-m", "--root", "--no-renames", "--unified=0", "--no-notes"),
-        *("--no-decorate", "--no-show-signature", "--encoding=UTF-8", *PLAIN, span, "--"),
-    )
+    span, ours = new if old is None else f"{old}..{new}", _merges_of(git_dir, old, new)
+    look = ("-p", "--text", "--no-renames", "--unified=0", *PLAIN)
+    plain = ("--no-notes", "--no-decorate", "--no-show-signature", "--encoding=UTF-8")
+    merges = ("--no-merges",) if ours else ("-m",)
+    yield from _streamed(git_dir, "log", "--full-history", *merges, "--root", *plain, *look, span, "--")
+    for merge, parents in ours:
+        yield from _streamed(git_dir, "log", "-1", "--no-patch", *plain, merge, "--")
+        for parent in parents:
+            yield from _streamed(git_dir, "diff", *look, parent, merge, "--")
 
 
 def entries(git_dir: Path, old: str | None, new: str) -> list[Entry]:
-    """Every change of every path in every commit after `old`."""
-    span = new if old is None else f"{old}..{new}"
-    done = git(
-        *("log", "-z", "--raw", "--format=", "--no-abbrev", "--full-history", "-m", "--root", "--no-renames"),
-        *("--no-notes", *PLAIN, span, "--"),
-        git_dir=git_dir,
-    )
-    fields = iter(part for part in _split(done.output) if part)
+    """Every change of every path in every commit after `old`; for merges see `history`."""
+    span, ours = new if old is None else f"{old}..{new}", _merges_of(git_dir, old, new)
+    look = ("-z", "--raw", "--no-abbrev", "--no-renames", *PLAIN)
+    merges = ("--no-merges",) if ours else ("-m",)
+    calls: list[tuple[str, ...]] = [
+        ("log", "--format=", "--full-history", *merges, "--root", "--no-notes", *look, span, "--")
+    ]
+    calls += [("diff", *look, parent, merge, "--") for merge, parents in ours for parent in parents]
+    return [entry for call in calls for entry in _raw_entries(git(*call, git_dir=git_dir).output)]
+
+
+def _merges_of(git_dir: Path, old: str | None, new: str) -> list[tuple[str, tuple[str, ...]]]:
+    """(merge, the parents to compare it with) of every merge after `old`, if one of them has `old` as a parent; [] if
+    none has."""
+    if old is None:
+        return []
+    listed = git("rev-list", "--merges", "--parents", f"{old}..{new}", git_dir=git_dir).output.decode().splitlines()
+    found = [(merge, tuple(parents)) for merge, *parents in (line.split() for line in listed)]
+    if not any(old in parents for _, parents in found):
+        return []
+    return [(merge, (old,) if old in parents else parents) for merge, parents in found]
+
+
+def _raw_entries(output: bytes) -> list[Entry]:
+    fields = iter(part for part in _split(output) if part)
     found = []
     for head in fields:
         old_mode, new_mode, _, new_object, status = head.lstrip("\n:").split(" ")

@@ -222,21 +222,27 @@ def commit(
     who: Identity,
     env: Mapping[str, str],
     signing: Signing = UNSIGNED,
+    merged: str | None = None,
 ) -> str | None:
     """Commit the index to `branch`, which is at `parent` (None if it has no commit yet); returns None if nothing
-    differs.
+    differs.  `merged` is the second parent of a merge, which is committed even if nothing differs.
 
     The function uses git's plumbing commands, so that no hook, template or editor takes part; only `signing` signs.
     The last step moves the branch and so completes the commit atomically.
     """
     tree = git("write-tree", git_dir=git_dir, env=env).output.decode().strip()
-    if parent is not None and tree == git("rev-parse", f"{parent}^{{tree}}", git_dir=git_dir).output.decode().strip():
+    if (
+        merged is None
+        and parent is not None
+        and tree == git("rev-parse", f"{parent}^{{tree}}", git_dir=git_dir).output.decode().strip()
+    ):
         return None
     if parent is None and not git("ls-files", "-z", git_dir=git_dir).output:
         return None
+    parents = [word for one in (parent, merged) if one for word in ("-p", one)]
     with signing.ready() as call:
         done = git(
-            *("commit-tree", *call.options, *(("-p", parent) if parent else ()), "-F", "-", tree),
+            *("commit-tree", *call.options, *parents, "-F", "-", tree),
             git_dir=git_dir,
             stdin=clean_message(message).encode("utf-8"),
             env={**env, **who.environment(clock.now().timestamp()), **dict(call.env)},

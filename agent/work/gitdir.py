@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import fnmatch
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 import orjson
@@ -97,6 +97,9 @@ class WorkspaceState:
     - `refused`: the commit that must not be published.
     - `moving`: the commit to which branch and tree are being moved.
     - `gone`: whether the tree was removed after all of it was published.
+    - `merging`: the commit of the base branch that the next commit merges; its conflicts are in the tree.
+    - `laying`: the tree with conflict marks that is being put into the work tree.
+    - `unresolved`: the paths that had conflicts.
     """
 
     branch: str
@@ -109,6 +112,9 @@ class WorkspaceState:
     refused: str | None = None
     moving: str | None = None
     gone: bool = False
+    merging: str | None = None
+    laying: str | None = None
+    unresolved: tuple[str, ...] = ()
 
     def write(self, git_dir: Path) -> None:
         durable_files.write_file(
@@ -120,7 +126,8 @@ def read_state(git_dir: Path) -> WorkspaceState | None:
     """The stored state of a git directory; None if its creation was never completed."""
     try:
         raw = orjson.loads((git_dir / "makimono.json").read_bytes())
-        return WorkspaceState(**raw)
+        state = WorkspaceState(**raw)
+        return replace(state, unresolved=tuple(state.unresolved))  # JSON has lists only
     except FileNotFoundError:
         return None
     except (orjson.JSONDecodeError, TypeError) as error:

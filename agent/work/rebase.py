@@ -62,6 +62,26 @@ def all_of(git_dir: Path, since: str, head: str, email: str) -> bool:
     return all(line[0] == email and len(line) == 2 for line in found)
 
 
+def conflicts(git_dir: Path, head: str, base: str) -> tuple[str, ...]:
+    """The paths in which a merge of `base` into `head` conflicts, in printable form; () also if git is `too_old`."""
+    return () if too_old() else merged_tree(git_dir, head, base)[1]
+
+
+def merged_tree(git_dir: Path, head: str, base: str) -> tuple[str, tuple[str, ...]]:
+    """(the tree of a merge of `base` into `head`, with conflict marks in its files; the conflicting paths in printable
+    form).  The names given to the commits are in the marks."""
+    done = git(
+        *("merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", head, base),
+        git_dir=git_dir,
+        check=False,
+        timeout=600,
+    )
+    if done.returncode not in (0, 1):
+        raise WorkError(f"git could not merge {base[:12]} into {head[:12]} (code {done.returncode})")
+    tree, *paths = done.output.decode("utf-8", "surrogateescape").split("\0")
+    return tree, tuple(dict.fromkeys(shown(path) for path in paths if path))
+
+
 def replay(
     git_dir: Path,
     old: Sequence[str],

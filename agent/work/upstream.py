@@ -11,7 +11,7 @@ docs/forges.md, "Others work too", describes the cases.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from agent.errors import PushRejected, RebaseConflict
@@ -26,12 +26,13 @@ class UpstreamChange:
     """The changes that other people made to the base and to the task's branch, as `catch_up` found them.
 
     `notes` are sentences for people, `conflicts` the paths that prevent a rebase onto the base, `base_gone` is True if
-    the base branch no longer exists.
+    the base branch no longer exists, `removed` is True if somebody removed the pushed branch.
     """
 
     notes: tuple[str, ...] = ()
     conflicts: tuple[str, ...] = ()
     base_gone: bool = False
+    removed: bool = False
 
 
 def catch_up(workspace: Workspace, who: tuple[str, str]) -> UpstreamChange:
@@ -41,7 +42,12 @@ def catch_up(workspace: Workspace, who: tuple[str, str]) -> UpstreamChange:
     push is possible.  The function also raises the errors of `Mirror.fetch`.
     """
     workspace.mirror.fetch()
-    notes = (*_removed(workspace), *_onto_their_commits(workspace, who))
+    removed = _removed(workspace)
+    return replace(_catch_up(workspace, who, removed), removed=bool(removed))
+
+
+def _catch_up(workspace: Workspace, who: tuple[str, str], removed: tuple[str, ...]) -> UpstreamChange:
+    notes = (*removed, *_onto_their_commits(workspace, who))
     base = workspace.mirror.commit_of(workspace.base)
     head = workspace.head()
     if base is None or head is None:
@@ -52,6 +58,8 @@ def catch_up(workspace: Workspace, who: tuple[str, str]) -> UpstreamChange:
     if parted is None or parted == base:
         return UpstreamChange(notes)
     if not is_ours or not rebase.all_of(workspace.git_dir, parted, head, who[1]):
+        if paths := rebase.conflicts(workspace.git_dir, head, base):
+            return UpstreamChange(notes, conflicts=paths)
         said = f"{workspace.base} has moved on; the branch has commits of others and was not rebased onto it"
         return UpstreamChange((*notes, said))
     if why := rebase.too_old():

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from agent import durable_files, git_guard, proc
 from agent.errors import BaseMissing, GitError, RulesRefused, StopHeard, WorkError
 from agent.gitcmd import Identity, git
-from agent.work import changes, gitdir, rebase, refs, untrusted_tree
+from agent.work import changes, gitdir, merging, rebase, refs, untrusted_tree
 from agent.work.commit import HOLES, TRUE_STAT, Index, commit, holes_of
 from agent.work.commit_membership import CommitMembership
 from agent.work.lfs import LfsTree
@@ -119,6 +119,7 @@ class Workspace:
         else:
             self._repair_index()
             self._finish_move()
+            self._finish_merge()
         if untrusted_tree.write_gitfile(self.tree, self.gitdir_inside) and state.ready:
             self.reports.append("the file .git in the work tree was changed and has been put back")
         if not state.ready or state.gone:
@@ -310,11 +311,17 @@ class Workspace:
             self.update_state(refused=None)
         if untrusted_tree.write_gitfile(self.tree, self.gitdir_inside):
             self.reports.append("the file .git in the work tree was changed and has been put back")
+        self._finish_merge()
+        if left := merging.left(self.tree, self.state.unresolved):
+            raise RulesRefused(left)
         stage = self._stage()
         said, self._left_out = self._left_out, stage.update()
         self.reports[:] = [*(line for line in self.reports if line not in said), *self._left_out]
         self.too_large = stage.too_large
-        return commit(self.git_dir, self.branch, self.head(), message, Identity(name, email), self._env, self.signing)
+        by, merged = Identity(name, email), self.state.merging
+        made = commit(self.git_dir, self.branch, self.head(), message, by, self._env, self.signing, merged)
+        self._finish_merge()
+        return made
 
     def take_back(self, target: str | None = None) -> None:
         """Undo commits down to `target` (default: the last pushed commit, else the start of the task); the tree keeps
@@ -322,7 +329,11 @@ class Workspace:
 
         The method is for commits that must not be published: their content must leave the history before the next push.
         """
-        self._point_at(target or self._last_pushed() or self.start, "take back")
+        goal, base = target or self._last_pushed() or self.start, self.base_commit
+        merges = base is not None and goal is not None and not rebase.is_ancestor(self.git_dir, base, goal)
+        self._point_at(goal, "take back")
+        if merges:  # a merge of the base was taken back; the next commit is the merge again
+            self.update_state(merging=base)
 
     def _point_at(self, commit: str | None, why: str) -> None:
         """Set the task's branch and the index to `commit` (None means before the first commit); the tree does not
@@ -376,6 +387,28 @@ class Workspace:
         durable_files.sync_tree(self.tree)
         refs.move(self.git_dir, f"refs/heads/{self.branch}", target, why="rebase", env=self._env)
         self.update_state(moving=None)
+
+    def lay_merge(self, base: str) -> tuple[str, ...]:
+        """Put a merge of the commit `base` into the work tree, with conflict marks in its files; everything must be
+        committed.  The next commit is the merge.  Returns the conflicting paths.
+
+        If this is interrupted, the next `open` finishes it."""
+        tree, paths = rebase.merged_tree(self.git_dir, self.branch, base)
+        self.update_state(merging=base, laying=tree, unresolved=paths)
+        self._finish_merge()
+        return paths
+
+    def _finish_merge(self) -> None:
+        state = self.state
+        if state.laying is not None:
+            untrusted_tree.enterable(self.tree)
+            self._git("read-tree", "--reset", "-u", state.laying, timeout=1800)
+            self._fill_and_give()
+            durable_files.sync_tree(self.tree)
+            self.update_state(laying=None)
+        head = self.head()
+        if state.merging is not None and head is not None and rebase.is_ancestor(self.git_dir, state.merging, head):
+            self.update_state(merging=None, unresolved=(), start=state.merging, base_commit=state.merging)
 
     def take_over(self, made: str, head: str | None, **fields: Any) -> None:
         """Set the task's branch to `head`, and the files to those of the tree `made` (uncommitted work from another

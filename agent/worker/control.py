@@ -20,8 +20,7 @@ ROW_SECONDS = 2.0
 FORGE_SECONDS = 15.0
 """Seconds between two reads of the row and of the forge.  The forge is read as often as the daemon polls it, if that is
 more often."""
-
-_STOPPED = Outcome(End.STOPPED, code="stopped", summary="A person asked for it.")
+BY_COMMAND = "A person asked for it by a command, where the program runs."
 
 
 class TaskControl:
@@ -30,7 +29,8 @@ class TaskControl:
     `requested` reads the request in the row ("stop", "pause", None); `wanted` asks the forge for a request of a person.
     `limit` returns the outcome of a limit that a single step can exceed (`folder_quota.py`).  `often` is the value of
     `scheduling.interval`.  `patience` is the value of `scheduling.drain_seconds`: the time that a drain waits for an
-    answer of the model, or for publishing in progress."""
+    answer of the model, or for publishing in progress.  `why` returns a sentence about what ended the task on the
+    forge."""
 
     def __init__(
         self,
@@ -39,8 +39,10 @@ class TaskControl:
         limit: Callable[[], Outcome | None] = lambda: None,
         often: float = FORGE_SECONDS,
         patience: float = 0.0,
+        why: Callable[[], str] = lambda: "",
     ) -> None:
         self.requested = requested
+        self.why = why
         self.wanted = wanted
         self.limit = limit
         self.every = min(often, FORGE_SECONDS)
@@ -72,9 +74,10 @@ class TaskControl:
         if self.outcome is None or self.outcome.end is not End.LIMIT or not self.lock.acquire(blocking=False):
             return False
         try:
-            if self._word(clock.monotonic()) != "stop":
+            asked = self._asked(clock.monotonic())
+            if asked is None or asked.end is not End.STOPPED:
                 return False
-            self.outcome = _STOPPED
+            self.outcome = asked
             return True
         except Fenced:
             return False  # the next outside effect finds the other attempt
@@ -119,22 +122,20 @@ class TaskControl:
     def _look(self, *, answering: bool) -> Outcome | None:
         now = clock.monotonic()
         try:
-            word = self._word(now)
+            asked = self._asked(now)
         except Fenced:
             # Another attempt owns the task, so the task ends as by a drain.  The first step after that finds the other
             # attempt and stops.
             return Outcome(End.DRAINED, code="fenced")
-        if word == "stop":
-            return _STOPPED
-        if word == "pause":
-            return Outcome(End.PAUSED, code="paused", summary="A person asked for it.")
+        if asked is not None:
+            return asked
         if self.draining.is_set() and not (answering and now - self.drained_at < self.patience):
             return Outcome(End.DRAINED, code="drained")
         return self.limit()
 
-    def _word(self, now: float) -> str | None:
-        """What a person asks for, from the row or the forge, whichever is due to be read.  Raises Fenced."""
-        word = None
+    def _asked(self, now: float) -> Outcome | None:
+        """The end that a person asks for, from the row or the forge, whichever is due to be read.  Raises Fenced."""
+        word, why = None, BY_COMMAND
         if now - self.row_at >= ROW_SECONDS:
             self.row_at = now
             try:
@@ -147,6 +148,9 @@ class TaskControl:
             self.forge_at = now
             try:
                 word = self.wanted()
+                why = self.why() if word == "stop" else ""
             except ForgeError:
                 word = None  # the forge is unreachable; the task continues
-        return word
+        if word == "stop":
+            return Outcome(End.STOPPED, code="stopped", summary=why)
+        return Outcome(End.PAUSED, code="paused", summary=why) if word == "pause" else None

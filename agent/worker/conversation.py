@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from agent.forge.base import ForgeReports
 from agent.llm import make_client
 from agent.loop import Loop
 from agent.prompts import render
@@ -254,4 +255,5 @@ class Conversation:
         parent = self.prepared.parent
         if parent is None or parent.cursor is None:
             return frozenset()
-        return frozenset(one.id for one in self.run.forge.comments_since(self.run.key, parent.cursor)[0])
+        cursor = ForgeReports(self.run.forge).with_pull(parent.cursor, parent.url)
+        return frozenset(one.id for one in self.run.forge.comments_since(self.run.key, cursor)[0])

@@ -48,7 +48,7 @@ class Delivery:
         return self.commits.commit(self.issue.title).changed
 
     def checkpoint(self, title: str) -> Report:
-        """Commit the changes, push them and open the draft pull request.
+        """Commit the changes under `title`, push them and open the draft pull request, with the title of the issue.
 
         Findings, and refusals of the repository and the forge, are returned in the report and not raised: the run
         continues, and its end reports them.
@@ -56,7 +56,7 @@ class Delivery:
         report = self.commits.report()
         try:
             report = self.commits.commit(title)
-            return self._publish(report, title, ready=False) if report.changed else report
+            return self._publish(report, None, ready=False) if report.changed else report
         except (ForgeError, GitError, WorkError) as error:
             self.run.events.emit("push_refused", findings=[str(error)])
             return replace(report, rejected=str(error))
@@ -77,6 +77,8 @@ class Delivery:
         self.workspace.reports.extend(line for line in behind if line not in self.workspace.reports)
         if report.changed:
             report = self._deliver(outcome, report, title)
+        elif self.run.publishing and self.commits.pushes and outcome.end is End.FINISHED:
+            report = self.commits.conflicts_of_branch(report)
         return replace(report, left_behind=tuple(behind))
 
     def _deliver(self, outcome: Outcome, report: Report, title: str) -> Report:
@@ -108,7 +110,7 @@ class Delivery:
 
         return reviewed(run, self.issue, self.workspace, report, self.commands.sandbox.kind)
 
-    def _publish(self, report: Report, title: str, *, ready: bool, summary: str = "", ended: str = "") -> Report:
+    def _publish(self, report: Report, title: str | None, *, ready: bool, summary: str = "", ended: str = "") -> Report:
         """Scan the commits, push them, and show them in the pull request, as far as each step is allowed."""
         try:
             self.publisher.check()
@@ -119,6 +121,8 @@ class Delivery:
             return report
         self.run.check_held()
         try:
+            if not ready:
+                self.pull_request.retract()
             self.publisher.push()
             if self.commits.are_first():
                 return replace(report, first=True)

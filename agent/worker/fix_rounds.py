@@ -3,7 +3,9 @@
 The message to the model has the kind `fix`; the number of these messages is the number of rounds.  A process that dies
 before it appends the message delivers again and sends the message once; a process that dies afterwards continues from
 the message.  Two reasons are sent only once: a check that failed on the base commit in the same way, and files that
-tools wrote and no commit has.  If the model then finishes again without a change, its result counts.
+tools wrote and no commit has.  If the work conflicts with the base branch, the merge is put into the work tree with its
+conflict marks first; the next commit is the merge.  If the model then finishes again without a change, its result
+counts.
 `worker/handler.py` calls this module after each delivery.
 """
 
@@ -18,6 +20,7 @@ from agent.security.fence import fence
 from agent.security.sanitise import output
 from agent.values import End, Outcome, Status
 from agent.window.budgets import LEAST, divide
+from agent.work import rebase
 from agent.worker import unpublished_work
 from agent.worker.conditions import KIND as CONDITION
 from agent.worker.outcome import decide, is_mendable
@@ -61,6 +64,9 @@ def send_back(conversation: Conversation, outcome: Outcome, report: Report) -> b
     said = sum(1 for record in store.records() if record.get("kind") == KIND)
     if said >= rounds or run.limits() is not None:
         return False
+    merges = bool(report.conflicts) and not (report.findings or report.rejected)
+    if merges and rebase.too_old():
+        return False
     if said and before.get("commit") == report.commit and decide(outcome, report).status is Status.COMPLETED:
         return False
     known = {*before.get("left_behind", ())} if said else set()
@@ -70,6 +76,8 @@ def send_back(conversation: Conversation, outcome: Outcome, report: Report) -> b
     left_behind = sorted({*known, *report.left_behind})
     receipt = {"commit": report.commit, "outcome": outcome.to_dict(), "red": red, "left_behind": left_behind}
     reopen(conversation, KIND, receipt)
+    if merges and (base := conversation.workspace.mirror.commit_of(report.base)) is not None:
+        conversation.workspace.lay_merge(base)
     window, tools = conversation.window, conversation.tools
     within = partial(parts_within, window.shares.results, window.assembler.count, tools.shorten)
     text = run.redact(compose(run.context.fence, report, said + 1, rounds, within=within))
@@ -142,6 +150,7 @@ def compose(
         rounds=rounds,
         report=report,
         findings=report.findings[:NAMED],
+        conflicts=() if report.findings or report.rejected else report.conflicts[:NAMED],
         left_behind=report.left_behind[:NAMED],
         rejected=fence(rejected, marker, source="the repository") if rejected else "",
         output=fence(shown, marker, source="output of the check") if shown.strip() else "",

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from agent import clock
 from agent.errors import ForgeError, LedgerError, UsageError
+from agent.forge.base import ForgeReports
 from agent.issue.commands import command_in, message_in
 
 if TYPE_CHECKING:
@@ -34,8 +35,9 @@ class CommentInbox:
     """The comments of one task.
 
     `moved` writes the cursor into the row.  `refused` notifies a person that a command changes nothing.  `often` is the
-    value of `scheduling.interval`: the comments may be read as often as the daemon polls.  `asked_by` is the name of
-    the author of the last command that was executed."""
+    value of `scheduling.interval`: the comments may be read as often as the daemon polls.  `pulls` returns the
+    addresses of the pull requests of the task, whose comments are read too.  `asked_by` is the name of the author of
+    the last command that was executed."""
 
     def __init__(
         self,
@@ -47,8 +49,10 @@ class CommentInbox:
         events: Events,
         refused: Callable[[Row, Comment], None] = lambda _row, _comment: None,
         often: float | None = None,
+        pulls: Callable[[], Iterable[str]] = tuple,
     ) -> None:
         self.forge = forge
+        self.pulls = pulls
         self.key = key
         self.uuid = uuid
         self.ledger = ledger
@@ -96,7 +100,7 @@ class CommentInbox:
         self.looked_at = clock.monotonic()
         try:
             names = self.forge.own_names()
-            comments, self.ahead = self.forge.comments_since(self.key, self.ahead)
+            comments, self.ahead = self.forge.comments_since(self.key, self._position())
         except ForgeError as error:
             self._away(error)
             return False
@@ -121,6 +125,13 @@ class CommentInbox:
             seconds = round(clock.monotonic() - self.away_since, 1)
             self.away_since = None
             self.events.emit("poll_recovered", source=self.forge.source, instance=self.forge.instance, seconds=seconds)
+
+    def _position(self) -> str | None:
+        """The cursor, which reads the pull requests of the task from their first comment on."""
+        cursor = self.ahead
+        for url in self.pulls():
+            cursor = ForgeReports(self.forge).with_pull(cursor, url)
+        return cursor
 
     def take_comments(
         self, append: Callable[[Sequence[Comment]], Iterable[FencedComment]], durable: Callable[[], None]

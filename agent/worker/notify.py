@@ -6,19 +6,20 @@ Every text is cleaned by `issue/publish_filter.py` and cut to the forge's limit.
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from zlib import crc32
 
 from agent.errors import ForgeError
 from agent.issue.claims import FINAL
-from agent.issue.comments import post_once
-from agent.values import End, Outcome, Status
+from agent.issue.comments import MARGIN, post_once
+from agent.values import End, Outcome, Public, Status
 from agent.worker.final_state import FinalState
+from agent.worker.pull_text import fitted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agent.values import Public
     from agent.worker.delivery_report import Report
     from agent.worker.outcome import Decision
     from agent.worker.session import TaskRun
@@ -55,9 +56,15 @@ def compose(run: TaskRun, outcome: Outcome, report: Report | None, decision: Dec
     if outcome.end is End.STOPPED and run.publishing:
         with suppress(ForgeError):  # the comment then lacks the state of the pull request
             facts["closed"] = run.forge.read_issue(run.key).state == "closed"
-    final = run.publish_filter.render(
-        "final", outcome=outcome, report=report, decision=decision, uuid=run.uuid, facts=facts
-    )
+
+    def render(words: str) -> Public:
+        told = replace(outcome, summary=words)
+        return run.publish_filter.render(
+            "final", outcome=told, report=report, decision=decision, uuid=run.uuid, facts=facts
+        )
+
+    note = f"\n\n… cut; the whole text is in the folder of task {run.uuid}."
+    final = Public(fitted(render, outcome.summary, run.forge.max_comment - MARGIN, note))
     said = Outcome(outcome.end, run.redact(outcome.summary), run.redact(outcome.title), outcome.code)
     message = run.redact(decision.message)
     return FinalState(

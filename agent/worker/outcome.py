@@ -95,7 +95,9 @@ def is_mendable(outcome: Outcome, report: Report) -> bool:
         return False
     if report.findings or (report.rejected and report.code in MENDABLE):
         return True
-    if report.rejected or report.conflicts or report.verdict is None or report.verdict.ok:
+    if report.conflicts and not report.rejected:
+        return True
+    if report.rejected or report.verdict is None or report.verdict.ok:
         return False
     if report.verdict.exit_code is None:  # there is no sandbox, or no set-up
         return False

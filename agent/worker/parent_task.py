@@ -55,8 +55,9 @@ class UnpublishedCommits:
 class Parent:
     """An earlier task that a new task continues.
 
-    `branch` is None if there is no branch to continue (merged, closed, never pushed); `cursor` is the task's position
-    in the comments; `kept` are the task's unpublished commits, None if there are none.
+    `branch` is None if there is no branch to continue (merged, closed, never pushed); `url` is the address of its pull
+    request, "" without one; `cursor` is the task's position in the comments; `kept` are the task's unpublished commits,
+    None if there are none.
     """
 
     uuid: str
@@ -65,6 +66,7 @@ class Parent:
     summary: str
     cursor: str | None = None
     kept: UnpublishedCommits | None = None
+    url: str = ""
 
     @property
     def is_gone_on_from(self) -> bool:
@@ -88,7 +90,7 @@ def read_parent(settings: Settings, ledger: Ledger, forge: Forge, uuid: str | No
         return None
     folders = settings.base_dir / "completed"
     kept, summary = _kept(_worked(folders, ledger, row)), _summary(folders / row.uuid, row)
-    return Parent(row.uuid, str(row.status), _branch(forge, row), summary, row.cursor, kept)
+    return Parent(row.uuid, str(row.status), _branch(forge, row), summary, row.cursor, kept, row.url or "")
 
 
 def _worked(folders: Path, ledger: Ledger, row: Row) -> Path:

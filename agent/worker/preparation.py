@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from agent import proc
 from agent.config.environment import network_environment
+from agent.forge.base import ForgeReports
 from agent.forge.git_credentials import login_of
 from agent.sandbox import make_sandbox, sandbox_user
 from agent.work.mirror import Mirror
@@ -20,7 +21,7 @@ from agent.worker.task_publisher import open_publisher
 from agent.worker.work_tree_start import open_work_tree
 
 if TYPE_CHECKING:
-    from agent.forge.base import IssueText
+    from agent.forge.base import Forge, IssueText
     from agent.work.publish import Publisher
     from agent.worker.parent_task import Parent
     from agent.worker.session import TaskRun
@@ -39,6 +40,16 @@ class Prepared:
     publisher: Publisher
 
 
+def _with_pull(forge: Forge, issue: IssueText, parent: Parent | None) -> IssueText:
+    """The issue with the comments of the pull request in which the earlier task has ended."""
+    cursor = ForgeReports(forge).with_pull(issue.cursor, parent.url) if parent is not None else issue.cursor
+    if cursor is None or cursor == issue.cursor:
+        return issue
+    more, cursor = forge.comments_since(issue.key, cursor)
+    comments = sorted((*issue.comments, *more), key=lambda one: one.created_at)
+    return replace(issue, comments=tuple(comments), cursor=cursor)
+
+
 def prepare(run: TaskRun) -> Prepared:
     """Read the issue, claim it, move its label and post the progress comment; then make the sandbox, fetch the mirror,
     and open the work tree at the commit where the task starts or was left.
@@ -47,7 +58,7 @@ def prepare(run: TaskRun) -> Prepared:
     repository.  Raises TakenElsewhere, EndedBefore or IssueUnreadable when the task may not work on the issue."""
     settings, context, forge = run.settings, run.context, run.forge
     parent = read_parent(settings, run.wiring.ledger, forge, context.row.get("parent_uuid"))
-    issue = forge.read_issue(run.key)
+    issue = _with_pull(forge, forge.read_issue(run.key), parent)
     context.set_columns(title=issue.title)
     started_by = context.row.get("started_by")
     if run.publishing:

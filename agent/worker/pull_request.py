@@ -2,25 +2,44 @@
 
 `effects.jsonl` records the opening, so that a restart opens no second pull request.  A pull request that a person has
 merged stays merged, and later work goes into another pull request; one that a person has closed or removed is not
-opened again.  `delivery.py` calls this module after each push.
+opened again, unless the host closed it because its branch was removed.  `pull_text.py` composes title and text.
+`delivery.py` calls this module after each push.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from agent.errors import ForgeRefused, PushRejected
+from agent.forge.base import ForgeReports
 from agent.wiring.private_tracker import is_private
+from agent.worker.pull_text import SUMMARY, fitted, is_own_title, marks, merged, summaries
+from agent.worker.task_commits import REMOVED
 
 if TYPE_CHECKING:
     from agent.forge.base import IssueText, PullRef
-    from agent.values import Public
     from agent.work.workspace import Workspace
     from agent.worker.delivery_report import Report
     from agent.worker.session import TaskRun
 
 _NEVER_TAKEN = (413, 422)
 """Statuses that the same request would get again: 413 (too large for a proxy), 422 (refused by the forge)."""
+
+ROOM = 400
+"""Characters of a text that are left for the marks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a pull request is to show: the delivery, its title (None while the model works), and the end of the run."""
+
+    report: Report
+    title: str | None
+    ready: bool
+    summary: str
+    ended: str
 
 
 class PullRequest:
@@ -32,46 +51,50 @@ class PullRequest:
         self.workspace = workspace
         self.shown: str | None = None
 
-    def show(self, report: Report, title: str, *, ready: bool, summary: str, ended: str) -> PullRef:
+    def show(self, report: Report, title: str | None, *, ready: bool, summary: str, ended: str) -> PullRef:
         """Open the pull request for the pushed commits of the report, or update its text and state; with `ready` False
-        it is a draft.  `summary` is the summary of the model, `ended` the code of an end that is not `finish`.
+        it is a draft.  `title` is None while the model works, `summary` the summary of the model, `ended` the code of
+        an end that is not `finish`.
 
         Raises PushRejected when the branch can have no open pull request; ForgeError; or Fenced, before anything is
         done."""
-        run = self.run
         if report.base_gone:
             said = (
                 f"the branch {report.base!r}, onto which it was to go, is gone; {report.branch!r} is pushed and has no "
                 f"pull request. Open one onto another branch, or restore {report.base!r} and set the label again"
             )
             raise PushRejected(said, code="base_missing")
-        body = run.publish_filter.render(
-            "pull_request",
-            summary=summary,
-            ended=ended,
-            issue=self.issue,
-            key=run.key,
-            uuid=run.uuid,
-            report=report,
-            ready=ready,
-            private=is_private(run.settings, run.key.instance),
-            **run.facts(),
-        )
-        run.check_held()
-        pull = self._opened_or_updated(run.publish_filter.title(title), body, draft=not ready)
+        self.run.check_held()
+        pull = self._opened_or_updated(Wanted(report, title, ready=ready, summary=summary, ended=ended))
         self.shown = report.commit
         return pull
 
-    def _opened_or_updated(self, title: Public, body: Public, *, draft: bool) -> PullRef:
-        head = self.workspace.branch
-        if (opened := self._open_once("pull", title, body, draft=draft)) is not None:
-            return opened
+    def retract(self) -> None:
+        """Make an open pull request a draft before more is pushed to its branch: what arrives is not checked yet."""
+        head = self.workspace.head()
+        if head is None or self.workspace.mirror.commit_of(self.workspace.branch) in (None, head):
+            return
         pull = self._find()
-        if pull is not None and pull.state == "merged":
-            if self.shown == self.workspace.head():
+        if pull is not None and pull.state == "open" and not pull.draft:
+            with suppress(ForgeRefused):  # the repository has no drafts
+                self.run.forge.update_pull(self.run.key, pull, draft=True)
+
+    def _opened_or_updated(self, wanted: Wanted) -> PullRef:
+        head = self.workspace.branch
+        pull = self._find()
+        if pull is not None and pull.state == "closed" and self.run.effects.receipt(REMOVED) is not None:
+            # the host closed it when somebody removed the branch, which is pushed again
+            if (opened := self._open_once(f"pull-after-{pull.id}", wanted, after=pull)) is not None:
+                return opened
+            pull = self._find()
+        elif pull is None or pull.state == "merged":
+            if pull is not None and self.shown == self.workspace.head():
                 return pull
-            self.workspace.reports.append(f"{pull.url} was merged while the task ran; what came after it is in another")
-            if (opened := self._open_once(f"pull-after-{pull.id}", title, body, draft=draft)) is not None:
+            if pull is not None:
+                said = f"{pull.url} was merged while the task ran; what came after it is in another"
+                self.workspace.reports.extend([said] if said not in self.workspace.reports else [])
+            effect = "pull" if pull is None else f"pull-after-{pull.id}"
+            if (opened := self._open_once(effect, wanted, after=pull)) is not None:
                 return opened
             pull = self._find()
         if pull is None:
@@ -80,42 +103,80 @@ class PullRequest:
         if pull.state != "open":
             said = f"{pull.url} was closed while the task ran, and is not opened again. The branch {head} is pushed: "
             raise PushRejected(f"{said}reopen it, or set the label again to have another one", code="pull_closed")
-        return self._update(pull, title, body, draft=draft)
+        return self._update(pull, wanted)
 
-    def _open_once(self, effect: str, title: Public, body: Public, *, draft: bool) -> PullRef | None:
-        """Open the pull request, unless `effect` has happened or the branch has a pull request that is not merged;
+    def _open_once(self, effect: str, wanted: Wanted, *, after: PullRef | None) -> PullRef | None:
+        """Open the pull request, unless `effect` has happened or the branch has another one than `after` by now;
         returns None in these cases."""
         run, head = self.run, self.workspace.branch
         opened: list[PullRef] = []
 
         def look_up() -> dict[str, object] | None:
             found = self._find()
-            return None if found is None or found.state == "merged" else {"id": found.id, "url": found.url}
+            there = found is not None and (after is None or found.id != after.id)
+            return {"id": found.id, "url": found.url} if found is not None and there else None
 
         def open_it() -> dict[str, object]:
             base = self.workspace.base
+            name = run.publish_filter.title(wanted.title or self.issue.title)
+            body = merged("", self._part(wanted, None), run.uuid, name)
             try:
-                pull = run.forge.open_pull(run.key, title=title, body=body, head=head, base=base, draft=draft)
+                pull = run.forge.open_pull(run.key, title=name, body=body, head=head, base=base, draft=not wanted.ready)
             except ForgeRefused as refused:  # a retry would change nothing, but a person can
                 raise PushRejected(f"{refused}. The branch is pushed", code="pull_refused") from refused
             opened.append(pull)
+            run.context.set_columns(branch=head, url=pull.url)
             run.events.emit("effect_done", effect="pull", url=pull.url)
             return {"id": pull.id, "url": pull.url}
 
         run.effects.once(effect, look_up, open_it, head=head)
         return opened[0] if opened else None
 
-    def _update(self, pull: PullRef, title: Public, body: Public, *, draft: bool) -> PullRef:
+    def _part(self, wanted: Wanted, body: str | None) -> str:
+        """This program's part of the text; `body` is the present text, with the summaries of earlier tasks."""
+        run = self.run
+
+        def render(words: str) -> str:
+            return run.publish_filter.render(
+                "pull_request",
+                summary=words,
+                ended=wanted.ended,
+                issue=self.issue,
+                key=run.key,
+                uuid=run.uuid,
+                report=wanted.report,
+                ready=wanted.ready,
+                private=is_private(run.settings, run.key.instance),
+                marks=marks(run.uuid, SUMMARY),
+                earlier=earlier,
+                **run.facts(),
+            )
+
+        around = len(merged(body, "", run.uuid, "")) + ROOM
+        note = f"\n\n… cut; the whole text is in the folder of task {run.uuid}."
+        earlier = summaries(body, run.uuid)
+        room = run.forge.max_comment - (around if body else ROOM)
+        while earlier and len(render("")) > room // 2:
+            del earlier[0]
+        return fitted(render, wanted.summary, room, note)
+
+    def _update(self, pull: PullRef, wanted: Wanted) -> PullRef:
         """Set the text and state of the pull request; a pull request that is the task itself keeps the text of its
-        author."""
-        itself = self.issue.pull is not None and self.issue.pull.head == self.workspace.branch
-        texts = {"title": None, "body": None} if itself else {"title": title, "body": body}
+        author, and a title that a person has set stays."""
+        run, title, body = self.run, None, None
+        if self.issue.pull is None or self.issue.pull.head != self.workspace.branch:
+            if wanted.title and is_own_title(pull.title, pull.body):
+                title = run.publish_filter.title(wanted.title)
+            body = merged(pull.body, self._part(wanted, pull.body), run.uuid, title or "")
         try:
-            return self.run.forge.update_pull(self.run.key, pull, **texts, draft=draft)
+            now = run.forge.update_pull(run.key, pull, title=title, body=body, draft=not wanted.ready)
         except ForgeRefused as refused:
             if refused.status not in _NEVER_TAKEN:
                 raise
             raise PushRejected(f"{refused}. The branch is pushed", code="pull_refused") from refused
+        if pull.draft and not now.draft and run.context.row.get("parent_uuid"):
+            ForgeReports(run.forge).ask_again(run.key, now, str(run.context.row.get("user") or ""))
+        return now
 
     def _find(self) -> PullRef | None:
         return self.run.forge.find_pull(self.run.key, self.workspace.branch)

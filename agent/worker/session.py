@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any
 from agent import deadline, process_tree
 from agent.config.commits import EMAIL, NAME
 from agent.context import TaskContextManager
+from agent.issue.closed_by_merge import is_closed_by_merge
 from agent.issue.comments import truncate
 from agent.issue.publish_filter import PublishFilter
 from agent.issue.replies import post_reply
+from agent.issue.stop_reason import reason_on_forge
 from agent.worker.commit_author import author_at
 from agent.worker.control import TaskControl
 from agent.worker.disk_overuse import DiskOveruse, Leftovers
@@ -89,6 +91,7 @@ class TaskRun:
             first_outcome(room, self._over_time),
             settings.scheduling.interval,
             patience=settings.scheduling.drain_seconds,
+            why=self._why,
         )
         self.held = ExitStack()  # connections and a thread, which are closed at the end of the run
         self.held.callback(quota.close)
@@ -117,7 +120,14 @@ class TaskRun:
             self.events,
             self._reply_without_effect,
             self.settings.scheduling.interval,
+            self.pull_urls,
         )
+
+    def pull_urls(self) -> list[str]:
+        """The addresses of the pull requests that this task has opened, or goes on in; the newest last."""
+        found = [self.effects.receipt(name) for name in self.effects.intended() if name.startswith("pull")]
+        urls = [str(receipt["url"]) for receipt in found if receipt and receipt.get("url")]
+        return list(dict.fromkeys([*urls, *filter(None, [self.context.column("url")])]))
 
     def check_held(self) -> None:
         """Raise Fenced when another attempt owns the task; called before each outside effect."""
@@ -175,6 +185,7 @@ class TaskRun:
             "reports": list(dict.fromkeys([*self.reports, *notices_of(self.context)])),
             "mention": f"@{self.forge.own_names()[-1]}",
             "kept": self.settings.context_storage.enabled,
+            "pull": self.context.column("url") or "",
             **self.isolation,
         }
 
@@ -197,7 +208,22 @@ class TaskRun:
 
     def _wanted(self) -> str | None:
         """The request from the forge while the model thinks: a command in a comment, or a removed label."""
-        return self._requested() if self.inbox.poll() else self.forge.requested(self.key)
+        if self.inbox.poll():
+            return self._requested()
+        word = self.forge.requested(self.key)
+        return None if word == "stop" and is_closed_by_merge(self.forge, self.key, self._branch()) else word
+
+    def _why(self) -> str:
+        """What ended the task on the forge; "" for a command in a comment, which the progress comment names."""
+        return "" if self.inbox.asked_by else reason_on_forge(self.forge, self.key)
+
+    def _branch(self) -> str | None:
+        """The branch of this task, or before there is one that of the task that it continues."""
+        if self.workspace is not None:
+            return self.workspace.branch
+        parent = self.wiring.ledger.get(str(self.context.row.get("parent_uuid") or ""))
+        found: str | None = self.context.column("branch") or (parent.branch if parent is not None else None)
+        return found
 
     def _over_time(self) -> Outcome | None:
         """The outcome if the wall time is over while the model works; None while its clock is stopped."""

@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from agent import durable_files
 from agent.errors import PushRejected
+from agent.forge.base import ForgeReports
 from agent.prompts import Live
+from agent.prompts.rendering import block
 from agent.security.guarded_paths import notable
 from agent.security.hidden_diff_lines import hidden_lines
+from agent.work import rebase
 from agent.work.upstream import catch_up
 from agent.work.verify import touched_tests
 from agent.worker.commit_message import signed_off
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
     from agent.worker.preparation import Prepared
     from agent.worker.session import TaskRun
 
+REMOVED = "branch-removed"
+"""The receipt of a run in which somebody removed the branch that it had pushed."""
 PATCH = "changes.patch"
 PATCH_LIMIT = 50_000
 """The maximum bytes of a patch that a comment shows; a longer patch is only in the task's folder."""
@@ -99,10 +104,24 @@ class TaskCommits:
             moved = catch_up(self.workspace, self.author)
         except PushRejected as rejected:
             return self.refuse(report, rejected)
+        if moved.removed:
+            self.run.effects.done(REMOVED, {"branch": self.workspace.branch})
         self.workspace.reports.extend(moved.notes)
         if not self.workspace.has_commits():  # the base already has the whole change, from another source
             return self.report(base=self.workspace.base, landed=True)
         return replace(self.describe(), conflicts=moved.conflicts, base_gone=moved.base_gone)
+
+    def conflicts_of_branch(self, report: Report) -> Report:
+        """The report of a task that goes on in the branch of an earlier one and has changed nothing itself: the
+        conflicts of that branch with its base, if there are any."""
+        workspace = self.workspace
+        head = workspace.head()
+        if head is None or head == workspace.base_commit:
+            return report
+        workspace.mirror.fetch()
+        base = workspace.mirror.commit_of(workspace.base)
+        found = rebase.conflicts(workspace.git_dir, head, base) if base is not None else ()
+        return replace(self.describe(), conflicts=found) if found else report
 
     def are_first(self) -> bool:
         """Whether the repository was empty when the task began and still has no base branch (as of the last fetch)."""
@@ -117,7 +136,9 @@ class TaskCommits:
         if path.stat().st_size <= min(PATCH_LIMIT, self.run.forge.max_comment // 2):
             with suppress(UnicodeDecodeError):
                 text = path.read_text("utf-8")
-        return replace(report, patch=text if self.run.publish_filter.shows_whole(text) else "", patch_file=PATCH)
+        run = self.run
+        whole = run.publish_filter.shows_whole(text) and ForgeReports(run.forge).shows_whole(block(text))
+        return replace(report, patch=text if whole else "", patch_file=PATCH)
 
     def _message(self, title: str) -> Public:
         """The commit message: that of the program, or that of the operator (`commit.template`)."""

@@ -20,7 +20,9 @@ NOTHING = "0" * 40
 GUEST, REPORTER, DEVELOPER, MAINTAINER = 10, 20, 30, 40
 MAX_NOTE = 1_000_000
 MAX_DESCRIPTION = 1_048_576
-ACTIONS = re.compile(r"^/(close|reopen|label|unlabel|assign|unassign|merge|title)(?: ([^\n]*))?[ \t]*$", re.MULTILINE)
+WORDS = "close|reopen|label|unlabel|assign|unassign|merge|title|assign_reviewer|request_review"
+ACTIONS = re.compile(rf"^/({WORDS})(?: ([^\n]*))?[ \t]*$", re.MULTILINE)
+"""Quick actions (docs.gitlab.com/user/project/quick_actions)."""
 CODE = re.compile(r"^```.+?\n```[ \t]*$", re.MULTILINE | re.DOTALL)
 
 
@@ -276,6 +278,10 @@ class State(Lifecycle, Pipelines):
                 item["closed_at"] = item["merged_at"] = item["updated_at"]
             elif word == "title":
                 item["title"] = value
+            elif word in ("assign_reviewer", "request_review") and "reviewers" in item:
+                number = self.user(value.removeprefix("@"))["id"]
+                item["reviewers"] = list(dict.fromkeys((*item["reviewers"], number)))
+                item.setdefault("asked_for_review", []).append(value.removeprefix("@"))
             elif word in ("label", "unlabel"):
                 names = [value.strip('~"')]
                 self._relabel(item, who, *((names, ()) if word == "label" else ((), names)))

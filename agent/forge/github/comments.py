@@ -18,7 +18,7 @@ from agent.forge.github.repositories import is_bot, login
 from agent.forge.markers import all_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from agent.forge.github.http import GitHubWire
     from agent.forge.github.repositories import Project, Repositories
@@ -41,7 +41,7 @@ class CommentReader:
         query = {}
         if cursor.since:
             query = {"since": (clock.parse(cursor.since) - OVERLAP).strftime("%Y-%m-%dT%H:%M:%SZ")}
-        found = self._all(query, cursor.pulls)
+        found = self._all(query, cursor)
         return news_of(cursor, found, self.places.is_own, lambda user: self.places.may_ask(self.project, user))
 
     def find(self, marker: str) -> str | None:
@@ -55,17 +55,18 @@ class CommentReader:
             if markers and self.places.is_own(item.get("user")):
                 yield MarkedComment(str(item["id"]), markers, str(item.get("updated_at") or ""))
 
-    def _all(self, query: dict[str, Any], pulls: Iterable[int]) -> Iterator[tuple[Comment, Any]]:
+    def _all(self, query: dict[str, Any], cursor: CommentCursor) -> Iterator[tuple[Comment, Any]]:
         """Every changed comment, with its author.
 
-        The comments and reviews of the pull requests `pulls` are read too.
+        The comments and reviews of the cursor's pull requests are read too, of a new one all.
         """
-        path = self.project.path
-        for number in dict.fromkeys((self.number, *pulls)):
-            for item in self.wire.pages(f"{path}/issues/{number}/comments", query=query, odd=odd_comment):
+        path, pulls = self.project.path, cursor.pulls
+        queries = {number: {} if number in cursor.new else query for number in (self.number, *pulls)}
+        for number, asked in queries.items():
+            for item in self.wire.pages(f"{path}/issues/{number}/comments", query=asked, odd=odd_comment):
                 yield _comment(item, ""), item.get("user")
         for number in pulls:
-            for item in self.wire.pages(f"{path}/pulls/{number}/comments", query=query, odd=odd_comment):
+            for item in self.wire.pages(f"{path}/pulls/{number}/comments", query=queries[number], odd=odd_comment):
                 yield _comment(item, "r", _place(item)), item.get("user")
             for item in self.wire.pages(f"{path}/pulls/{number}/reviews", odd=odd_comment):
                 if item.get("body"):

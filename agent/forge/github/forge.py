@@ -28,7 +28,7 @@ from agent.forge.github.fork_head import head_moved
 from agent.forge.github.http import GitHubWire
 from agent.forge.github.pulls import MAX_BODY, Pulls, number_in, pull_ref
 from agent.forge.github.repositories import Repositories, login
-from agent.forge.github.requesting_person import altered, ask_for_review
+from agent.forge.github.requesting_person import altered, ask_for_review, request_review, who_ended
 from agent.forge.github.tasks import GitHubTaskGetter
 from agent.forge.issue_url import on_github
 from agent.forge.label_check import label_problems
@@ -44,7 +44,7 @@ from agent.values import TaskKey
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from agent.forge.base import Comment, MarkedComment
+    from agent.forge.base import Act, Comment, MarkedComment
     from agent.forge.github.repositories import Project
 
 GIT_USER = "x-access-token"
@@ -75,7 +75,6 @@ class GitHubForge:
         self.askers: dict[tuple[Any, ...], Any] = {}  # state of an issue that waits → account that asked
         self._spelling = {name.casefold(): name for name in self.labels.names()}
         self._labels_there: set[tuple[str, str]] = set()
-        self._pulls_of: dict[TaskKey, set[int]] = {}
         self._own_comments: set[str] = set()
 
     @classmethod
@@ -152,9 +151,7 @@ class GitHubForge:
             pull = replace(pull_ref(found), fork="" if source.casefold() == project.full_name.casefold() else source)
             base = pull.base
         seen = digest_of(str(item.get("title") or ""), str(item.get("body") or ""))
-        comments, cursor, left_out = self._talk(key, project).since(
-            CommentCursor(pulls=self._listened(key), text_seen=seen)
-        )
+        comments, cursor, left_out = self._talk(key, project).since(CommentCursor(pulls=_itself(key), text_seen=seen))
         if left_out:
             problems.append(f"{left_out} comments of people who may not write here are left out")
         return IssueText(
@@ -201,8 +198,8 @@ class GitHubForge:
 
     def comments_since(self, key: TaskKey, cursor: str | None) -> tuple[tuple[Comment, ...], str]:
         known = CommentCursor.parse(cursor)
-        pulls = tuple(dict.fromkeys((*known.pulls, *self._listened(key))))
-        before = CommentCursor(known.since, known.digests, pulls, known.text_seen)
+        pulls = tuple(dict.fromkeys((*known.pulls, *_itself(key))))
+        before = replace(known, pulls=pulls)
         with self.wire.hurried():
             news, after, _ = self._talk(key, self.places.project_of(key)).since(before)
             edit, seen = self._edited(key, known.text_seen)
@@ -354,7 +351,7 @@ class GitHubForge:
     # --- pull requests ----------------------------------------------------------------------------------------
 
     def find_pull(self, key: TaskKey, head: str) -> PullRef | None:
-        return self._seen(key, self._pulls(key).find(head))
+        return self._pulls(key).find(head)
 
     def open_pull(self, key: TaskKey, *, title: str, body: str, head: str, base: str, draft: bool) -> PullRef:
         with self.wire.limiter.exclusive():
@@ -362,7 +359,6 @@ class GitHubForge:
             there = pulls.find(head)
             if there is None or there.state != "open":
                 there = pulls.open(title=title, body=body, head=head, base=base, draft=draft)
-        self._seen(key, there)
         return there
 
     def update_pull(
@@ -380,8 +376,23 @@ class GitHubForge:
         if pull.draft and not changed.draft and changed.state == "open":  # the pull request became ready
             with self._about(key):
                 ask_for_review(self, project, _number(key), changed.id)
-        self._seen(key, changed)
         return changed
+
+    def with_pull(self, cursor: str | None, url: str) -> str | None:
+        """Implements `ForgeReports.with_pull`."""
+        number, known = number_in(url), CommentCursor.parse(cursor)
+        if number is None or (heard := known.with_pull(int(number))) is known:
+            return cursor
+        return heard.text()
+
+    def ask_again(self, key: TaskKey, pull: PullRef, login: str) -> None:
+        """Implements `ForgeReports.ask_again`."""
+        request_review(self, self.places.project_of(key), pull.id, {"login": login})
+
+    def who_ended(self, key: TaskKey, act: Act) -> str:
+        """Implements `ForgeReports.who_ended`."""
+        with self.wire.hurried():
+            return who_ended(self, self.places.project_of(key), _number(key), act)
 
     # --- the repository ---------------------------------------------------------------------------------------
 
@@ -480,17 +491,6 @@ class GitHubForge:
     def _pulls(self, key: TaskKey) -> Pulls:
         return Pulls(self.wire, self.places.project_of(key))
 
-    def _listened(self, key: TaskKey) -> tuple[int, ...]:
-        """The pull requests with comments that belong to the task: the task itself if it is one, and those that were
-        opened for it."""
-        own = {int(_number(key))} if key.task_type == "pull_request" else set()
-        return tuple(sorted(own | self._pulls_of.get(key, set())))
-
-    def _seen(self, key: TaskKey, pull: PullRef | None) -> PullRef | None:
-        if pull is not None:
-            self._pulls_of.setdefault(key, set()).add(int(pull.id))
-        return pull
-
     def _move(self, project: Project, key: TaskKey, to: LabelState) -> set[str]:
         """Add one label and remove the others of the six; returns the labels that this call removed, not those that
         another process removed."""
@@ -562,6 +562,11 @@ class GitHubForge:
         if len(body) > self.max_comment:
             raise ForgeError(f"a comment has {len(body)} characters; GitHub takes {self.max_comment}, shorten it")
         return body.encode("utf-8", "replace").decode()
+
+
+def _itself(key: TaskKey) -> tuple[int, ...]:
+    """The pull request that is the task itself, whose reviews are read too."""
+    return (int(_number(key)),) if key.task_type == "pull_request" else ()
 
 
 def _number(key: TaskKey) -> str:

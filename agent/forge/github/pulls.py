@@ -127,6 +127,7 @@ def pull_ref(item: dict[str, Any]) -> PullRef:
         str(item["head"]["ref"]),
         str(item["base"]["ref"]),
         commit=str(item["head"].get("sha") or ""),
+        body=str(item.get("body") or ""),
     )
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
 
+    from agent.forge.base import Act
     from agent.forge.github.adapter_interface import GitHub
     from agent.forge.github.repositories import Project
 
@@ -128,14 +129,37 @@ def _edits_of_text(forge: GitHub, project: Project, item: dict[str, Any]) -> lis
 
 
 def ask_for_review(forge: GitHub, project: Project, number: str, pull: str) -> None:
-    """Request a review from the person who asked for the work.  If GitHub refuses the reviewer, this is logged and
-    nothing else fails."""
+    """Request a review from the person who asked for the work."""
     events = events_of(forge, project, number)
     actor = last_actor(forge, project, events, labelled=True) or last_actor(forge, project, events, labelled=False)
-    if not actor or is_bot(actor) or forge.places.is_own(actor):
+    request_review(forge, project, pull, actor)
+
+
+def request_review(forge: GitHub, project: Project, pull: str, actor: Any) -> None:
+    """Request a review from an account, also if it has reviewed before; not from a bot or the own account.
+
+    If GitHub refuses the reviewer, this is logged and nothing else fails."""
+    if not actor or not login(actor) or is_bot(actor) or forge.places.is_own(actor):
         return
     try:
         path = f"{project.path}/pulls/{pull}/requested_reviewers"
         forge.wire.call("POST", path, body={"reviewers": [login(actor)]}, again=True)
     except (ForgeRefused, ForgeAccessRefused) as error:
         log.get("forge").warning("review_not_asked", pull=pull, who=login(actor), why=str(error))
+
+
+def who_ended(forge: GitHub, project: Project, number: str, act: Act) -> str:
+    """The account of the newest event that ended a task in this way; "" if it is the own one, or unknown."""
+    ours = {forge.labels.queued, forge.labels.processing, forge.labels.paused}
+    for event in reversed(events_of(forge, project, number)):
+        label = forge.own_name((event.get("label") or {}).get("name"))
+        named = {
+            "closed": event.get("event") == "closed",
+            "labelled": event.get("event") == "labeled" and label == forge.labels.stopped,
+            "unlabelled": event.get("event") == "unlabeled" and label in ours,
+            "unassigned": event.get("event") == "unassigned" and forge.places.is_own(event.get("assignee")),
+        }
+        who = event.get("assigner") or event.get("actor")
+        if named[act] and not forge.places.is_own(who):
+            return login(who)
+    return ""

@@ -47,9 +47,15 @@ def _places(forge: GitLab, key: TaskKey, url: str | None) -> set[Place]:
         project = forge.places.project_of(key, patience=QUICK).id
     except (IssueUnreadable, ForgeAccessRefused):
         return set()  # the project is gone or not accessible; the poll for waiting issues reports it
-    merge = re.search(r"/merge_requests/([0-9]+)/?$", url or "")
+    merge = number_in(url)
     found = {(project, collection_of(key), key.task_id)}
-    return found | ({(project, "merge_requests", merge[1])} if merge else set())
+    return found | ({(project, "merge_requests", merge)} if merge else set())
+
+
+def number_in(url: str | None) -> str | None:
+    """The number in the address of a merge request; None for any other address."""
+    found = re.search(r"/merge_requests/([0-9]+)/?$", url or "")
+    return found[1] if found else None
 
 
 def _lists(forge: GitLab, places: Mapping[TaskKey, set[Place]]) -> list[str]:

@@ -21,14 +21,14 @@ from agent.forge.base import IssueText, Labels, LabelState, PullRef, Repository,
 from agent.forge.base_branch import base_of
 from agent.forge.comment_cursor import CommentCursor, digest_of, edited
 from agent.forge.gitlab import outgoing_text, token_permissions
-from agent.forge.gitlab.changed_items import changed_of
+from agent.forge.gitlab.changed_items import changed_of, number_in
 from agent.forge.gitlab.config_section import addresses, listed
 from agent.forge.gitlab.fork_head import head_moved
 from agent.forge.gitlab.http import PATIENT, QUICK, GitLabWire, is_missing
 from agent.forge.gitlab.merge_requests import BRANCH_WAITS, LOOK_UP_WAIT, BranchUnknown, MergeRequests, pull_ref
 from agent.forge.gitlab.notes import ItemNumber, NoteReader
 from agent.forge.gitlab.projects import DEVELOPER, Projects, number, username
-from agent.forge.gitlab.requesting_person import altered, taken_away, who_asked
+from agent.forge.gitlab.requesting_person import altered, taken_away, who_asked, who_ended
 from agent.forge.gitlab.task_items import Items, collection_of, is_merge, number_of, state_of
 from agent.forge.gitlab.tasks import GitLabTaskGetter, MemberProjects
 from agent.forge.issue_url import on_gitlab
@@ -43,7 +43,7 @@ from agent.values import TaskKey
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from agent.forge.base import Comment, MarkedComment
+    from agent.forge.base import Act, Comment, MarkedComment
     from agent.forge.gitlab.projects import Project
 
 GIT_USER = "oauth2"
@@ -78,7 +78,6 @@ class GitLabForge:
         self.members: tuple[float, list[tuple[str, Project]]] | None = None
         self.askers: dict[tuple[Any, ...], Any] = {}  # state of an issue that waits → account that asked
         self._problems: list[ForgeError] = []
-        self._merges_of: dict[TaskKey, set[int]] = {}
         self._states: dict[TaskKey, tuple[str, bool]] = {}
 
     @classmethod
@@ -227,9 +226,9 @@ class GitLabForge:
         project = self.places.project_of(key, patience=QUICK)
         known = CommentCursor.parse(cursor)
         fresh = known == CommentCursor() and cursor != known.text()
-        pulls = self._listened(key, project, QUICK) if fresh else tuple(sorted(self._merges_of.get(key, ())))
-        pulls = tuple(dict.fromkeys((*known.pulls, *pulls)))
-        before = CommentCursor(known.since, known.digests, pulls, known.text_seen)
+        listened = self._listened(key, project, QUICK) if fresh else ()
+        pulls = tuple(dict.fromkeys((*known.pulls, *listened)))
+        before = replace(known, pulls=pulls)
         talk = self._talk(key, project, QUICK)
         news, after, _ = talk.since(before)
         edit, seen = self._edited(key, known.text_seen, talk.editor)
@@ -364,7 +363,7 @@ class GitLabForge:
     # --- merge requests that are results ----------------------------------------------------------------------
 
     def find_pull(self, key: TaskKey, head: str) -> PullRef | None:
-        return self._seen(key, MergeRequests(self.wire, self.places.project_of(key)).find(head))
+        return MergeRequests(self.wire, self.places.project_of(key)).find(head)
 
     def open_pull(self, key: TaskKey, *, title: str, body: str, head: str, base: str, draft: bool) -> PullRef:
         project = self.places.project_of(key)
@@ -387,7 +386,6 @@ class GitLabForge:
                 self.items.check_archived(key, error)
                 raise
             else:
-                self._seen(key, pull)
                 return pull
         raise AssertionError  # the last attempt returns or raises
 
@@ -408,8 +406,29 @@ class GitLabForge:
         except ForgeAccessRefused as error:
             self.items.check_archived(key, error)
             raise
-        self._seen(key, changed)
         return changed
+
+    def with_pull(self, cursor: str | None, url: str) -> str | None:
+        """Implements `ForgeReports.with_pull`."""
+        number, known = number_in(url), CommentCursor.parse(cursor)
+        if number is None or (heard := known.with_pull(int(number))) is known:
+            return cursor
+        return heard.text()
+
+    def ask_again(self, key: TaskKey, pull: PullRef, login: str) -> None:
+        """Implements `ForgeReports.ask_again`."""
+        MergeRequests(self.wire, self.places.project_of(key)).ask_again(pull.id, login)
+
+    def shows_whole(self, text: str) -> bool:
+        """Implements `ForgeReports.shows_whole`: GitLab and Markdown may differ about what is code."""
+        return outgoing_text.plain(text) == text
+
+    def who_ended(self, key: TaskKey, act: Act) -> str:
+        """Implements `ForgeReports.who_ended`."""
+        project, item = self.items.get(key, patience=QUICK)
+        if act == "closed":
+            return username(item.get("closed_by"))
+        return who_ended(self.wire, self.places, self.items.path(key, project), self.labels, act)
 
     # --- the repository ---------------------------------------------------------------------------------------
 
@@ -502,19 +521,16 @@ class GitLabForge:
 
     def _listened(self, key: TaskKey, project: Project, patience: float) -> tuple[int, ...]:
         """The merge requests that the bot opened for the task of an issue; their comments belong to the task."""
-        if not is_merge(key):
-            path = f"{self.items.path(key, project)}/related_merge_requests"
-            starts = tuple(f"{prefix}{key.task_id}-" for prefix in self.prefixes)
-            for item in self.wire.pages(path, patience=patience):
-                ours = self.places.is_own(item.get("author")) and item.get("project_id") == project.id
-                if ours and str(item.get("source_branch")).startswith(starts):
-                    self._merges_of.setdefault(key, set()).add(int(item["iid"]))
-        return tuple(sorted(self._merges_of.get(key, ())))
-
-    def _seen(self, key: TaskKey, pull: PullRef | None) -> PullRef | None:
-        if pull is not None and not (is_merge(key) and pull.id == key.task_id):
-            self._merges_of.setdefault(key, set()).add(int(pull.id))
-        return pull
+        if is_merge(key):
+            return ()
+        path = f"{self.items.path(key, project)}/related_merge_requests"
+        starts = tuple(f"{prefix}{key.task_id}-" for prefix in self.prefixes)
+        found = set()
+        for item in self.wire.pages(path, patience=patience):
+            ours = self.places.is_own(item.get("author")) and item.get("project_id") == project.id
+            if ours and str(item.get("source_branch")).startswith(starts):
+                found.add(int(item["iid"]))
+        return tuple(sorted(found))
 
     def _reviewer(self, key: TaskKey, project: Project) -> int | None:
         """The id of the person who asked for the work, if that person has permission.

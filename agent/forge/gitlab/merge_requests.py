@@ -15,6 +15,7 @@ from agent.errors import ForgeAccessRefused, ForgeError, ForgeRefused, ForgeUnre
 from agent.forge.base import PullRef
 from agent.forge.gitlab import outgoing_text
 from agent.forge.gitlab.http import is_missing
+from agent.observe import log
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -146,6 +147,21 @@ class MergeRequests:
                 raise ForgeError(f"merge request !{number} of {self.project.full_name} is gone") from error
             raise
 
+    def ask_again(self, number: str, name: str) -> None:
+        """Ask an account for a review, also if it has reviewed before.
+
+        The API cannot repeat a request; a quick action can, in a note that GitLab does not keep (docs.gitlab.com,
+        "GitLab quick actions").  A person who is no member, or a bot, is not asked."""
+        if re.fullmatch(r"[A-Za-z0-9_.-]+", name) is None:
+            return
+        path = f"{self.path}/{number}"
+        reviewers = self.wire.get(path).get("reviewers") or ()
+        word = "request_review" if any(one.get("username") == name for one in reviewers) else "assign_reviewer"
+        try:
+            self.wire.call("POST", f"{path}/notes", body={"body": f"/{word} @{name}"}, again=True, checked=False)
+        except (ForgeRefused, ForgeAccessRefused) as error:
+            log.get("forge").warning("review_not_asked", pull=number, who=name, why=str(error))
+
     def _open_one(self, head: str) -> PullRef | None:
         there = self.find(head)
         return there if there is not None and there.state == "open" else None
@@ -190,4 +206,5 @@ def pull_ref(item: dict[str, Any]) -> PullRef:
         str(item["source_branch"]),
         str(item["target_branch"]),
         commit=str(item.get("sha") or ""),
+        body=str(item.get("description") or ""),
     )

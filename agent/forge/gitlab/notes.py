@@ -84,9 +84,9 @@ class NoteReader:
         written = (replace(comment, is_edit=comment.id in edited) for comment in self._comments(news))
         comments = sorted(written, key=lambda comment: (comment.created_at, int(comment.id)))
         kept = dict(sorted(digests.items(), key=lambda item: int(item[0]) if item[0].isdigit() else 0)[-REMEMBERED:])
-        if newest == cursor.since and kept == cursor.digests:
+        if newest == cursor.since and kept == cursor.digests and not cursor.new:
             return tuple(comments), cursor, left_out
-        return tuple(comments), replace(cursor, since=newest, digests=kept), left_out
+        return tuple(comments), replace(cursor, since=newest, digests=kept, new=()), left_out
 
     def find(self, marker: str) -> str | None:
         """The id of the oldest note of the own account with the marker."""

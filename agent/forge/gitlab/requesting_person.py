@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
 
+    from agent.forge.base import Act, Labels
     from agent.forge.gitlab.http import GitLabWire
     from agent.forge.gitlab.projects import Project, Projects
 
@@ -150,6 +151,25 @@ def taken_away(wire: GitLabWire, places: Projects, path: str, label: str) -> boo
         if event.get("action") == "add" and (event.get("label") or {}).get("name") == label
     ]
     return bool(began) and words[0][0] >= began[-1]
+
+
+def who_ended(wire: GitLabWire, places: Projects, path: str, labels: Labels, act: Act) -> str:
+    """The account that last removed the program's label, set the stopped label, or unassigned the bot; "" if it is the
+    own one, or unknown."""
+    who: Any = None
+    if act == "unassigned":
+        notes = _activity(wire, path, QUICK)
+        taken = (note["author"] for note in notes if assigned(str(note.get("body") or ""), places.own()[1]) is False)
+        who = next(taken, None)
+    else:
+        action, names = (
+            ("add", {labels.stopped}) if act == "labelled" else ("remove", {labels.queued, *labels.in_use()})
+        )
+        for event in wire.pages(f"{path}/resource_label_events", patience=QUICK):
+            own = places.is_own(event.get("user"))
+            if event.get("action") == action and (event.get("label") or {}).get("name") in names and not own:
+                who = event.get("user")
+    return "" if who is None or places.is_own(who) else username(who)
 
 
 def assigned(body: str, name: str) -> bool | None:

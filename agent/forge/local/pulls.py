@@ -39,7 +39,7 @@ class LocalPulls:
             except FileNotFoundError:
                 continue
             try:
-                pull = self._pull(number, front_matter.split(data, str(self.files.root / relative))[0])
+                pull = self._pull(number, data, str(self.files.root / relative))
             except IssueUnreadable as error:
                 if head.encode() in data:
                     raise ForgeError(f"a pull request of {head} may exist already: {error}") from error
@@ -68,7 +68,7 @@ class LocalPulls:
         text = front_matter.render(values) + _below(body, "\n")
         relative = f"{FOLDER}/{number}.md"
         name = str(self.files.root / relative)
-        pull = self._pull(number, front_matter.split(text.encode(), name)[0])
+        pull = self._pull(number, text.encode(), name)
         self.files.create(relative, text.encode())
         return pull
 
@@ -97,11 +97,13 @@ class LocalPulls:
 
         try:
             self.files.rewrite(relative, change)
-            return self._pull(int(number), front_matter.split(self.files.read(relative, front_matter.LIMIT), name)[0])
+            return self._pull(int(number), self.files.read(relative, front_matter.LIMIT), name)
         except FileNotFoundError:
             raise ForgeError(f"{name} is not there; the pull request was removed") from None
 
-    def _pull(self, number: int, head: front_matter.FrontMatter) -> PullRef:
+    def _pull(self, number: int, data: bytes, name: str) -> PullRef:
+        """The pull request in the file `name` with the content `data`."""
+        head, start = front_matter.split(data, name)
         texts = {}
         for key in ("title", "state", "head", "base"):
             value = head.value(key)
@@ -113,7 +115,8 @@ class LocalPulls:
             raise head.error("state", f"`state` must be open, closed or merged, not {texts['state']!r}")
         url = (self.files.root / f"{FOLDER}/{number}.md").as_uri()
         draft = head.flag("draft", False)
-        return PullRef(str(number), url, texts["title"], state, draft, texts["head"], texts["base"])
+        body = data[start:].decode("utf-8", "replace").strip("\r\n")
+        return PullRef(str(number), url, texts["title"], state, draft, texts["head"], texts["base"], body=body)
 
 
 def _below(body: str, newline: str) -> str:

@@ -446,7 +446,7 @@ def test_what_is_said_on_the_merge_request_of_an_issue_reaches_its_task(place):
     )
     merge = place.project["merge_requests"][int(pull.id)]
     place.server.note(merge, "alice", "Not like this", position={"new_path": "a.py", "new_line": 3})
-    news, cursor = place.forge.comments_since(key, issue.cursor)
+    news, cursor = place.forge.comments_since(key, place.forge.with_pull(issue.cursor, pull.url))
     assert [comment.place.split(", review")[0] for comment in news] == [f"Merge request !{pull.id}, On a.py:3"]
     # another process knows it from the cursor, and a new reader by the issue's merge requests
     place.server.note(merge, "alice", "Still not")

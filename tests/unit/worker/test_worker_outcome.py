@@ -45,7 +45,7 @@ UNABLE = verdict(None, "no sandbox")
         (End.FINISHED, report(rejected="no", code="push_rejected"), "failed", "push_rejected", False, True),
         (End.FINISHED, report(rejected="no", code="push_too_large"), "failed", "push_too_large", False, True),
         (End.FINISHED, report(rejected="no", code="push_forbidden"), "failed", "push_forbidden", False, False),
-        (End.FINISHED, report(conflicts=("a.py",)), "failed", "conflict", False, False),
+        (End.FINISHED, report(conflicts=("a.py",)), "failed", "conflict", False, True),
         (End.FINISHED, report(verdict=verdict(1)), "failed", "verify_failed", False, True),
         (End.FINISHED, report(verdict=verdict(1), before=verdict(0)), "failed", "verify_failed", False, True),
         (End.FINISHED, report(verdict=verdict(1), before=verdict(1)), "completed", "", True, True),

@@ -1,0 +1,41 @@
+"""Finds out what ended a task on the forge, and who did it, for the last comment.
+
+The worker calls this module once, when `Forge.requested` has returned "stop"; `intake/comment_poller.py` calls it for a
+task that waits.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agent.errors import IssueUnreadable
+from agent.forge.base import ForgeReports
+from agent.security.terminal import plain
+
+if TYPE_CHECKING:
+    from agent.forge.base import Act, Forge
+    from agent.values import TaskKey
+
+
+def reason_on_forge(forge: Forge, key: TaskKey) -> str:
+    """A sentence about what ended the task, with the account if the forge names it.  Raises ForgeError."""
+    try:
+        issue = forge.read_issue(key)
+    except IssueUnreadable as error:
+        return f"The issue cannot be read any more: {error}."
+    act: Act = "unassigned"
+    labels, done, passive = forge.labels, "took the account off the issue", "The account was taken off the issue"
+    if issue.state != "open":
+        act, done, passive = "closed", "closed the issue", "The issue was closed"
+    elif labels.stopped and labels.stopped in issue.labels:
+        act, done = "labelled", f"set the label {labels.stopped}"
+        passive = f"The label {labels.stopped} was set"
+    elif labels.requested(issue.labels, "open") == "stop":
+        act, done = "unlabelled", f"removed the label {labels.processing or labels.queued}"
+        passive = f"The label {labels.processing or labels.queued} was removed"
+    return said(ForgeReports(forge).who_ended(key, act), done, passive)
+
+
+def said(who: str, done: str, passive: str) -> str:
+    """The sentence with the account `who`, without it if that is ""."""
+    return f"{plain(who)} {done}." if who else f"{passive}."

@@ -1,0 +1,104 @@
+"""Title and text of a task's pull request, beside what people have written into it.
+
+The part of this program stands between two hidden marks; everything outside of them belongs to people and stays.  A
+task that goes on in an open pull request takes the summaries of the earlier tasks over, so that they add up.  The title
+is changed only while it is one that this program has set; a digest of it is in a third mark.  The functions are pure;
+`pull_request.py` calls them (docs/forges.md, "The pull request").
+"""
+
+from __future__ import annotations
+
+import re
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+from agent.forge.markers import hide, marker
+from agent.values import Public
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+TEXT, SUMMARY, TITLE = "text", "summary", "title-"
+"""Names of the marks; the end of a part has its name and `-end`."""
+TITLE_SEEN = 200
+"""The number of characters of a title that its digest covers; hosts cut longer ones."""
+TRIES = 8
+"""The maximum number of times that a text is made shorter; cleaning may make it longer again."""
+
+_ID = r"([A-Za-z0-9._-]+)"
+_PART = re.compile(rf"<!-- makimono:{_ID}:{TEXT} -->.*<!-- makimono:{_ID}:{TEXT}-end -->\n?", re.DOTALL)
+_SUMMARY = re.compile(rf"<!-- makimono:{_ID}:{SUMMARY} -->\n(.*?)\n<!-- makimono:\1:{SUMMARY}-end -->", re.DOTALL)
+_TITLE = re.compile(rf"<!-- makimono:{_ID}:{TITLE}([0-9a-f]{{12}}) -->")
+_UNMARKED = re.compile(r"<sub>[^\n]*task `[0-9a-f-]{36}`</sub>\s*\Z")
+"""The end of a text that an older version wrote, without marks."""
+
+
+def marks(uuid: str, name: str) -> tuple[str, str]:
+    """The hidden marks before and after a part."""
+    return hide(marker(uuid, name)), hide(marker(uuid, f"{name}-end"))
+
+
+def title_of(text: str) -> str:
+    """The digest of a title, by which it is known again."""
+    seen = " ".join(text.split())[:TITLE_SEEN]
+    return blake2b(seen.encode("utf-8", "replace"), digest_size=6).hexdigest()
+
+
+def is_own_title(title: str, body: str | None) -> bool:
+    """Whether this program has set the title of the pull request with this text; True where that is unknown."""
+    known = _TITLE.search(body or "")
+    return known is None or known[2] == title_of(title)
+
+
+def summaries(body: str | None, uuid: str) -> list[str]:
+    """The parts with the summaries of other tasks than `uuid`, with their marks, oldest first."""
+    return [found[0] for found in _SUMMARY.finditer(_lines(body)) if found[1] != uuid]
+
+
+def merged(body: str | None, part: str, uuid: str, title: str) -> Public:
+    """The text of the pull request with `part` in place of the part of this program; `body` is the present text, None
+    or "" for none.  `title` is the title that is set with it, or the digest in the present text if none is set."""
+    begin, end = marks(uuid, TEXT)
+    known = _TITLE.search(body or "")
+    digest = title_of(title) if title else known[2] if known else title_of("")
+    ours = f"{begin}\n{part.strip()}\n{end}\n{hide(marker(uuid, f'{TITLE}{digest}'))}\n"
+    old = _TITLE.sub("", _lines(body))
+    if (found := _PART.search(old)) is not None:
+        before, after = old[: found.start()], old[found.end() :]
+    else:
+        before, after = ("" if _UNMARKED.search(old) else old), ""
+    around = (before.rstrip(), ours.rstrip(), after.strip())
+    return Public("\n\n".join(text for text in around if text) + "\n")
+
+
+def _lines(body: str | None) -> str:
+    return (body or "").replace("\r\n", "\n")
+
+
+def closed(text: str) -> str:
+    """`text`, with an end of the code block that it leaves open: what follows would be a part of that block."""
+    fence = ""
+    for line in text.splitlines():
+        found = re.match(r" {0,3}(`{3,}|~{3,})(.*)", line)
+        if found is None:
+            continue
+        if not fence:
+            fence = "" if found[1][0] == "`" and "`" in found[2] else found[1]
+        elif found[1].startswith(fence) and not found[2].strip():
+            fence = ""
+    return f"{text.rstrip()}\n{fence}" if fence else text
+
+
+def fitted(render: Callable[[str], str], words: str, room: int, note: str) -> str:
+    """`render(words)`, with `words` cut, and `note` behind them, until the whole has at most `room` characters.
+
+    What is cut is the model's own text, and not the end of the whole, where branch, check and closing word are.  A
+    template that is longer by itself stays too long."""
+    keep = len(words)
+    text = render(closed(words))
+    for _ in range(TRIES):
+        if len(text) <= room or keep <= 0:
+            break
+        keep = max(0, keep - (len(text) - room) - len(note))
+        text = render(closed(words[:keep]) + note)
+    return text
