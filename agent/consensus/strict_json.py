@@ -22,7 +22,7 @@ DEEPEST = 8
 """The maximum number of objects and lists inside each other."""
 
 _FENCED = re.compile(r"\A```(?:json)?[ \t]*\n(?P<body>.*)\n```\Z", re.DOTALL)
-_STRUCTURE = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
+_STRUCTURE = re.compile(r'"(?>(?:[^"\\]|\\.)*)(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
 """A string or a bracket.  A string without a closing quote extends to the end of the text, so that it is read only
 once.
 """

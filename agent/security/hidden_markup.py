@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 OPEN, CLOSE = "<!--", "-->"
 
-_ATTRIBUTES = r"""(?:[^<>"']++|"[^"<]*+"|'[^'<]*+'|["'])*+"""
+_ATTRIBUTES = r"""(?>(?:[^<>"']++|"[^"<]*+"|'[^'<]*+'|["'])*)"""
 _HIDING = (
     r"\bhidden\b(?!-)|\bdisplay\s*:\s*none|\bvisibility\s*:\s*hidden"
     r"|\bopacity\s*:\s*0(?![.\d])|\bfont-size\s*:\s*0(?![.\d])"

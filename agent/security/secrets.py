@@ -27,7 +27,7 @@ MOST = 50
 _START = rb"(?<![A-Za-z0-9_-])"
 
 # Programs that parse keys also contain this header, so it counts only if a key or the end of the line follows.
-_PEM = rb"-----BEGIN (?:[A-Z]+ )*PRIVATE KEY(?: BLOCK)?-----(?:(?:\\[rn]|\s)*+[A-Za-z0-9+/=]{20}|\s*+$)"
+_PEM = rb"-----BEGIN (?:[A-Z]+ )*PRIVATE KEY(?: BLOCK)?-----(?:(?>(?:\\[rn]|\s)*)[A-Za-z0-9+/=]{20}|\s*+$)"
 
 SHAPES: tuple[tuple[str, str, re.Pattern[bytes]], ...] = tuple(
     (rule, name, re.compile(pattern))

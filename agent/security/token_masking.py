@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _KEY = re.compile(r"-----BEGIN (?:[A-Z0-9]+ ){0,4}PRIVATE KEY(?: BLOCK)?-----")
 _BODY = re.compile(
-    r"[^-<&`\"']{0,40}?[A-Za-z0-9+/=]{20,}+(?:[\s\\>|*+-]{1,12}[A-Za-z0-9+/=]{16,}+)*+"
+    r"[^-<&`\"']{0,40}?[A-Za-z0-9+/=]{20,}+(?>(?:[\s\\>|*+-]{1,12}[A-Za-z0-9+/=]{16,}+)*)"
     r"(?:[\s\\>|*+-]{1,12}[A-Za-z0-9+/]{1,80}={1,2})?"
 )
 """The lines behind the header of a key: each has an optional prefix of a quotation or list, then base64."""

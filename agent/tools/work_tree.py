@@ -67,7 +67,7 @@ def is_git(part: str) -> bool:
     return plain in (".git", "git~1") or plain.startswith(".git:")
 
 
-_QUOTED = re.compile(r'"[^"\\]*+(?:\\(?:[abfnrtv"\\]|[0-3][0-7]{2})[^"\\]*+)*+"')
+_QUOTED = re.compile(r'"[^"\\]*+(?>(?:\\(?:[abfnrtv"\\]|[0-3][0-7]{2})[^"\\]*+)*)"')
 _ESCAPE = re.compile(rb"\\([0-7]{3}|.)")
 _SIGNS = {b"a": b"\a", b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v"}
 

@@ -74,7 +74,7 @@ HOST: tuple[tuple[str, str], ...] = (
     ("strerror(3)", r"cannot allocate memory|resource temporarily unavailable|too many open files"),
     ("shells, make", r"\b(?:cannot fork|fork failed|fork: retry|vfork: )"),
     ("git, python, go, java", r"can'?t start new thread|newosproc|outofmemoryerror"),
-    ("git", r"unable to create (?:(?:(?!unable to create )\w)++ )*thread"),
+    ("git", r"unable to create (?:(?>(?:(?!unable to create )\w)+) )*thread"),
     ("python, c++, node", r"\bmemoryerror\b|std::bad_alloc|javascript heap out of memory|virtual memory exhausted"),
 )
 """Patterns in the form of SIGNS for a host that refuses memory, a process, a thread or an open file."""

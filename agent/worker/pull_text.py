@@ -9,6 +9,8 @@ is changed only while it is one that this program has set; a digest of it is in 
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
+from collections import deque
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
@@ -26,11 +28,14 @@ TRIES = 8
 """The maximum number of times that a text is made shorter; cleaning may make it longer again."""
 
 _ID = r"([A-Za-z0-9._-]+)"
-_PART = re.compile(rf"<!-- makimono:{_ID}:{TEXT} -->.*<!-- makimono:{_ID}:{TEXT}-end -->\n?", re.DOTALL)
-_SUMMARY = re.compile(rf"<!-- makimono:{_ID}:{SUMMARY} -->\n(.*?)\n<!-- makimono:\1:{SUMMARY}-end -->", re.DOTALL)
+_PART = re.compile(rf"<!-- makimono:{_ID}:{TEXT} -->")
+_PART_END = re.compile(rf"<!-- makimono:{_ID}:{TEXT}-end -->\n?")
+_SUMMARY = re.compile(rf"<!-- makimono:{_ID}:{SUMMARY} -->\n")
+_SUMMARY_END = re.compile(rf"\n<!-- makimono:{_ID}:{SUMMARY}-end -->")
 _TITLE = re.compile(rf"<!-- makimono:{_ID}:{TITLE}([0-9a-f]{{12}}) -->")
-_UNMARKED = re.compile(r"<sub>[^\n]*task `[0-9a-f-]{36}`</sub>\s*\Z")
-"""The end of a text that an older version wrote, without marks."""
+_UNMARKED = re.compile(r"task `[0-9a-f-]{36}`</sub>\Z")
+"""The end of the last line of a text that an older version wrote, without marks; the line has `<sub>` before it."""
+_UNMARKED_LENGTH = len(f"task `{'-' * 36}`</sub>")
 
 
 def marks(uuid: str, name: str) -> tuple[str, str]:
@@ -52,7 +57,20 @@ def is_own_title(title: str, body: str | None) -> bool:
 
 def summaries(body: str | None, uuid: str) -> list[str]:
     """The parts with the summaries of other tasks than `uuid`, with their marks, oldest first."""
-    return [found[0] for found in _SUMMARY.finditer(_lines(body)) if found[1] != uuid]
+    text = _lines(body)
+    ends: dict[str, list[re.Match[str]]] = {}
+    for end in _SUMMARY_END.finditer(text):
+        ends.setdefault(end[1], []).append(end)
+    found, seen = [], 0
+    for begin in _SUMMARY.finditer(text):
+        of_it = ends.get(begin[1], [])
+        after = bisect_left(of_it, begin.end(), key=re.Match.start)
+        if begin.start() < seen or after == len(of_it):
+            continue
+        seen = of_it[after].end()
+        if begin[1] != uuid:
+            found.append(text[begin.start() : seen])
+    return found
 
 
 def merged(body: str | None, part: str, uuid: str, title: str) -> Public:
@@ -63,12 +81,19 @@ def merged(body: str | None, part: str, uuid: str, title: str) -> Public:
     digest = title_of(title) if title else known[2] if known else title_of("")
     ours = f"{begin}\n{part.strip()}\n{end}\n{hide(marker(uuid, f'{TITLE}{digest}'))}\n"
     old = _TITLE.sub("", _lines(body))
-    if (found := _PART.search(old)) is not None:
-        before, after = old[: found.start()], old[found.end() :]
+    first = _PART.search(old)
+    last = None if first is None else deque(_PART_END.finditer(old, first.end()), maxlen=1)
+    if first and last:
+        before, after = old[: first.start()], old[last[0].end() :]
     else:
-        before, after = ("" if _UNMARKED.search(old) else old), ""
+        before, after = ("" if _is_unmarked(old) else old), ""
     around = (before.rstrip(), ours.rstrip(), after.strip())
     return Public("\n\n".join(text for text in around if text) + "\n")
+
+
+def _is_unmarked(text: str) -> bool:
+    line = text.rstrip().rpartition("\n")[2]
+    return "<sub>" in line and _UNMARKED.search(line[-_UNMARKED_LENGTH:]) is not None
 
 
 def _lines(body: str | None) -> str:

@@ -25,6 +25,7 @@ from agent.tokens import byteclass
 from agent.tools import edit, repetition, truncate
 from agent.window import failure_excerpt, identifiers, output_lines, shell_parser, summary_check, text_structure
 from agent.work import check_outline, push_errors, setup_outage, verify
+from agent.worker import pull_text
 
 TRIED, MIDDLE, LONG = 1 << 12, 1 << 14, 1 << 18
 WORST = 3
@@ -68,6 +69,9 @@ COUNTED = [
     "ghp_{n}",
     "a" * 60 + "{n}",
     "<!--{n}-->",
+    "<!-- makimono:{n}:summary -->\n",
+    "<!-- makimono:{n}:text -->",
+    "<sub>{n}",
     "\x1b]{n}\x07",
     "&#{n};",
 ]
@@ -116,6 +120,8 @@ FUNCTIONS = {
     "a check": check_outline.outline,
     "an outage": lambda text: setup_outage.is_of_the_network(text.encode("utf-8", "replace")),
     "a push": push_errors.classify,
+    "summaries of a pull request": lambda text: pull_text.summaries(text, "a"),
+    "a pull request": lambda text: pull_text.merged(text, "a", "a", ""),
     "paths": lambda text: verify.touched_tests(text.split("\n")),
     "a long output": lambda text: truncate.truncate(text, 4000, more=True),
     "a result": lambda text: repetition.digest("run_command", {}, text),

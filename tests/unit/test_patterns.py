@@ -39,6 +39,8 @@ NOTHING = 0.002
 TRIED, MOST = 400, 4
 """Inputs of one pattern that are tried, and those of them that are tried again, longer."""
 
+POSSESSIVE_GROUP = re.compile(r"(?<!\\)\)(?:[*+?]|\{[0-9,]+\})\+")
+
 
 class Bound(NamedTuple):
     """What a pattern reads at most: `size` characters at a time, so often (None: as often as lines come), and what
@@ -93,11 +95,11 @@ BOUNDED = {
 
 OWN = {
     "agent.commands.retry._AGO": "an argument of the operator",
-    "agent.forge.github.forge.repository": "the host of `base_url`",
     "agent.worker.briefing.choose_again": "fences of this run: nobody else knows their marker, and `defuse` removes it",
     "agent.security.fence.regions": "as above",
     "agent.forge.github.config_section.": "what the operator wrote",
     "agent.forge.gitlab.config_section.": "as above",
+    "agent.forge.forgejo.config_section.": "as above",
     "agent.prompts.rendering._VARIABLE": "templates that ship with the program",
     "agent.store.migrate.": "statements that ship with the program",
     "agent.store.postgres.": "as above",
@@ -106,6 +108,7 @@ OWN = {
     "agent.prompts.rendering._HEAD": "templates that ship with the program",
     "agent.forge.github.answer_shapes.SHAPES": "addresses of requests that the program makes",
     "agent.forge.gitlab.answer_shapes.SHAPES": "as above",
+    "agent.forge.forgejo.answer_shapes.SHAPES": "as above",
     "agent.sandbox.probe.version_of": "the version of the bubblewrap that is installed",
     "agent.gitcmd.version": "the version of the git that is installed",
 }
@@ -187,6 +190,20 @@ def test_patterns_are_found_wherever_they_are():
         "agent.llm.model_info.ollama_windows",  # in a call
     } <= found
     assert len(found) > 80
+
+
+def test_a_group_is_repeated_in_an_atomic_group_and_not_possessively():
+    """`(?>(?:…)*)`, not `(?:…)*+`: before Python 3.11.5 the latter may take a part of a repetition that fails.  Source:
+    docs.python.org/3.11/whatsnew/changelog.html, gh-106052."""
+    found = {met.name for room in rooms() for met in patterns("agent", room) if POSSESSIVE_GROUP.search(_text(met))}
+    assert found == set()
+    assert POSSESSIVE_GROUP.search(r"(?:ab?c)*+")
+    assert not POSSESSIVE_GROUP.search(r"(?>(?:ab?c)*)[)]++\)*+")
+
+
+def _text(met):
+    text = met.pattern.pattern
+    return text.decode("latin-1") if isinstance(text, bytes) else text
 
 
 def test_each_pattern_that_is_made_of_a_value_has_its_reason():
