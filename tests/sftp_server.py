@@ -10,7 +10,7 @@ import shutil
 import socket
 import subprocess
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -72,7 +72,8 @@ class Sshd:
     def cut(self):
         """End the connections of this server, as its host does when it restarts."""
         for pid in _children(self.process.pid):
-            os.kill(pid, 9)
+            with suppress(ProcessLookupError):  # a connection may have ended since
+                os.kill(pid, 9)
 
     def stop(self):
         self.cut()
@@ -87,9 +88,10 @@ class Sshd:
 
 def _children(pid):
     found = []
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            found += [*_children(int(child)), int(child)]
+    with suppress(FileNotFoundError, ProcessLookupError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            for child in (task / "children").read_text().split():
+                found += [*_children(int(child)), int(child)]
     return found
 
 

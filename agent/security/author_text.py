@@ -57,7 +57,9 @@ def own_text(text: str) -> str:
 
 
 def parsed_part(text: str) -> str:
-    """The part of a text that is given to the Markdown parser."""
+    """The part of a text that is given to the Markdown parser: without empty lines before it, up to the bounds."""
+    blank = len(text) - len(text.lstrip(" \t\r\n"))
+    text = text[max(text.rfind(sign, 0, blank) for sign in "\r\n") + 1 :]
     end = LONGEST
     for sign, most in BOUNDS:
         beyond = next(islice(sign.finditer(text, 0, end), most, None), None)

@@ -1,7 +1,8 @@
 """Determines from git's messages why the remote refused a branch: the error code for the task's row, and advice for a
 person.
 
-The patterns match messages of git, GitHub and GitLab.  `Publisher` calls this module.
+The patterns match messages of git, GitHub, GitLab, Forgejo and Gitea (routers/private/hook_pre_receive.go).
+`Publisher` calls this module.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ _RULES = (
         "a rule wants every commit signed off (DCO): set `commit.sign_off: true`, and `commit.author` to the account",
     ),
     (
-        r"verified signature|must be (?:\w+ )?signed|unsigned|not signed|signature (is )?(?:required|missing|invalid)",
+        (
+            r"verified signature|unverified commit|must be (?:\w+ )?signed|unsigned|not signed"
+            r"|signature (is )?(?:required|missing|invalid)"
+        ),
         "a rule wants signed commits: set `commit.signing_key`, and give the account the public half of that key",
     ),
     (
@@ -45,7 +49,7 @@ _KNOWN = (
     *((pattern, OTHER[0], f"{advice}, or {OTHER[1]}") for pattern, advice in _RULES),
     (r"archived", "repository_archived", "the repository is archived and read-only; unarchive it"),
     (
-        r"protected branch|protected ref|GH006|GH013|repository rule violations",
+        r"protected branch|protected ref|branch \S{1,255} is protected|GH006|GH013|repository rule violations",
         "branch_protected",
         "a rule protects this name; let the account push branches that begin with {prefix}, or set `branch.prefix`",
     ),
@@ -55,9 +59,12 @@ _KNOWN = (
         "something on the way takes no push so large; raise its limit (nginx: client_max_body_size) or leave files out",
     ),
     (
-        r"permission to \S+ denied|not allowed to (push|upload)|read[- ]only|insufficient permission",
+        (
+            r"permission to \S+ denied|permission denied for writing|not allowed to (push|upload)|read[- ]only"
+            r"|insufficient permission"
+        ),
         "push_forbidden",
-        "the account may not push here; give it the right to (Write on GitHub, Developer on GitLab)",
+        "the account may not push here; give it the right to (Write on GitHub and Forgejo, Developer on GitLab)",
     ),
     (
         _CROSSED,

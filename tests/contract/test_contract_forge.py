@@ -663,7 +663,7 @@ def test_a_pull_request_changes_only_in_what_is_named(place):
     assert ready == replace(pull, draft=False)
     assert place.pull_body(pull) == "What was done."
     again = place.forge.update_pull(key, pull, title="New: title", body="New text\n\nmore")
-    assert again == replace(pull, draft=False, title="New: title")
+    assert again == replace(pull, draft=False, title="New: title", body="New text\n\nmore")
     assert place.pull_body(pull) == "New text\n\nmore"
     closed = place.forge.update_pull(key, pull, state="closed")
     assert closed.state == "closed"

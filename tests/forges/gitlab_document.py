@@ -49,6 +49,7 @@ UNTYPED = {
     "MergeRequest": (
         *("user_notes_count", "upvotes", "downvotes", "source_project_id", "target_project_id", "labels", "draft"),
         *("work_in_progress", "has_conflicts", "imported", "squash", "discussion_locked", "task_completion_status"),
+        "merge_when_pipeline_succeeds",
     ),
     "Member": ("access_level", "override", "is_using_seat"),
     "Entities_ProjectAccess": ("access_level", "notification_level"),

@@ -2,8 +2,9 @@
 
 - a merge into the default branch closes the issues that title, description and commit messages name with a closing word
   (docs.gitlab.com/user/project/issues/managing_issues/#closing-issues-automatically); so does a commit there
-- a merge request whose head is in its target is merged, one whose source branch is removed is closed (gitlab-org/gitlab,
-  app/services/merge_requests/refresh_service.rb, `post_merge_manually_merged`, `close_upon_missing_source_branch_ref`)
+- a merge request whose head is in its target is merged, unless it never had a commit of its own; one whose source
+  branch is removed is closed (gitlab-org/gitlab, app/services/merge_requests/refresh_service.rb,
+  `post_merge_manually_merged`, which leaves out empty ones, and `close_upon_missing_source_branch_ref`)
 - a merge that removes its branch retargets up to four merge requests onto that branch (docs.gitlab.com/user/project/
   merge_requests/#update-merge-requests-when-target-branch-merges)
 - `detailed_merge_status` is `checking` until GitLab has tried the merge (docs.gitlab.com/api/merge_requests/#merge-status)
@@ -141,8 +142,10 @@ class Lifecycle:
         if target is None:
             return
         if git_repository.contains(git, target, tip):
-            self._merged(item, actor)
+            if not item.get("empty", True):
+                self._merged(item, actor)
             return
+        item["empty"] = False
         head = self.head_pipeline(item)
         green = head is None or self.pipeline_status(head) == "success"
         if item.get("auto_merge") and green and not is_draft(item) and git_repository.goes_together(git, target, tip):

@@ -59,7 +59,7 @@ class CommentReader:
         pulls = tuple(dict.fromkeys((*cursor.pulls, *self._pulls_in(rows, cursor.pulls))))
         found = [(_comment(row), row.get("user")) for row in rows if row["type"] == "comment"]
         for number in pulls:
-            new = number not in cursor.pulls
+            new = number not in cursor.pulls or number in cursor.new
             found += self._of_pull(number, {} if new else query)
         before = cursor if pulls == cursor.pulls else replace(cursor, pulls=pulls)
         return news_of(before, found, self.places.is_own, lambda user: self.places.may_ask(self.project, user))

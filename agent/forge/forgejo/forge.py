@@ -28,7 +28,13 @@ from agent.forge.forgejo.http import ForgejoWire
 from agent.forge.forgejo.labels import LabelMover, label_names
 from agent.forge.forgejo.pulls import MAX_BODY, Pulls, number_in, pull_ref, without_draft
 from agent.forge.forgejo.repositories import Repositories, login
-from agent.forge.forgejo.requesting_person import altered, ask_for_review, was_unassigned
+from agent.forge.forgejo.requesting_person import (
+    altered,
+    ask_for_review,
+    request_review,
+    was_unassigned,
+    who_ended,
+)
 from agent.forge.forgejo.tasks import ForgejoTaskGetter
 from agent.forge.issue_url import on_forgejo
 from agent.forge.label_check import MOST_PROJECTS, label_problems
@@ -42,7 +48,7 @@ from agent.values import TaskKey
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from agent.forge.base import Comment, MarkedComment
+    from agent.forge.base import Act, Comment, MarkedComment
     from agent.forge.forgejo.repositories import Project
 
 GIT_USER = "oauth2"
@@ -378,6 +384,22 @@ class ForgejoForge:
             with self._about(key):
                 ask_for_review(self, project, _number(key), changed.id)
         return changed
+
+    def with_pull(self, cursor: str | None, url: str) -> str | None:
+        """Implements `ForgeReports.with_pull`."""
+        number, known = number_in(url), CommentCursor.parse(cursor)
+        if number is None or (heard := known.with_pull(int(number))) is known:
+            return cursor
+        return heard.text()
+
+    def ask_again(self, key: TaskKey, pull: PullRef, login: str) -> None:
+        """Implements `ForgeReports.ask_again`."""
+        request_review(self, self.places.project_of(key), pull.id, {"login": login})
+
+    def who_ended(self, key: TaskKey, act: Act) -> str:
+        """Implements `ForgeReports.who_ended`."""
+        with self.wire.hurried():
+            return who_ended(self, self.places.project_of(key), _number(key), act)
 
     # --- the repository ---------------------------------------------------------------------------------------
 

@@ -149,6 +149,7 @@ def pull_ref(item: dict[str, Any]) -> PullRef:
         str(item["head"]["label"]),
         str(item["base"]["label"]),
         commit=str(item["head"].get("sha") or ""),
+        body=str(item.get("body") or ""),
     )
 
 

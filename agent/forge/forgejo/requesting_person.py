@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
 
+    from agent.forge.base import Act
     from agent.forge.forgejo.adapter_interface import Forgejo
     from agent.forge.forgejo.repositories import Project
 
@@ -126,10 +127,16 @@ def was_unassigned(forge: Forgejo, project: Project, number: str) -> bool:
 
 
 def ask_for_review(forge: Forgejo, project: Project, number: str, pull: str) -> None:
-    """Request a review from the person who asked for the work.  If Forgejo refuses the reviewer, this is logged and
-    nothing else fails."""
+    """Request a review from the person who asked for the work."""
     events = events_of(forge, project, number)
     actor = last_actor(forge, project, events, labelled=True) or last_actor(forge, project, events, labelled=False)
+    request_review(forge, project, pull, actor)
+
+
+def request_review(forge: Forgejo, project: Project, pull: str, actor: Any) -> None:
+    """Request a review from an account, also if it has reviewed before; not from a bot or the own account.
+
+    If Forgejo refuses the reviewer, this is logged and nothing else fails."""
     if not login(actor) or is_bot(actor) or forge.places.is_own(actor):
         return
     try:
@@ -137,3 +144,22 @@ def ask_for_review(forge: Forgejo, project: Project, number: str, pull: str) -> 
         forge.wire.call("POST", path, body={"reviewers": [login(actor)]}, again=True)
     except (ForgeRefused, ForgeAccessRefused) as error:
         log.get("forge").warning("review_not_asked", pull=pull, who=login(actor), why=str(error))
+
+
+def who_ended(forge: Forgejo, project: Project, number: str, act: Act) -> str:
+    """The account of the newest row of the timeline that ended a task in this way; "" if it is the own one, or
+    unknown."""
+    ours = {forge.labels.queued, forge.labels.processing, forge.labels.paused}
+    for event in reversed(events_of(forge, project, number)):
+        label, is_added = (event.get("label") or {}).get("name"), event.get("body") == "1"
+        named = {
+            "closed": event["type"] in {"close", "commit_close", "pull_close", "merge_pull"},
+            "labelled": event["type"] == "label" and is_added and label == forge.labels.stopped,
+            "unlabelled": event["type"] == "label" and not is_added and label in ours,
+            "unassigned": event["type"] == "assignees"
+            and bool(event.get("removed_assignee"))
+            and forge.places.is_own(event.get("assignee")),
+        }
+        if named[act]:
+            return "" if forge.places.is_own(event.get("user")) else login(event.get("user"))
+    return ""

@@ -334,6 +334,18 @@ def test_the_pull_request_of_a_task_is_found_again_by_every_process(place):
     assert (edit.body, edit.is_edit) == ("Why int?", True)
 
 
+def test_a_pull_request_that_the_caller_names_is_read_from_its_first_comment_on(place):
+    key = place.issue()
+    pull = open_pull(place, key, body="For a colleague.")  # nothing in it refers to the issue
+    place.repo.comment(pull.id, "Why int?", place.person("alice"))
+    issue = place.again().read_issue(key)
+    cursor = place.again().with_pull(issue.cursor, pull.url)
+    ((heard,), cursor) = place.again().comments_since(key, cursor)
+    assert heard.body == "Why int?"
+    assert place.again().with_pull(cursor, pull.url) == cursor
+    assert place.again().comments_since(key, cursor) == ((), cursor)
+
+
 def test_a_pull_request_of_another_task_is_not_listened_to(place):
     key, other = place.issue(), place.issue()
     pull = open_pull(place, key, body=f"Closes #{key.task_id}, see #{other.task_id}")
@@ -398,6 +410,30 @@ def test_a_title_of_people_stays_when_the_pull_request_becomes_ready(place):
     ready = place.forge.update_pull(key, pull, draft=False)
     assert (made["title"], ready.draft, ready.title) == ("Better words", False, "Better words")
     assert made["pull"]["reviewers"] == ["alice"]
+
+
+def test_the_text_of_people_and_the_reviewer_are_there_for_a_task_that_goes_on(place):
+    key = place.issue()
+    pull = open_pull(place, key)
+    place.repo.edit(place.repo.issues[int(pull.id)], "alice", body="Closes #1\n\nRead a.py first.")
+    found = place.again().find_pull(key, HEAD)
+    assert found.body == "Closes #1\n\nRead a.py first."
+    for name in ("alice", "makimono", "nobody-there"):
+        place.again().ask_again(key, found, name)
+    assert place.repo.issues[int(pull.id)]["pull"]["reviewers"] == ["alice"]
+
+
+def test_it_is_known_who_ended_a_task(place):
+    forge, key = place.forge, place.issue(labels=())
+    place.person("bob")
+    place.repo.assign(place.item(key), "bob", ["makimono"])
+    assert [forge.who_ended(key, act) for act in ("closed", "labelled", "unlabelled", "unassigned")] == [""] * 4
+    place.repo.assign(place.item(key), "bob", [])
+    place.put_labels(key, forge.labels.processing, forge.labels.stopped)
+    place.put_labels(key, forge.labels.stopped)
+    place.repo.set_state(place.item(key), "bob", "closed")
+    ended = {act: forge.who_ended(key, act) for act in ("closed", "labelled", "unlabelled", "unassigned")}
+    assert ended == {"closed": "bob", "labelled": "alice", "unlabelled": "alice", "unassigned": "bob"}
 
 
 def test_a_branch_that_is_gone_still_names_its_pull_request(place):

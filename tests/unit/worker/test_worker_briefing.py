@@ -46,6 +46,7 @@ def workspace(**files):
         branch="makimono/1-x",
         base="main",
         base_commit="1" * 40,
+        instructions="",
     )
 
 

@@ -188,7 +188,7 @@ def found(here, seq):
 @pytest.fixture
 def published(parent):
     """The parent has a work tree."""
-    state = {"base_branch": "main", "base_commit": None, "branch": "b"}
+    state = {"base_branch": "main", "base_commit": None, "branch": "b", "unresolved": []}
     known = {name: state.get(name) for name in gitdir.WorkspaceState.__dataclass_fields__}
     (parent.folder / "git" / "makimono.json").write_text(json.dumps(known))
     assert gitdir.read_state(parent.folder / "git") is not None

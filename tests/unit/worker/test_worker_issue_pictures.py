@@ -12,7 +12,7 @@ def test_of_thousands_of_addresses_few_are_looked_for_and_the_rest_is_one_senten
     folder.mkdir()
     here.issue(1)
     pictures = IssuePictures(here.forge, TaskKey.of(here.key(1)), folder, 100_000, takes_any=True)
-    text = "\n\n".join(f"![a{number}](missing{number}.png)" for number in range(1500))
+    text = "\n".join(f"![a{number}](missing{number}.png)" for number in range(1500))
     taken, note = pictures.fetch(text)
     assert taken == []
     assert f"{1500 - MOST_TRIED} more" in note
