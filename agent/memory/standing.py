@@ -24,6 +24,8 @@ TRUST = 1
 """Minimum trust: a text from outside is no preference."""
 TOKENS = 200
 """Maximum number of tokens of standing preferences."""
+CONSIDERED = 200
+"""Maximum number of preferences, the newest of a namespace, among which the standing ones are searched."""
 RELEVANCE = 0.0
 """Their relevance: no term of the query has led to them."""
 
@@ -36,8 +38,9 @@ def standing_preferences(
     Pinned ones come first, then by support: the tasks that have shown one, and the outcomes of tasks that got it.
     """
     first, end = span(namespace)
+    trust = max(TRUST, config.min_trust)
     rows = database.run(
-        "preferences_by_support", first=first, end=end, now=clock.stamp(), min_trust=max(TRUST, config.min_trust)
+        "preferences_by_support", first=first, end=end, now=clock.stamp(), min_trust=trust, most=CONSIDERED
     )
     if len(rows) > config.top_k:
         rows = [row for row in rows if row["sessions"] >= SHOWN_BY]

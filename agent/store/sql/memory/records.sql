@@ -80,13 +80,18 @@ WHERE namespace >= :first AND namespace < :end AND status = 'active' AND trust >
 LIMIT :most;
 
 -- name: preferences_by_support
--- The active preferences of a namespace, with the number of sessions that they come from; best supported first.
+-- The newest :most active preferences of a namespace, with the number of sessions that they come from; best supported
+-- first.  The order inside is that of idx_memory_records_namespace, so that no more rows are read.
 SELECT r.key AS key, COUNT(DISTINCT e.session_id) AS sessions
-FROM memory_records AS r
+FROM (
+    SELECT key, id, pinned, helped, hurt, timestamp FROM memory_records
+    WHERE namespace >= :first AND namespace < :end AND status = 'active' AND strategy = 'preferences'
+        AND trust >= :min_trust AND (expires_at IS NULL OR expires_at > :now)
+    ORDER BY namespace DESC, status DESC, key DESC
+    LIMIT :most
+) AS r
 LEFT JOIN memory_sources AS s ON s.record_id = r.id
 LEFT JOIN memory_events AS e ON e.id = s.event_id
-WHERE r.namespace >= :first AND r.namespace < :end AND r.status = 'active' AND r.strategy = 'preferences'
-    AND r.trust >= :min_trust AND (r.expires_at IS NULL OR r.expires_at > :now)
 GROUP BY r.key
 ORDER BY r.pinned DESC, COUNT(DISTINCT e.session_id) + r.helped - r.hurt DESC, r.timestamp DESC, r.key DESC;
 
