@@ -16,13 +16,47 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from agent import clock
+from agent.errors import ForgeAccessRefused
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Mapping
     from datetime import datetime
+
+    from agent.values import TaskKey
 
 OVERLAP = timedelta(seconds=5)
 """Tolerance for changes that the forge lists late or in another order."""
+
+
+def changed_of(
+    watched: Mapping[TaskKey, str | None],
+    cursor: str,
+    changed: Callable[[str, str, ChangeCursor], dict[str, str]],
+    number_in: Callable[[str | None], str | None],
+) -> tuple[dict[TaskKey, str], str]:
+    """Implements `Forge.changed_since` for a forge with one list per repository, where issues and pull requests share
+    their numbers.
+
+    `changed(owner, repository, cursor)` reads the list of a repository: number → time of the last change.  `number_in`
+    gives the number of a pull request in its address.  A repository that alone refuses is passed over, since the poll
+    for waiting issues reports it; if all refuse, ForgeAccessRefused is raised.
+    """
+    changes, found = ChangeCursor.parse(cursor), {}
+    repositories = sorted({(key.owner, key.repo) for key in watched})
+    refused: list[ForgeAccessRefused] = []
+    for owner, repo in repositories:
+        try:
+            new = changed(owner, repo, changes)
+        except ForgeAccessRefused as error:
+            refused.append(error)
+            continue
+        for key, url in watched.items():
+            times = [new[number] for number in (key.task_id, number_in(url)) if number in new]
+            if times and (key.owner, key.repo) == (owner, repo):
+                found[key] = max(times)
+    if refused and len(refused) == len(repositories):
+        raise refused[0]
+    return found, changes.text()
 
 
 class ChangeCursor:

@@ -73,6 +73,16 @@ def odd_comment(error: AnswerOdd) -> None:
         raise error
 
 
+def with_pull(cursor: str | None, number: str | None) -> str | None:
+    """A stored cursor that also reads the pull request of this number (`ForgeReports.with_pull`).
+
+    It is the same text if there is no number, or the cursor reads that pull request already."""
+    known = CommentCursor.parse(cursor)
+    if number is None or (more := known.with_pull(int(number))) is known:
+        return cursor
+    return more.text()
+
+
 _ODD = Items.logging("comments")
 
 

@@ -13,12 +13,11 @@ import hashlib
 import json
 import re
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from urllib.parse import parse_qs, unquote, urlencode, urlsplit
 
 from agent import clock
-from forges.faults import Fault, answer_git, take
-from forges.front import hand_on
+from forges.faults import Fault, take
 from forges.github_blobs import Blobs
 from forges.github_check_routes import CheckRoutes
 from forges.github_errors import DOCS, Refused, missing
@@ -27,13 +26,14 @@ from forges.github_issue_routes import IssueRoutes
 from forges.github_pull_routes import PullRoutes
 from forges.github_state import State
 from forges.github_talk_routes import TalkRoutes
+from forges.loopback import handler_of
 
 
 class GitHubServer(IssueRoutes, PullRoutes, CheckRoutes, TalkRoutes, GraphQL):
     """Use as a context manager.  `state` is its data, `journal` the requests so far: (verb, path, status)."""
 
     def __init__(self, own="makimono"):
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self.http = ThreadingHTTPServer(("127.0.0.1", 0), handler_of(self))
         self.http.daemon_threads = True
         self.base = f"http://127.0.0.1:{self.http.server_port}"
         self.state = State(self.base)
@@ -329,49 +329,3 @@ def now_at(seconds):
     from datetime import UTC, datetime
 
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _handler(server):
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        wbufsize = 1 << 16  # one write per answer: no wait for delayed ACKs
-
-        def handle_any(self):
-            length = int(self.headers.get("Content-Length") or 0)
-            raw = self.rfile.read(length)
-            if server.git is not None and ".git/" in self.path:
-                with server.state.lock:
-                    fault = take(server.faults, self.command, self.path, len(raw), git=True)
-                if fault is not None:
-                    answer_git(self, fault)
-                else:
-                    hand_on(self, server.git, self.path, raw)  # one address for both
-                return
-            text = raw.decode()
-            answer = server.answer(self.command, self.path, self.headers, text)
-            if answer is None:
-                self.close_connection = True
-                return
-            status, headers, body = answer
-            data = body if isinstance(body, bytes) else body.encode()
-            self.send_response(status)
-            for name, value in ({"Content-Type": "application/json; charset=utf-8"} | headers).items():
-                if status not in (204, 304) or name != "Content-Type":
-                    self.send_header(name, value)
-            if status not in (204, 304):
-                self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            if status not in (204, 304):
-                self.wfile.write(data)
-
-        do_GET = do_POST = do_PATCH = do_PUT = do_DELETE = handle_any  # noqa: N815 - names of the base class
-
-        def date_time_string(self, timestamp=None):
-            from email.utils import format_datetime
-
-            return format_datetime(clock.now(), usegmt=True)
-
-        def log_message(self, *_):
-            pass
-
-    return Handler

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from urllib.parse import quote
 
 from agent import clock
-from agent.errors import ForgeAccessRefused, ForgeError, ForgeRefused, ForgeUnreachable, IssueUnreadable
+from agent.errors import ForgeError, ForgeRefused, ForgeUnreachable, IssueUnreadable
 from agent.forge.base import IssueText, Labels, LabelState, PullRef, Repository, Task
 from agent.forge.base_branch import base_of
-from agent.forge.changed_issues import ChangeCursor
-from agent.forge.comment_cursor import CommentCursor, digest_of, edited
+from agent.forge.changed_issues import changed_of
+from agent.forge.comment_cursor import CommentCursor, digest_of, edited, with_pull
 from agent.forge.github import token_permissions
 from agent.forge.github.auth import AppToken
 from agent.forge.github.comments import CommentReader, number_of
@@ -34,6 +34,7 @@ from agent.forge.issue_url import on_github
 from agent.forge.label_check import label_problems
 from agent.forge.labels_shown import COLOURS, MEANINGS
 from agent.forge.markers import hidden_in
+from agent.forge.post_once import post_once
 from agent.forge.rate_limiter import learnt_anew
 from agent.forge.task_getter import RESERVE
 from agent.forge.unanswered_lists import UnansweredLists
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from agent.forge.base import Act, Comment, MarkedComment
+    from agent.forge.changed_issues import ChangeCursor
     from agent.forge.github.repositories import Project
 
 GIT_USER = "x-access-token"
@@ -230,24 +232,8 @@ class GitHubForge:
         return (edited(title, body, now, login(author), str(item["updated_at"])),), now
 
     def changed_since(self, watched: Mapping[TaskKey, str | None], cursor: str) -> tuple[dict[TaskKey, str], str]:
-        changes, found = ChangeCursor.parse(cursor), {}
-        repositories = sorted({(key.owner, key.repo) for key in watched})
-        refused: list[ForgeAccessRefused] = []
         with self.wire.hurried(RESERVE):
-            for owner, repo in repositories:
-                try:
-                    new = self._changed(owner, repo, changes)
-                # this repository alone refused; the poll for waiting issues reports it
-                except ForgeAccessRefused as error:
-                    refused.append(error)
-                    continue
-                for key, url in watched.items():
-                    times = [new[number] for number in (key.task_id, number_in(url)) if number in new]
-                    if times and (key.owner, key.repo) == (owner, repo):
-                        found[key] = max(times)
-        if refused and len(refused) == len(repositories):
-            raise refused[0]
-        return found, changes.text()
+            return changed_of(watched, cursor, self._changed, number_in)
 
     def fetch_picture(self, key: TaskKey, address: str) -> bytes:
         from agent.forge.github.pictures import fetch_picture
@@ -304,19 +290,13 @@ class GitHubForge:
         text = self._fit(body)
         path = f"{self.places.project_of(key).path}/issues/{_number(key)}/comments"
         marker = hidden_in(text)
-        for attempt in (1, 2):
-            try:
-                made = self._of_issue(key, "POST", path, {"body": text}, again=False)
-                self._own_comments.add(str(made["id"]))
-                return str(made["id"])
-            except ForgeUnreachable as error:
-                if not error.maybe or marker is None:
-                    raise
-                if (there := self.find_comment(key, marker)) is not None:
-                    return there
-                if attempt == 2:
-                    raise
-        raise AssertionError  # the second attempt returns or raises
+
+        def post() -> str:
+            made = self._of_issue(key, "POST", path, {"body": text}, again=False)
+            self._own_comments.add(str(made["id"]))
+            return str(made["id"])
+
+        return post_once(post, None if marker is None else lambda: self.find_comment(key, marker))
 
     def marked_comments(self, key: TaskKey) -> tuple[MarkedComment, ...]:
         self._check(key)
@@ -380,10 +360,7 @@ class GitHubForge:
 
     def with_pull(self, cursor: str | None, url: str) -> str | None:
         """Implements `ForgeReports.with_pull`."""
-        number, known = number_in(url), CommentCursor.parse(cursor)
-        if number is None or (heard := known.with_pull(int(number))) is known:
-            return cursor
-        return heard.text()
+        return with_pull(cursor, number_in(url))
 
     def ask_again(self, key: TaskKey, pull: PullRef, login: str) -> None:
         """Implements `ForgeReports.ask_again`."""

@@ -19,7 +19,7 @@ from agent.config.commits import DEFAULT_PREFIX
 from agent.errors import AnswerOdd, ForgeAccessRefused, ForgeError, ForgeRefused, ForgeUnreachable, IssueUnreadable
 from agent.forge.base import IssueText, Labels, LabelState, PullRef, Repository, Task
 from agent.forge.base_branch import base_of
-from agent.forge.comment_cursor import CommentCursor, digest_of, edited
+from agent.forge.comment_cursor import CommentCursor, digest_of, edited, with_pull
 from agent.forge.gitlab import outgoing_text, token_permissions
 from agent.forge.gitlab.changed_items import changed_of, number_in
 from agent.forge.gitlab.config_section import addresses, listed
@@ -34,6 +34,7 @@ from agent.forge.gitlab.tasks import GitLabTaskGetter, MemberProjects
 from agent.forge.issue_url import on_gitlab
 from agent.forge.label_check import MOST_PROJECTS, label_problems
 from agent.forge.markers import hidden_in
+from agent.forge.post_once import post_once
 from agent.forge.rate_limiter import learnt_anew
 from agent.forge.unanswered_lists import UnansweredLists, postponed
 from agent.observe import log
@@ -317,18 +318,15 @@ class GitLabForge:
     def post_comment(self, key: TaskKey, body: str) -> str:
         note = self._fit(body)
         path = f"{self.items.path(key, self.places.project_of(key))}/notes"
-        for attempt in (1, 2):
-            try:
-                return str(self.items.call(key, "POST", path, {"body": note}, again=False)["id"])
-            except ForgeUnreachable as error:
-                if not error.maybe:
-                    raise
-                clock.sleep(LOOK_UP_WAIT)
-                if (there := self._written(key, note)) is not None:
-                    return there
-                if attempt == 2:
-                    raise
-        raise AssertionError  # the second attempt returns or raises
+
+        def post() -> str:
+            return str(self.items.call(key, "POST", path, {"body": note}, again=False)["id"])
+
+        def find() -> str | None:
+            clock.sleep(LOOK_UP_WAIT)
+            return self._written(key, note)
+
+        return post_once(post, find)
 
     def marked_comments(self, key: TaskKey) -> tuple[MarkedComment, ...]:
         number_of(key)
@@ -410,10 +408,7 @@ class GitLabForge:
 
     def with_pull(self, cursor: str | None, url: str) -> str | None:
         """Implements `ForgeReports.with_pull`."""
-        number, known = number_in(url), CommentCursor.parse(cursor)
-        if number is None or (heard := known.with_pull(int(number))) is known:
-            return cursor
-        return heard.text()
+        return with_pull(cursor, number_in(url))
 
     def ask_again(self, key: TaskKey, pull: PullRef, login: str) -> None:
         """Implements `ForgeReports.ask_again`."""
