@@ -32,7 +32,6 @@ from agent.daemon.restarting_thread import RestartingThread
 from agent.daemon.self_check import SelfCheck, is_lost
 from agent.daemon.supervisor import Supervisor
 from agent.daemon.waker import Waker
-from agent.daemon.webhooks import MOST_CONNECTIONS, SECONDS, Hook, Webhooks
 from agent.error_text import reason
 from agent.errors import DiskError, HostError, LockHeld, MakimonoError
 from agent.prompts.reviewer_templates import check_reviewer_templates
@@ -219,6 +218,7 @@ class Daemon:
         section = self.settings.poke
         if section.listen is None or section.secret is None:
             return
+        from agent.daemon.webhooks import MOST_CONNECTIONS, SECONDS, Hook, Webhooks
         from agent.observe.http_server import HttpServer
 
         def poke(hook: Hook) -> list[str]:

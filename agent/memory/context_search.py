@@ -58,9 +58,9 @@ class ContextSearch:
         known = sorted((term for term in terms if term in counts), key=lambda term: (counts[term], term))[:MOST_TERMS]
         return Query(terms, counts, known)
 
-    def coverage(self, query: Query) -> Coverage:
-        """The function that gives the share of the query that a text contains."""
-        return Coverage(weights(query.terms, query.counts, self.total()), query.counts)
+    def coverage(self, query: Query, total: int) -> Coverage:
+        """The function that gives the share of the query that a text contains; `total` is the number of texts."""
+        return Coverage(weights(query.terms, query.counts, total), query.counts)
 
     def total(self) -> int:
         """The number of indexed texts."""

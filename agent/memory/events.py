@@ -187,7 +187,7 @@ class EventSearch:
         windows = {key: set(terms[key]) for key in keys}
         for key, neighbour in around:
             windows[key].update(terms[neighbour])
-        coverage = self.search.coverage(asked)
+        coverage = self.search.coverage(asked, self.search.total())
         return {key: coverage(windows[key]) for key in keys}
 
 

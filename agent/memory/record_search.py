@@ -67,7 +67,11 @@ class RecordSearch:
         blocks = {key: row["block"] for key, row in rows.items()}
         scores = self.search.scores(asked, blocks) if asked.known else dict.fromkeys(blocks, Scores())
         terms = {key: set(row["terms"].split(" ")) for key, row in rows.items()}
-        coverage, held = self.search.coverage(asked), self._held(query[:LONGEST_QUERY], asked, rows, terms)
+        total = self.search.total()
+        coverage = self.search.coverage(asked, total)
+        held = self._held(
+            Containment(query[:LONGEST_QUERY], self.terms, asked.counts, total, self._common), rows, terms
+        )
         near = self.vectors.cosines(query[:LONGEST_QUERY], rows)
         covered = {
             key: max(coverage(terms[key]), near.get(key, 0.0))
@@ -84,10 +88,9 @@ class RecordSearch:
         return made
 
     def _held(
-        self, query: str, asked: Query, rows: Mapping[int, Mapping[str, Any]], terms: Mapping[int, set[str]]
+        self, share: Containment, rows: Mapping[int, Mapping[str, Any]], terms: Mapping[int, set[str]]
     ) -> dict[int, float]:
         """key → share of the record that the query contains, for short records (`containment.py`)."""
-        share = Containment(query, self.terms, asked.counts, self.search.total(), self._common)
         short = {key: row["text"] for key, row in rows.items() if len(row["text"]) <= LONGEST_TEXT}
         texts = {key: text for key, text in short.items() if share.may_hold(terms[key])}
         self.terms("\n".join(texts.values()))  # one call learns all stems
