@@ -39,12 +39,13 @@ OF_REPOSITORY = ".makimono.yaml"
 """The origin of a command of the task's repository.  Such a command runs where the model's commands run, which are the
 repository's own too."""
 ENVIRONMENT = "environment "
+PINNED, MISSING = "pinned", "missing"
 PIN = "look at it, then run `./main.py plugins pin`"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One row of `plugins list`; `state` is pinned, not pinned, changed or refused."""
+    """One row of `plugins list`; `state` is pinned, not pinned, changed, refused or missing."""
 
     plug_in: str
     state: str
@@ -119,7 +120,7 @@ class PluginGuard:
 
         found = find(target)
         finding = _compare(target, found, self._pins())
-        if finding.state != "pinned":
+        if finding.state != PINNED:
             raise PlugInRefused(f"{kind}: {finding.why}")
         return found
 
@@ -135,7 +136,7 @@ class PluginGuard:
             except ConfigError as error:
                 found.append(Finding(target, "refused", "", 0, str(error)))
             except ImportError as error:
-                found.append(Finding(target, "refused", "", 0, f"{target}: cannot be found: {error}"))
+                found.append(Finding(target, MISSING, "", 0, f"{target}: cannot be found: {error}"))
         return found
 
     def pin(self, plug_ins: Sequence[str], others: Sequence[str] = ()) -> list[Finding]:
@@ -204,4 +205,4 @@ def _compare(target: str, found: PlugInFiles, pins: Mapping[str, Any] | None) ->
     if pin.get("package_sha256") != found.package_sha256:
         what = f"another file of the package {found.prefix} in {found.place} has changed"
         return Finding(target, "changed", file, count, f"the plug-in {target} is not what was pinned: {what}; {PIN}")
-    return Finding(target, "pinned", file, count)
+    return Finding(target, PINNED, file, count)

@@ -22,6 +22,7 @@ from uuid import uuid4
 from agent import durable_files, filetree, prompts
 from agent.commands.solve_issue import asked_for
 from agent.config.configured_commands import check_commands
+from agent.config.plug_ins import check_plug_ins
 from agent.context import MessageStore
 from agent.context.task_row import TaskRow
 from agent.daemon.finalize import close_from_outside
@@ -149,6 +150,7 @@ def ask_the_surroundings(settings: Settings) -> None:
     """
     require_driver(settings.context_storage.replica)
     check_commands(settings)
+    check_plug_ins(settings)
     if settings.consensus.enabled and not settings.prompts.is_set:
         check_reviewer_templates(settings, prompts.names())
     with tempfile.TemporaryDirectory(prefix="makimono-model-") as folder:

@@ -1,4 +1,8 @@
-"""Lists the plug-ins that a configuration names: the values of its keys that are dotted paths into other packages."""
+"""Lists the plug-ins that a configuration names: the values of its keys that are dotted paths into other packages.
+
+`check_plug_ins` refuses those that are not pinned when `run` and `solve` start; before, some kinds were found only when
+a task needed them.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from agent.config.key_tree import leaves
 from agent.config.value_kinds import OneOf
+from agent.errors import PlugInRefused
+from agent.plugin_guard import MISSING, OWN, PINNED
 from agent.registry import dotted
 
 if TYPE_CHECKING:
@@ -15,6 +21,8 @@ if TYPE_CHECKING:
 
 LAYERS = ("assembler", "memory")
 """The key with values that are always dotted paths."""
+SPARED = (".".join(LAYERS), "memory.embeddings")
+"""The keys of plug-ins that a task can do without: one that is not installed is reported by the task."""
 
 
 def plug_ins_of(settings: Settings) -> list[tuple[str, str]]:
@@ -32,14 +40,30 @@ def plug_ins_of(settings: Settings) -> list[tuple[str, str]]:
     return found
 
 
+def check_plug_ins(settings: Settings) -> None:
+    """Raise PlugInRefused for the first plug-in that is not what was pinned, or cannot be found.
+
+    Nothing of a plug-in is imported.
+    """
+    named = plug_ins_of(settings)
+    if not named:
+        return
+    found = {one.plug_in: one for one in settings.plugin_guard.look(list(dict.fromkeys(one for _, one in named)))}
+    for key, target in named:
+        one = found[target]
+        if one.state != PINNED and not (one.state == MISSING and key in SPARED):
+            raise PlugInRefused(f"{key}: {one.why}")
+
+
 def _plug_in(value: str | None, mark: OneOf | None) -> str | None:
-    """The plug-in that a value names; None for a name or an address of the program."""
+    """The plug-in that a value names; None for a name, an address or a class of the program."""
     if value is None:
         return None
     scheme, separator, _ = value.partition("://")
     if mark is not None and (value in mark.names or (separator and scheme in mark.schemes)):
         return None
-    return dotted(scheme if separator else value)
+    target = dotted(scheme if separator else value)
+    return None if target is None or target.partition(":")[0].partition(".")[0] == OWN else target
 
 
 def _marks(annotation: Any, metadata: Any) -> Iterator[Any]:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Literal
 
 from agent import __version__, clock, durable_files, proc, prompts
 from agent.config.configured_commands import check_commands
+from agent.config.plug_ins import check_plug_ins
 from agent.config.webhook_endpoint import parse_listen
 from agent.daemon.finalize import send_pending_notifications
 from agent.daemon.health import HealthFile, path_of
@@ -103,6 +104,7 @@ class Daemon:
         require_driver(self.settings.context_storage.replica)
         if self.role != "producer":
             check_commands(self.settings)
+            check_plug_ins(self.settings)
         durable_files.claim_dir(self.settings.base_dir, durable_files.passable())
         try:
             lock = durable_files.lock(lock_of(self.settings))

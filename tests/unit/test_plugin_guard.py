@@ -11,9 +11,13 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from llm_servers import Heard
 
+from agent.commands import doctor_plug_ins
+from agent.commands.solve import ask_the_surroundings
 from agent.config import load, settings_of
-from agent.config.plug_ins import plug_ins_of
+from agent.config.plug_ins import check_plug_ins, plug_ins_of
+from agent.daemon.daemon import Daemon
 from agent.errors import ConfigError, PlugInRefused
 from agent.plugin_files import find
 from agent.plugin_guard import LOCK, PluginGuard
@@ -259,6 +263,42 @@ def test_the_plug_ins_of_a_configuration_are_all_found(tmp_path):
     assert plug_ins_of(settings_of({}, root=tmp_path)) == []
     mine = {"taskqueue": {"ledger": "postgresql://h/db", "broker": "amqp://h"}, "task_sources": ["github"]}
     assert plug_ins_of(settings_of(mine, root=tmp_path)) == []
+
+
+@pytest.mark.parametrize(
+    ("data", "key"),
+    [
+        ({"sandbox": {"kind": "one_file:Thing"}}, "sandbox.kind"),
+        ({"assembler": {"memory": ["one_file:Thing"]}}, "assembler.memory"),
+        ({"memory": {"embeddings": "one_file:Thing"}}, "memory.embeddings"),
+        ({"context_storage": {"strategy": "one_file:Thing"}}, "context_storage.strategy"),
+    ],
+)
+def test_an_unpinned_plug_in_of_a_task_is_found_before_run_and_solve_begin(place, tmp_path, data, key):
+    module(place, "one_file.py", THING)
+    settings = settings_of(
+        {**data, "context_storage": {"base_dir": "made", **data.get("context_storage", {})}}, root=tmp_path
+    )
+    why = rf"{key}: the plug-in one_file:Thing .* is not pinned"
+    with pytest.raises(PlugInRefused, match=why):
+        Daemon(settings, Heard()).run(once=True)
+    with pytest.raises(PlugInRefused, match=why):
+        ask_the_surroundings(settings)
+    assert not settings.base_dir.exists()
+    assert "one_file" not in sys.modules
+    assert [state for state, _, _ in doctor_plug_ins.findings(settings)] == ["fail"]
+    settings.plugin_guard.pin(["one_file:Thing"])
+    check_plug_ins(settings)
+
+
+def test_memory_that_is_not_installed_is_told_by_the_task_and_a_sandbox_before_it(tmp_path):
+    check_plug_ins(settings_of({"assembler": {"memory": ["no.such:Layer"]}}, root=tmp_path))
+    with pytest.raises(PlugInRefused, match=r"sandbox.kind: no.such:Box: cannot be found"):
+        check_plug_ins(settings_of({"sandbox": {"kind": "no.such:Box"}}, root=tmp_path))
+
+
+def test_a_class_of_the_program_itself_needs_no_pin(tmp_path):
+    assert plug_ins_of(settings_of({"llm": {"provider": "agent.llm.openai:OpenAIClient"}}, root=tmp_path)) == []
 
 
 def test_the_lock_file_is_beside_config_yaml(tmp_path):
