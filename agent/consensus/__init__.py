@@ -1,6 +1,6 @@
 """Three reviewers that see different things vote on a change, a question or a plan (docs/consensus.md).
 
-A process that does not deliberate imports nothing of this room.
+A process that does not deliberate imports nothing of this package.
 """
 
 from agent.consensus.decision import ConsensusDecision, Decision

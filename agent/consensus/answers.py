@@ -1,7 +1,9 @@
-"""Asks one reviewer until its answer fits the schema, at most `consensus.schema_retries` times more.
+"""Asks one reviewer for an answer that fits the schema; after an invalid answer it asks again, at most
+`consensus.schema_retries` times.
 
-Each try is a fresh request that names the errors as `path: keyword`; the previous answer is not shown again, since it
-may contain anything.  Errors of the connection are counted by the client, not here.
+Each repeated request lists the errors of the previous answer as `path: keyword`; the previous answer itself is not
+shown again, since it may contain any text.  Retries after errors of the connection are counted by the model client, not
+here.
 """
 
 from __future__ import annotations
@@ -31,10 +33,11 @@ VALIDATOR = SchemaValidator()
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """The request for one answer of one reviewer.  `thinking` and `debates` are the earlier statements, as this
-    reviewer sees them.
+    """One question to one reviewer, with all that is needed to send it: `ask` sends it until the answer is valid.
+    `thinking` and `debates` are the statements of the earlier phases, as this reviewer sees them.
 
-    `may_retry` takes one of the retries of the deliberation.
+    `may_retry` takes one of the retries that all reviewers of the deliberation share, and returns False if none is
+    left.
     """
 
     reviewer: Reviewer
@@ -51,9 +54,9 @@ class Question:
     log_reductions: bool = False
 
     def ask(self) -> Json:
-        """The vote or critique as JSON that fits the schema.
+        """Ask until the answer is valid; returns the vote or critique as JSON that fits the schema.
 
-        Raises RetryExceeded, BudgetExceeded, the errors of a client, or Interrupted.
+        Raises RetryExceeded, BudgetExceeded, an error of the model client, or Interrupted.
         """
         errors: tuple[str, ...] = ()
         with self.emitter.stream(self.reviewer.name, self.phase.value, self.round) as stream:
@@ -69,7 +72,8 @@ class Question:
             raise RetryExceeded(f"{self.reviewer.model} gave no answer by the schema; the last errors: {errors}")
 
     def _once(self, stream: PersonaStream, errors: Sequence[str]) -> Json:
-        """Send one request and read its answer.  If the model has no tool calls, the answer is text."""
+        """Send one request and read its answer.  If the server refuses the request, it is sent once more without a
+        tool, and the answer is read from its text."""
         asked = self._build(errors)
         try:
             answer = self.reviewer.ask(asked, stream, output=self.builder(self.reviewer).answer)

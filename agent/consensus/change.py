@@ -1,6 +1,6 @@
 """Reads a change out of a repository for the reviewers: the diff, the code around it, and the repository's rules.
 
-The rules are read from the old commit, since the change could have rewritten them.
+The rules are read from the commit before the change, since the change could have rewritten them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 RULES = ("AGENTS.md", "CLAUDE.md", "CONTRIBUTING.md")
 AROUND = 30
-"""Number of lines before and after each changed line that the reviewer `upkeep` sees."""
+"""Number of lines before and after each changed line that the code for the reviewer `upkeep` contains."""
 MOST = 1 << 20
 """Maximum size of a diff, or of a file that is read, in bytes."""
 
@@ -26,8 +26,8 @@ MOST = 1 << 20
 def diff_of(git_dir: Path, old: str, new: str) -> str:
     """The diff between two commits as text.
 
-    Raises BudgetExceeded when the diff is longer than MOST bytes: a change that reviewers see only in part is not voted
-    on.
+    Raises BudgetExceeded if the diff is longer than MOST bytes: reviewers do not vote on a change of which they would
+    see only a part.
     """
     data = bytearray()
     for chunk in changes.diff(git_dir, old, new):
@@ -69,7 +69,7 @@ def _wanted(text: str, wanted: set[int]) -> Iterator[str]:
 
 
 def _file(git_dir: Path, commit: str, path: str) -> str:
-    """A file at a commit; "" if the file is missing, is binary, or is too large."""
+    """The text of a file at a commit; "" if the file is missing, is binary, or is larger than MOST."""
     if "\n" in path:
         return ""
     done = git("cat-file", "--batch", git_dir=git_dir, stdin=f"{commit}:{path}\n".encode("utf-8", "surrogateescape"))

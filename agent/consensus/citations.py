@@ -1,4 +1,4 @@
-"""Removes the findings of a vote at places that do not exist: neither a line of the diff nor a known test.
+"""Removes the findings of a vote that name a place which does not exist: neither a line of the diff nor a known test.
 
 A diff shows added and unchanged lines, which are numbered as in the new file, and removed lines, which are numbered as
 in the old file.
@@ -37,7 +37,8 @@ class Citable:
 
 @dataclass(frozen=True, slots=True)
 class CheckedVote:
-    """A vote without the findings at places that do not exist; `struck` is the number of removed findings."""
+    """A vote without the findings that name a place which does not exist; `struck` is the number of removed
+    findings."""
 
     vote: VotePayload
     struck: int = 0
@@ -49,14 +50,14 @@ class CheckedVote:
 
 
 def check_citations(vote: VotePayload, citable: Citable) -> CheckedVote:
-    """Remove the findings at places that do not exist."""
+    """Remove the findings that name a place which does not exist."""
     kept = tuple(one for one in vote.findings if citable.has(one))
     return CheckedVote(replace(vote, findings=kept), len(vote.findings) - len(kept))
 
 
 def diff_lines(diff: str) -> Iterator[tuple[str, int]]:
-    """(file, line) of each line that a diff shows.  A hunk is read by its announced length, so a line of a file that
-    looks like a header of a diff is content."""
+    """(file, line) of each line that a diff shows.  The header of a hunk says how many lines follow, and so many are
+    read as content, even if one of them looks like a header of a diff."""
     old_path = new_path = ""
     old = new = old_left = new_left = 0
     for line in diff.split("\n"):
@@ -87,7 +88,8 @@ def diff_lines(diff: str) -> Iterator[tuple[str, int]]:
 
 
 def _path(text: str, prefix: str) -> str:
-    """The path in a line `--- a/path` or `+++ b/path`, without prefix, quotes and the tab behind a name with blanks."""
+    """The path in a line `--- a/path` or `+++ b/path`, without the prefix, the quotes, and the tab that git writes
+    after a name with blanks."""
     path = text.rstrip("\r").removesuffix("\t")
     if path.startswith('"') and path.endswith('"'):
         path = path[1:-1]

@@ -1,14 +1,16 @@
-"""Makes one decision from the votes of the reviewers.  Pure; a test in `tests/unit/consensus/` has all combinations.
+"""Makes one decision from the votes of the reviewers.  This module has no side effects; a test in
+`tests/unit/consensus/` covers all combinations of votes.
 
-The first rule that applies decides:
+The first of these rules that applies gives the decision:
 
 1. Fewer voters than the quorum: FAILED_SAFE.
-2. DENY of a persona with a veto, with a finding at an existing place: DENIED, regardless of the other votes.
-3. As many DENY as the quorum: DENIED.
-4. As many APPROVE and CONDITIONAL together as the quorum: CONDITIONAL if one is CONDITIONAL, else APPROVED.
-5. No rule applies: FAILED_SAFE.
+2. DENY of a persona that has a veto, with a finding at a place that exists: DENIED, regardless of the other votes.
+3. The number of DENY reaches the quorum: DENIED.
+4. The number of APPROVE and CONDITIONAL together reaches the quorum: CONDITIONAL if one is CONDITIONAL, else APPROVED.
+5. None of the rules above applies: FAILED_SAFE.
 
-FAILED_SAFE is no decision for or against.  Votes that were cast before the failure are only in the log.
+FAILED_SAFE means that there is no decision, neither for nor against.  The votes of a deliberation that ended as
+FAILED_SAFE are only in deliberations.jsonl, not in the decision.
 """
 
 from __future__ import annotations
@@ -43,11 +45,12 @@ EXIT_CODES = {Decision.APPROVED: 0, Decision.DENIED: 10, Decision.CONDITIONAL: 1
 class ConsensusDecision:
     """The decision with the votes that led to it, by persona; it has no votes if it is FAILED_SAFE.
 
-    `reason` is a sentence for a person: the cause of the failure, or the rule that decided.  `excluded`: personas that
-    failed, with the code of the failure.  `struck`: the number of removed findings by persona.  `kept_denials`:
-    personas that changed DENY to APPROVE without a new finding; their DENY counts.  `models`: `provider/model` by
-    persona.  `templates`: `name`, `version` and `sha256` by persona.  `isolation`: the kind of the sandbox
-    in which the check ran, "" if none ran.
+    `reason` is a sentence for a person: the cause of the failure, or the rule that decided.  `excluded`: error code by
+    persona, for the personas that failed.  `struck`: the number of findings that were removed from the answers of each
+    persona.  `kept_denials`: personas that changed DENY to APPROVE without a new finding; their DENY counts.  `models`:
+    `provider/model` of every reviewer by persona, also of excluded ones.  `templates`: `name`, `version` and `sha256`
+    of the prompt by persona.  `isolation`: the kind of the sandbox in which the repository's checks ran, "" if none
+    ran.
     """
 
     decision: Decision
@@ -67,18 +70,18 @@ class ConsensusDecision:
 
     @property
     def evidence(self) -> dict[str, list[str]]:
-        """The places that the counted votes cite, by persona: `file:line`, or the id of a test."""
+        """The places that the findings of the counted votes name, by persona: `file:line`, or the id of a test."""
         return {
             name: [one.place for one in vote.findings] for name, vote in self.voting_results.items() if vote.findings
         }
 
     @property
     def distinct_models(self) -> int:
-        """The number of different models that voted."""
+        """The number of different models among all reviewers, excluded ones included."""
         return len(set(self.models.values()))
 
     def to_dict(self) -> Json:
-        """The decision as JSON; votes only if they were counted."""
+        """The decision as JSON; it contains the votes unless it is FAILED_SAFE."""
         return {
             "decision": self.decision.value,
             "exit_code": self.exit_code,
@@ -102,7 +105,8 @@ class ConsensusDecision:
 def decide(
     votes: Mapping[str, CheckedVote], *, quorum: int, veto: Collection[str] = ()
 ) -> tuple[Decision, str, tuple[str, ...]]:
-    """(decision, reason, conditions) from the votes by persona.  A persona that abstained is not in `votes`."""
+    """Returns (decision, reason, conditions) for the votes by persona.  `votes` has no entry for a persona that
+    failed."""
     cast = [one.vote.vote for one in votes.values()]
     if len(votes) < quorum:
         return Decision.FAILED_SAFE, f"{len(votes)} of the {quorum} votes that are needed", ()
@@ -122,10 +126,10 @@ def decide(
 
 
 def final_vote(provisional: CheckedVote | None, final: CheckedVote) -> tuple[CheckedVote, bool]:
-    """(the vote that counts, whether it is the earlier DENY).
+    """Returns (the vote that counts, whether that is the provisional DENY).
 
     An APPROVE after a provisional DENY counts only with a finding at a place that the provisional vote did not cite.
-    Without a finding of that kind the reviewer has only joined the others, so its DENY counts.
+    Without such a finding the reviewer has only joined the others, so its provisional DENY counts.
     """
     if provisional is None or provisional.vote.vote is not Vote.DENY or final.vote.vote is not Vote.APPROVE:
         return final, False

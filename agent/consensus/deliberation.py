@@ -43,11 +43,11 @@ if TYPE_CHECKING:
 
 YOU = "You"
 Said = dict[str, Any]
-"""Persona → its VotePayload or Critique of one phase, with only the findings that name an existing place."""
+"""The VotePayload or Critique of each persona in one phase, with only the findings that name an existing place."""
 
 
 class _FailedSafe(Exception):
-    """Ends a deliberation that cannot come to a decision; the text gives the reason."""
+    """Ends a deliberation that cannot reach a decision; the message gives the reason."""
 
 
 @dataclass
@@ -164,7 +164,8 @@ class Deliberation:
     def _ask_all(self, number: int, provisional: Said, debates: list[Said]) -> Said:
         """Get the statements of all reviewers in the present phase; their requests run at the same time.
 
-        Raises _FailedSafe when too few reviewers are left; the requests of the others are then cancelled.
+        Raises _FailedSafe if fewer reviewers than the quorum are left; the requests of the remaining ones are then
+        cancelled.
         """
         self.quorum.begin_phase()
         said: Said = {}
@@ -187,8 +188,8 @@ class Deliberation:
         return {name: said[name] for name in self.reviewers if name in said}
 
     def _collect(self, pending: dict[Future[Json], Reviewer], said: Said, number: int) -> None:
-        """Record the answers in the order in which they arrive.  Answers that come after the quorum is lost are
-        ignored.
+        """Record the answers in the order in which they arrive.  Answers that come after too few reviewers are left for
+        the quorum are ignored.
         """
         with deadline.within("the reviewers", self._longest()):
             while pending:
@@ -208,7 +209,7 @@ class Deliberation:
                         self.quorum.note_success(reviewer.name)
 
     def _accepted(self, reviewer: Reviewer, payload: Json, number: int) -> Any:
-        """Mask secrets in an answer, remove findings without an existing place, and record the answer."""
+        """Mask secrets in an answer, remove the findings that name no existing place, and record the answer."""
         found = self._read(masked(payload, self.redact))
         checked = check_citations(found, self.citable)
         self._count_struck(reviewer.name, checked.struck)
@@ -229,7 +230,7 @@ class Deliberation:
             self.struck[name] = self.struck.get(name, 0) + struck
 
     def _failed(self, reviewer: Reviewer, error: ConsensusError | ModelError, number: int) -> None:
-        """Exclude a reviewer; raises _FailedSafe if too few are left."""
+        """Exclude a reviewer; raises _FailedSafe if fewer reviewers than the quorum are left."""
         self.quorum.note_failure(reviewer.name)
         self.excluded[reviewer.name] = error.code
         self._emit("reviewer_failed", persona=reviewer.name, phase=self.phase.value, code=error.code, error=str(error))
@@ -253,7 +254,7 @@ class Deliberation:
             )
 
     def _ask(self, reviewer: Reviewer, number: int, thinking: list[Statement], debates: list[Statement]) -> Json:
-        """Send the request of one reviewer in a thread of its own, when its server has a free slot."""
+        """Wait for a free slot of the reviewer's server, then ask the reviewer; runs in a thread of its own."""
         slot = self.slots.get(reviewer.server)
         if slot is not None:
             while not slot.acquire(timeout=0.5):
@@ -281,12 +282,12 @@ class Deliberation:
     def _heard_by(
         self, name: str, number: int, provisional: Said, debates: list[Said]
     ) -> tuple[list[Statement], list[Statement]]:
-        """(statements of the blind phase, of the debate) as a persona sees them: the others have the names R1 and R2 in
-        an order that depends on the request, so that no persona is always first."""
+        """Returns (statements of the blind phase, statements of the debate) as one persona sees them: the others are
+        named R1 and R2 in a shuffled order, so that no persona is always first."""
         if not provisional:
             return [], []
         others = [other for other in self.reviewers if other != name]
-        random.Random(f"{self.seed}:{name}:{self.phase}:{number}").shuffle(others)  # noqa: S311 - sets an order only
+        random.Random(f"{self.seed}:{name}:{self.phase}:{number}").shuffle(others)  # noqa: S311 - only an order
         self.permutations[f"{name}.{self.phase}.{number}"] = tuple(others)
         shown = {name: YOU} | {other: f"R{place}" for place, other in enumerate(others, 1)}
         order = [name, *others]
@@ -297,7 +298,7 @@ class Deliberation:
     # --- details ------------------------------------------------------------------------------------------------
 
     def _builder(self, reviewer: Reviewer) -> RequestBuilder:
-        """The builder of requests to this reviewer."""
+        """Make the builder of the requests to this reviewer."""
         return RequestBuilder(
             reviewer.name,
             self._template(reviewer),
@@ -314,7 +315,8 @@ class Deliberation:
         return self.overrides.get(reviewer.name, reviewer.template)
 
     def _check_size(self) -> None:
-        """Raise _FailedSafe before the first request if change and votes do not fit into a reviewer's window."""
+        """Raise _FailedSafe before the first request if the change and the shortest possible statements do not fit into
+        the token budget of a reviewer."""
         votes = [Statement(name, "CONDITIONAL") for name in (YOU, "R1", "R2")]
         debates = [Statement(one.name, "critique") for one in votes] * self.section.rounds
         for reviewer in self.reviewers.values():
@@ -331,12 +333,13 @@ class Deliberation:
         return Critique.of(payload) if self.phase is Phase.DEBATE else VotePayload.of(payload)
 
     def _cancel(self) -> None:
-        """Cancel the requests under way; they end within a second."""
+        """Cancel the requests of all reviewers."""
         for reviewer in self.reviewers.values():
             reviewer.control.cancelled.set()
 
     def _longest(self) -> float:
-        """Seconds that a phase may take, if each request takes its whole time."""
+        """Maximum seconds of a phase: as if the requests of all reviewers, with all retries, ran one after the other up
+        to their timeouts."""
         timeouts = [one.timeout for one in self.reviewers.values()]
         return sum(timeouts) * (1 + self.section.schema_retries) * (1 + self.section.stream_retries)
 
@@ -345,7 +348,7 @@ class Deliberation:
             self.events.emit(name, **fields)
 
     def _statement(self, name: str, said: Any) -> Statement:
-        """A reviewer's statement, cleaned and masked like any other text from outside."""
+        """A reviewer's vote or critique as a Statement, cleaned and masked like any other text from outside."""
         conditions = getattr(said, "conditions", ())
         objections = [*(str(one) for one in said.findings), *(f"condition: {one}" for one in conditions)]
         vote = said.vote.value if isinstance(said, VotePayload) else "critique"

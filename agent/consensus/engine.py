@@ -1,8 +1,9 @@
 """ConsensusEngine lets three reviewers deliberate on a request, and returns one decision.
 
-The reviewers think blind and cast provisional votes, criticise each other in `consensus.rounds` rounds, and vote.
-If anything prevents that (a lost quorum, a budget, an answer without a vote), the decision is FAILED_SAFE and never
-APPROVED.  The caller has run all automatic checks before; no vote can outweigh a failed check.
+The reviewers cast provisional votes without seeing each other, criticise each other in `consensus.rounds` rounds, and
+vote.  If fewer reviewers than the quorum can vote, if the material exceeds the token budget, or if neither side reaches
+the quorum, the decision is FAILED_SAFE and never APPROVED.  The caller runs all automatic checks before a deliberation;
+no vote can outweigh a failed check.
 """
 
 from __future__ import annotations
@@ -30,10 +31,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ConsensusRequest:
-    """What is to be decided: `prompt` is shown to every reviewer, `material` has the rest.
+    """What is to be decided: every reviewer sees `prompt`; `material` has the texts of which each reviewer sees a
+    selection.
 
-    `plugin_overrides` names another prompt for a persona, for this request alone.  `isolation` is the kind of the
-    sandbox in which the check ran, "" if none ran.
+    `plugin_overrides` names another prompt template for a persona, for this request alone.  `isolation` is the kind of
+    the sandbox in which the repository's checks ran, "" if none ran.
     """
 
     prompt: str
@@ -43,10 +45,10 @@ class ConsensusRequest:
 
 
 class ConsensusEngine:
-    """Runs deliberations.  `clients` are the reviewers by persona (`reviewers.open_reviewers`); they serve one
-    deliberation.
+    """Runs deliberations.  `clients` are the reviewers by persona (from `reviewers.open_reviewers`); they can be used
+    for one deliberation.
 
-    `record` makes a deliberation go on where an earlier process stopped, from the last finished vote.
+    With a `record`, a deliberation continues after the last statement that an earlier process recorded there.
     """
 
     def __init__(
@@ -70,8 +72,8 @@ class ConsensusEngine:
         """Deliberate.
 
         Raises ConfigError for an override of an unknown persona or prompt, Interrupted for a stop or a limit of the
-        task, DiskError, and KeyboardInterrupt; the requests under way are cancelled first, and each stream gets its
-        `stream.end`.
+        task, DiskError, and KeyboardInterrupt; before that, the requests that are still running are cancelled, and each
+        stream gets its `stream.end`.
         """
         self._check_overrides(request.plugin_overrides)
         material = request.material

@@ -1,10 +1,12 @@
-"""The errors of this room, in one tree.
+"""The errors of `agent/consensus/`, as a tree.
 
 MakimonoError
 └── ConsensusError
-    ├── IllegalTransition    a phase that cannot follow the current one
+    ├── IllegalTransition    a phase that may not follow the current one
     ├── NoVote               an answer without a valid vote; has `errors`
-    └── BudgetExceeded       the part of a request that cannot be shortened exceeds `consensus.token_budget`
+    ├── BudgetExceeded       the part of a request that cannot be shortened exceeds `consensus.token_budget`
+    ├── RetryExceeded        a reviewer gave no valid answer, and no retry is left
+    └── StreamLost           the stream of an answer broke more often than `consensus.stream_retries` allows
 """
 
 from __future__ import annotations
@@ -13,13 +15,13 @@ from agent.errors import MakimonoError
 
 
 class ConsensusError(MakimonoError):
-    """A deliberation cannot go on."""
+    """A deliberation cannot continue."""
 
     code = "consensus"
 
 
 class IllegalTransition(ConsensusError):
-    """A phase cannot follow the current one."""
+    """The code asked for a phase that may not follow the current one."""
 
     code = "consensus_transition"
 
@@ -38,13 +40,14 @@ class NoVote(ConsensusError):
 
 
 class BudgetExceeded(ConsensusError):
-    """The part of a reviewer's request that cannot be shortened exceeds `consensus.token_budget`."""
+    """The part of a reviewer's request that cannot be shortened exceeds `consensus.token_budget`, or the diff exceeds
+    `change.MOST`."""
 
     code = "consensus_budget"
 
 
 class RetryExceeded(ConsensusError):
-    """A reviewer gave no valid answer in all of its tries."""
+    """A reviewer gave no valid answer, and no retry is left."""
 
     code = "CONSENSUS_SCHEMA_RETRY_EXCEEDED"
 

@@ -1,7 +1,8 @@
-"""Holds the texts that are judged, and selects the ones that each reviewer sees.
+"""Holds the texts of a deliberation (the change and what belongs to it), and selects those that each reviewer sees.
 
 The safety reviewer sees no text by the author of a change: reviewers find fewer faults in a change when they read its
-author's description.  Every text from outside is cleaned and fenced here, with a marker of this deliberation alone.
+author's description.  Every text from outside is cleaned and fenced in this module, with a marker that only this
+deliberation uses.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ CORRECTNESS, SAFETY, UPKEEP = "correctness", "safety", "upkeep"
 PERSONAS = (CORRECTNESS, SAFETY, UPKEEP)
 QUESTION, DIFF = "question", "diff"
 WHOLE = (QUESTION, "conditions", "safety_conditions", DIFF)
-"""Parts that are never shortened: if one of them does not fit whole, there is no vote."""
+"""The parts that are never shortened: if one of them does not fit whole into a request, there is no vote."""
 SEES: Mapping[str, tuple[str, ...]] = {
     CORRECTNESS: (QUESTION, "conditions", "issue", DIFF, "checks"),
     SAFETY: (QUESTION, "safety_conditions", DIFF, "checks"),
@@ -41,10 +42,12 @@ HEADINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """The parts, each "" if there is none.  `question` is what a person or this program asks; it is shown to all.
+    """The texts of a deliberation, each "" if there is none.  `question` is asked by a person or by this program; every
+    reviewer sees it.
 
-    `tests` are ids of tests that a finding may name.  `conditions` are those of all reviewers for an earlier version of
-    the change.  The safety reviewer gets only its own (`safety_conditions`), since others may quote the issue.
+    `tests` are ids of tests that a finding may name.  `conditions` are the conditions of all reviewers for an earlier
+    version of the change.  The safety reviewer gets only its own conditions (`safety_conditions`), since those of the
+    others may quote the issue.
     """
 
     question: str = ""
@@ -58,29 +61,29 @@ class Material:
     safety_conditions: str = ""
 
     def parts(self) -> dict[str, str]:
-        """The parts that are not empty, by name."""
+        """The texts that are not empty, by field name."""
         return {one.name: text for one in fields(self) if one.name != "tests" and (text := getattr(self, one.name))}
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """The cleaned parts; `hits`: rule id → count of what was found in them."""
+    """The cleaned texts by name; `hits`: rule id → number of matches that the cleaning found in all of them."""
 
     parts: Mapping[str, str]
     marker: str
     hits: Mapping[str, int] = field(default_factory=dict)
 
     def seen_by(self, persona: str) -> dict[str, str]:
-        """The parts that a persona sees, in the order in which it sees them."""
+        """The texts that a persona sees, in the order of SEES."""
         return {name: self.parts[name] for name in SEES[persona] if name in self.parts}
 
     def fenced(self, name: str, text: str) -> str:
-        """A part, or a shortened part, between the marks of this deliberation."""
+        """A text, whole or shortened, between the markers of this deliberation."""
         return fence(text, self.marker, source=name)
 
 
 def prepare(material: Material, redact: Callable[[str], str]) -> Prepared:
-    """Clean the parts and mask secrets.
+    """Clean the texts and mask the secrets in them.
 
     Hidden characters in a change are shown escaped, since a reviewer has to see them; in other texts they are removed.
     """

@@ -1,8 +1,8 @@
 """The phases of a deliberation, as one table.
 
-A deliberation only moves forward: THINKING (blind, with a provisional vote), DEBATE (critique, as often as
-`consensus.rounds` says), VOTING, and one of the two ends.  FAILED_SAFE can be reached from each phase that is not an
-end.
+A deliberation only moves forward: THINKING (provisional votes, without seeing each other), DEBATE (critique, as often
+as `consensus.rounds` says), VOTING, and one of the two final phases.  FAILED_SAFE may follow each phase that is not
+final.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from agent.consensus.errors import IllegalTransition
 
 
 class Phase(StrEnum):
-    """A phase; `COMPLETED` and `FAILED_SAFE` are ends."""
+    """A phase; `COMPLETED` and `FAILED_SAFE` are final."""
 
     THINKING = "thinking"
     DEBATE = "debate"
@@ -29,7 +29,7 @@ TRANSITIONS: dict[Phase, tuple[Phase, ...]] = {
     Phase.COMPLETED: (),
     Phase.FAILED_SAFE: (),
 }
-"""Phase → the phases that may follow.  DEBATE follows itself once for each further round."""
+"""Phase → the phases that may follow it.  DEBATE follows itself once for each further round."""
 
 
 def advance(current: Phase, following: Phase) -> Phase:

@@ -1,6 +1,8 @@
-"""Counts the reviewers that can still vote in a phase; the engine asks after each failure of a reviewer.
+"""Counts the reviewers that can still vote; `deliberation.py` asks after each failure of a reviewer whether enough are
+left.
 
-If fewer are left than the quorum, no decision is possible: the engine cancels the others and ends with FAILED_SAFE.
+If fewer reviewers than the quorum are left, no decision is possible: `deliberation.py` cancels the other requests and
+decides FAILED_SAFE.
 """
 
 from __future__ import annotations
@@ -11,9 +13,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class QuorumState:
-    """`alive`: the number of reviewers that can still vote.  `quorum`: the number that must vote.  `partial_results`:
-    some reviewers have answered in this phase and some have failed.  `retries_left`: the number of repeated requests
-    that all reviewers together may still send."""
+    """`alive`: the number of reviewers that have not failed.  `quorum`: the number of reviewers that must vote.
+    `partial_results`: some reviewers have answered in this phase and some have failed.  `retries_left`: the number of
+    requests that all reviewers together may still repeat after an invalid answer."""
 
     alive: int
     quorum: int
@@ -22,7 +24,7 @@ class QuorumState:
 
 
 class QuorumManager:
-    """The reviewers of one deliberation.  Thread-safe."""
+    """Which reviewers of one deliberation answered or failed, and how many retries are left.  Thread-safe."""
 
     def __init__(self, retries: int = 0) -> None:
         self._lock = threading.Lock()
@@ -47,20 +49,20 @@ class QuorumManager:
             self._answered.clear()
 
     def note_success(self, persona: str) -> None:
-        """A reviewer has answered in this phase; a reviewer that has failed stays excluded."""
+        """Note that a reviewer has answered in this phase; a reviewer that failed before stays excluded."""
         with self._lock:
             if persona not in self._failed:
                 self._answered.add(persona)
 
     def note_failure(self, persona: str) -> None:
-        """A reviewer is excluded from the deliberation; further calls for it change nothing."""
+        """Exclude a reviewer from the deliberation; a second call for the same reviewer changes nothing."""
         with self._lock:
             if persona not in self._failed:
                 self._failed.append(persona)
                 self._answered.discard(persona)
 
     def note_retry(self) -> bool:
-        """Take one of the retries; False if none is left."""
+        """Take one retry from those that all reviewers share; False if none is left."""
         with self._lock:
             if self._retries <= 0:
                 return False
@@ -78,7 +80,7 @@ class QuorumManager:
             return tuple(self._failed)
 
     def current_state(self) -> QuorumState:
-        """The numbers at this moment."""
+        """The state at this moment."""
         with self._lock:
             partial = bool(self._failed and self._answered)
             return QuorumState(self._total - len(self._failed), self._quorum, partial, self._retries)

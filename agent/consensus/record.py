@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DeliberationRecord:
-    """The lines of deliberation `number`."""
+    """The lines of the deliberation with the number `number` in deliberations.jsonl."""
 
     store: DeliberationStore
     number: int
 
     @classmethod
     def open(cls, store: DeliberationStore, subject: str) -> DeliberationRecord:
-        """The newest deliberation about `subject` (the hash of a commit, a hash of a question); a new deliberation if
-        there is none."""
+        """Open the newest deliberation about `subject` (the hash of a commit or of a question); begins one if there is
+        none."""
         newest, found = 0, 0
         for line in store.records():
             newest = max(newest, int(line.get("deliberation") or 0))
@@ -36,16 +36,15 @@ class DeliberationRecord:
         return cls(store, found)
 
     def add(self, kind: str, **fields: Any) -> None:
-        """Record one line."""
+        """Append one line."""
         self.store.add(kind, self.number, **fields)
 
     def statements(self) -> dict[tuple[str, int, str], Json]:
-        """(phase, round, persona) → the line of the statement, with `payload` and `struck`, for all that were made so
-        far."""
+        """(phase, round, persona) → the line of each statement that is recorded so far, with `payload` and `struck`."""
         return {(line["phase"], line["round"], line["persona"]): line for line in self._lines(STATEMENT)}
 
     def decision(self) -> Json | None:
-        """The newest decision, None while the deliberation goes on."""
+        """The newest decision, None if the deliberation has not ended."""
         return next((line["result"] for line in reversed(self._lines(DECISION))), None)
 
     def _lines(self, kind: str) -> list[Json]:
@@ -55,7 +54,7 @@ class DeliberationRecord:
 
 
 def decisions_of(store: DeliberationStore) -> list[Json]:
-    """The newest decision of each deliberation, in the order in which they began."""
+    """The newest decision of each deliberation, ordered by the deliberation's number."""
     found: dict[int, Json] = {}
     for line in store.records():
         if line.get("kind") == DECISION:

@@ -1,8 +1,9 @@
 """Builds the request to one reviewer, within `consensus.token_budget`.
 
 The budget covers the whole request: system prompt, schema, texts, and the tokens of the answer.  The question and the
-change are never cut; if they do not fit, the change is not voted on.  Of the rest, inputs such as the issue are cut
-first, then the reasons of the reviewers, and their objections last.
+change are never shortened; if they do not fit, there is no vote.  Of the tokens that remain, the statements of the
+reviewers get half, or more if their votes and objections need more (their reasons are shortened before their
+objections); inputs such as the issue share the rest.
 """
 
 from __future__ import annotations
@@ -28,17 +29,17 @@ if TYPE_CHECKING:
     from agent.values import Json
 
 OVERHEAD = 64
-"""Tokens for the roles, separators and the tool choice of a request."""
+"""Estimated tokens for the roles, the separators and the tool choice of a request."""
 FEWEST = 40
-"""A part that gets fewer tokens is left out."""
+"""An input that would have to be cut to fewer tokens than this is left out."""
 TRIES = 8
 
 
 class Templates(Protocol):
-    """The source of the templates' texts; the package `agent.prompts` is one."""
+    """The interface of a source of prompt templates; the package `agent.prompts` implements it."""
 
     def render(self, name: str, /, **values: Any) -> str:
-        """The text of a template."""
+        """The text of a template, with the values inserted."""
         ...
 
     def version(self, name: str) -> str:
@@ -52,7 +53,7 @@ class Templates(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One request: `tokens` is the estimate of the whole, with the answer."""
+    """One request that can be sent: `tokens` is the estimate for the whole request and its answer."""
 
     system: str
     text: str
@@ -64,7 +65,8 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class RequestBuilder:
-    """Builds the requests to one persona; `budget` and `answer` are in tokens, `count` counts those of a text."""
+    """Builds the requests to one persona; `budget` and `answer` are numbers of tokens, and `count` returns the tokens
+    of a text."""
 
     persona: str
     template: str
@@ -83,7 +85,8 @@ class RequestBuilder:
         debates: Sequence[Statement] = (),
         errors: Sequence[str] = (),
     ) -> Asked:
-        """The request of one phase.  Raises BudgetExceeded, with the numbers and the key to change."""
+        """Build the request of one phase.  Raises BudgetExceeded; its message has the numbers and the configuration key
+        to change."""
         tool = CRITIQUE_TOOL if phase is Phase.DEBATE else VOTE_TOOL
         schema = orjson.dumps(tool if not self.plain else tool["function"]["parameters"]).decode()
         rules = self.templates.render("reviewer_rules", schema=schema if self.plain else "")
@@ -103,7 +106,7 @@ class RequestBuilder:
 
 @dataclass(frozen=True, slots=True)
 class _Fit:
-    """Fits the text of one request into a number of tokens."""
+    """Fits the text of one request into a given number of tokens."""
 
     builder: RequestBuilder
     phase: Phase
@@ -113,7 +116,7 @@ class _Fit:
     def into(
         self, room: int, thinking: Sequence[Statement], debates: Sequence[Statement]
     ) -> tuple[str, tuple[ReductionLog, ...], tuple[str, ...]]:
-        """(text, log of reductions, headings of parts that were left out)."""
+        """Returns (text, log of reductions, names of the parts that were left out)."""
         builder, count = self.builder, self.builder.count
         seen = builder.prepared.seen_by(builder.persona)
         whole = [name for name in seen if name in WHOLE]
@@ -147,8 +150,8 @@ class _Fit:
         return self._text({name: parts[name] for name in seen if name in parts}, said, left_out), logs, tuple(left_out)
 
     def _for_statements(self, left: int, thinking: Sequence[Statement], debates: Sequence[Statement]) -> int:
-        """The tokens for the statements of reviewers: enough for all votes and objections if possible, else half of the
-        remaining tokens.
+        """The maximum tokens for the statements of reviewers: half of the remaining tokens, or more if all votes and
+        objections need more.
         """
         count = self.builder.count
         objections = "\n\n".join(replace(one, reason="").lines() for one in (*thinking, *debates))
@@ -175,7 +178,7 @@ class _Fit:
 
 
 def too_long(room: int, over: int, change: int = 0) -> BudgetExceeded:
-    """The error for a request that cannot be made short enough."""
+    """The error for a request with fixed parts that are too long."""
     of = f", {change} of them the change" if change else ""
     return BudgetExceeded(
         f"what a reviewer has to see whole has {room + over} tokens{of}, and consensus.token_budget leaves {room} for "

@@ -1,7 +1,8 @@
-"""The reviewers of a deliberation: each has its own folder, its own model client and its own switch that ends its
-requests.
+"""The reviewers of a deliberation: each has its own folder, its own model client and its own ReviewerControl, which can
+end its requests.
 
-Requests to reviewers are recorded in the requests.jsonl that the caller hands in, so they count in its limits.
+Requests to reviewers are recorded in the requests.jsonl of the caller, so they count towards the limits of the caller's
+task.
 """
 
 from __future__ import annotations
@@ -32,21 +33,22 @@ if TYPE_CHECKING:
     from agent.values import Answer, Control
 
 PURPOSE = "vote"
-"""Purpose of the requests in requests.jsonl."""
+"""The purpose with which requests to reviewers are recorded in requests.jsonl."""
 WHOLE = ("stop", "tool_calls")
 CANCELLED, LOST = "cancelled", "stream_retries"
 
 
 @dataclass
 class ReviewerControl:
-    """Ends the requests of one reviewer: all are cancelled, its stream broke too often, or the task ends."""
+    """Tells a reviewer's client to end its requests: the deliberation was cancelled, the reviewer's stream broke too
+    often, or the task ends."""
 
     inner: Control | None
     cancelled: threading.Event
     is_lost: bool = False
 
     def poll(self, *, answering: bool = False) -> Outcome | None:
-        """The reason to end now, None to go on."""
+        """The reason to end the requests now, None to continue."""
         if self.cancelled.is_set():
             return Outcome(End.STOPPED, code=CANCELLED)
         if self.is_lost:
@@ -56,16 +58,17 @@ class ReviewerControl:
 
 @dataclass
 class ReviewerEvents:
-    """Passes the events of a client on; the output of a repeated request continues the present stream."""
+    """Passes the events of a reviewer's model client on; at `model_wait` it tells the reviewer's stream that the
+    request will be repeated."""
 
     inner: EventSink | None
     control: ReviewerControl
     breaks: int
     stream: PersonaStream | None = None
-    waits: int = 0  # the number of requests that were sent again after an error of the server
+    waits: int = 0  # number of `model_wait` events, each before a request is sent again
 
     def emit(self, name: str, /, **fields: Any) -> None:
-        """Send an event to the listeners."""
+        """Pass an event on to `inner`."""
         self.waits += name == "model_wait"
         if name == "model_wait" and self.stream is not None:
             self.stream.retry(str(fields.get("code") or ""))
@@ -76,7 +79,8 @@ class ReviewerEvents:
 
 @dataclass
 class Reviewer:
-    """One persona with its model.  `plain`: the model has no tool calls, so it answers with text."""
+    """One persona with its model client.  `plain`: the model cannot call tools, so its vote is read from the text of
+    its answer."""
 
     name: str
     template: str
@@ -92,13 +96,14 @@ class Reviewer:
 
     @property
     def model(self) -> str:
-        """Provider and model."""
+        """The provider and the model, as `provider/model`."""
         return f"{self.client.provider}/{self.client.model}"
 
     def ask(self, asked: Asked, stream: PersonaStream, *, output: int) -> Answer:
-        """Send one request; its tokens go to the stream.
+        """Send one request; the tokens of the answer go to the stream while they arrive.
 
-        Raises RequestRefused if the model takes no tools and `asked` has one, and the other errors of a client.
+        Raises RequestRefused if the server refuses the tool in the request, NoVote if the answer cannot be read, and
+        the other errors of a model client.
         """
         self.events.stream, self.client.listener = stream, stream.token
         try:
@@ -118,7 +123,8 @@ class Reviewer:
             self.events.stream = self.client.listener = None
 
     def ask_for_text(self, system: str, text: str, *, output: int) -> str:
-        """The whole text of one answer, "" for a refusal or an answer that was cut.  Raises the errors of a client."""
+        """The whole text of one answer; "" for a refusal, a tool call, or an answer that was cut.  Raises the errors of
+        a model client."""
         answer = self.client.ask_aside(
             [{"role": "user", "content": text}], purpose=PURPOSE, system=system, folder=self.folder, output=output
         )
@@ -126,9 +132,11 @@ class Reviewer:
 
 
 def designated_text(answer: Answer, tool: str) -> str:
-    """The text of an answer in which the vote is: the arguments of its one call, or its whole text if it has no call.
+    """The text that must be the vote: the arguments of the only tool call, or the whole text of the answer if it has no
+    call.
 
-    Thinking is never read.  Raises NoVote for an answer that is not complete, is a refusal, or has another call.
+    The model's reasoning is never read.  Raises NoVote for an answer that is not complete, is a refusal, calls another
+    tool, or has more than one call.
     """
     if answer.refused:
         raise NoVote(("$: refusal",))
@@ -152,9 +160,10 @@ def open_reviewers(
     learnt: LearntStore | None = None,
     templates: Sequence[str] = (),
 ) -> Iterator[dict[str, Reviewer]]:
-    """The reviewers of the configuration, by persona.
+    """The reviewers that the configuration describes, by persona.
 
-    `templates` are the names of the known prompts.  Raises ConfigError for an unknown prompt, provider or model.
+    `templates` are the names of the known prompt templates.  Raises ConfigError for an unknown prompt, provider or
+    model.
     """
     cancelled = threading.Event()
     section = settings.consensus

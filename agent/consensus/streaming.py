@@ -1,9 +1,9 @@
-"""Emits what reviewers write, as they write it, to one consumer.
+"""Passes the text of the reviewers' answers to one consumer while the answers arrive.
 
 A stream is one answer of one reviewer: any number of `stream.token` and `stream.error`, then exactly one `stream.end`.
-If a request is sent again, `stream.error` has `retrying` and `discard_from_seq`: tokens from that number on are void,
-and a consumer never joins two attempts.  A slow consumer gets fewer, longer tokens; errors and ends are never dropped.
-Votes are read from the whole answer and never from the stream.
+If a request is sent again, `stream.error` has `retrying` and `discard_from_seq`: the consumer must discard the tokens
+from that number on, so that it never joins two attempts.  For a slow consumer several tokens are joined into one;
+`stream.error` and `stream.end` are never dropped.  Votes are read from the whole answer and never from the stream.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 TOKEN, ERROR, END = "stream.token", "stream.error", "stream.end"
 WAITING = 64
-"""Number of waiting events from which on tokens of one stream are joined."""
+"""When so many events wait, a new token is joined with the token before it if both are of the same stream."""
 
 
 class StreamingEmitter:
-    """Gives events to `consumer`, one at a time, from a thread of its own.  Thread-safe.
+    """Passes events to `consumer`, one at a time, in a thread of its own.  Thread-safe.
 
-    Without a consumer nothing is emitted and no thread is started.  An error of the consumer ends the output, not the
-    deliberation.
+    Without a consumer nothing is emitted and no thread is started.  An error of the consumer ends the streaming, not
+    the deliberation.
     """
 
     def __init__(self, consumer: Callable[[Json], None] | None = None, *, session: str = "") -> None:
@@ -38,14 +38,14 @@ class StreamingEmitter:
         self._ready = threading.Condition()
         self._closed = consumer is None
         self._thread: threading.Thread | None = None
-        self.failure: Exception | None = None  # the error of the consumer that ended the output
+        self.failure: Exception | None = None  # the error of the consumer that ended the streaming
 
     def stream(self, persona: str, phase: str, round_: int = 0) -> PersonaStream:
-        """A stream for one answer; to be used as a context."""
+        """A stream for one answer; a context manager."""
         return PersonaStream(self, persona, phase, round_)
 
     def put(self, event: Json) -> None:
-        """Queue an event; a token may be joined with the one before it."""
+        """Queue an event; a token may be joined with the token before it."""
         with self._ready:
             if self._closed:
                 return
@@ -60,7 +60,7 @@ class StreamingEmitter:
             self._ready.notify()
 
     def close(self) -> None:
-        """Wait until the consumer has every event; later events are ignored."""
+        """Wait until the consumer has received every queued event; events after that are ignored."""
         with self._ready:
             self._closed = True
             self._ready.notify()
@@ -78,7 +78,7 @@ class StreamingEmitter:
             try:
                 assert self.consumer is not None, "the thread is started for a consumer"
                 self.consumer(event)
-            except Exception as error:  # noqa: BLE001 - the consumer is foreign code: its errors end the output alone
+            except Exception as error:  # noqa: BLE001 - an error of foreign code ends the streaming alone
                 with self._ready:
                     self._closed = True
                     self._events.clear()
@@ -92,24 +92,25 @@ def _joinable(last: Json, event: Json) -> bool:
 
 
 class PersonaStream:
-    """The stream of one answer.  `attempt` counts its requests from 1, `seq` its tokens and errors."""
+    """The events of one answer, as a context manager.  `attempt` numbers the requests for the answer from 1, `seq` the
+    events of the stream."""
 
     def __init__(self, emitter: StreamingEmitter, persona: str, phase: str, round_: int) -> None:
         self._emitter = emitter
         self._about = {"persona": persona, "phase": phase, "round": round_}
         self._lock = threading.Lock()
         self._seq = 0
-        self._began = 1  # the number of the first token of the present attempt
+        self._began = 1  # `seq` of the first token of the present attempt
         self._ended = False
         self.attempt = 1
-        self.breaks = 0  # how often this answer broke off after a token
+        self.breaks = 0  # number of attempts that were discarded after at least one token
 
     def token(self, chunk: str) -> None:
-        """Emit a piece of the answer; nothing after the end."""
+        """Emit a piece of the answer; does nothing after the end."""
         self._emit(TOKEN, chunk=chunk)
 
     def retry(self, reason: str) -> None:
-        """Emit an event about a repeated request: the tokens of the attempt before are void."""
+        """Emit `stream.error` for a request that will be repeated: the tokens of the previous attempt are void."""
         with self._lock:
             began, self._began = self._began, self._seq + 2
             self.breaks += self._seq >= began
@@ -118,11 +119,11 @@ class PersonaStream:
             self.attempt += 1
 
     def error(self, reason: str) -> None:
-        """Emit an event about an answer that will not arrive."""
+        """Emit `stream.error` for an answer that will not arrive."""
         self._emit(ERROR, reason=reason, retrying=False, discard_from_seq=self._began)
 
     def end(self, reason: str) -> None:
-        """Emit the end; a second call does nothing."""
+        """Emit `stream.end`; a second call does nothing."""
         self._emit(END, reason=reason)
 
     def _emit(self, name: str, **more: object) -> None:

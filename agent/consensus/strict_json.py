@@ -1,8 +1,8 @@
-"""Reads one whole JSON object from a text, and repairs nothing.
+"""Reads a text that must be exactly one JSON object, and repairs nothing.
 
-A text that a repair library would accept is refused: two objects, prose or a block of thoughts around an object,
-duplicate keys, NaN, a torn end.  The text of a change may contain an object that looks like a vote, so a tolerant
-reader would let the change vote on itself.
+Texts that a library for the repair of JSON would accept are refused: two objects, prose or reasoning around an object,
+duplicate keys, NaN, an object that is cut off.  The text of a change may contain an object that looks like a vote; a
+tolerant reader could take it for the reviewer's vote.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from agent.values import Json
 
 LONGEST = 32 * 1024
-"""The maximum size of an object in bytes of UTF-8."""
+"""The maximum size of the whole text in bytes of UTF-8."""
 DEEPEST = 8
 """The maximum number of objects and lists inside each other."""
 
 _FENCED = re.compile(r"\A```(?:json)?[ \t]*\n(?P<body>.*)\n```\Z", re.DOTALL)
 _STRUCTURE = re.compile(r'"(?>(?:[^"\\]|\\.)*)(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
-"""A string or a bracket.  A string without a closing quote extends to the end of the text, so that it is read only
-once.
+"""Matches a JSON string or a bracket.  A string without a closing quote matches up to the end of the text, so that no
+part of the text is scanned twice.
 """
 
 
@@ -70,7 +70,7 @@ def _no_constant(name: str) -> Any:
 
 
 def _depth(text: str) -> int:
-    """The maximum number of brackets that are open at the same time; brackets in strings do not count."""
+    """The maximum nesting depth of brackets; brackets in strings do not count."""
     depth = deepest = 0
     for found in _STRUCTURE.finditer(text):
         sign = found[0]

@@ -1,8 +1,9 @@
-"""Shortens what a reviewer said by a request to a model, where the statements do not fit (`consensus.summaries`).
+"""Summarises a reviewer's reason by a request to a model, if the statements do not fit into a request
+(`consensus.summaries`).
 
-Each text is shortened once in a deliberation.  A summary that cannot be had, is empty, or is no shorter is None: the
-first sentences of the text then take its place.  A summary is text of a model, so it is cleaned and masked like that of
-a reviewer, and it can change no vote and no objection.
+Each text is summarised once in a deliberation.  If the request fails, or the summary is empty or not shorter than the
+text, the result is None, and the caller takes the first sentences of the text instead.  A model writes the summary, so
+it is cleaned and masked like a reviewer's text; it replaces only a reason, never a vote or an objection.
 """
 
 from __future__ import annotations
@@ -21,14 +22,15 @@ if TYPE_CHECKING:
     from agent.consensus.reviewers import Reviewer
 
 WORDS = 60
-"""The most words of a summary."""
+"""The maximum number of words of a summary."""
 ANSWER = 200
-"""The most tokens of the answer."""
+"""The maximum number of tokens of the answer that contains the summary."""
 
 
 @dataclass
 class Summaries:
-    """The summaries of one deliberation.  Thread-safe; two threads that need the same one make one request."""
+    """The summaries of one deliberation.  Thread-safe: if two threads need the summary of the same text, one request is
+    made."""
 
     templates: Templates
     prepared: Prepared
@@ -38,7 +40,8 @@ class Summaries:
     _guard: threading.Lock = field(default_factory=threading.Lock)
 
     def of(self, reviewer: Reviewer, text: str) -> str | None:
-        """The summary of a text, made by the model of `reviewer`, whose thread calls this; None if there is none.
+        """The summary of a text, made by the model of `reviewer` in the calling thread; None if there is no usable
+        summary.
 
         Raises Interrupted for a stop or a limit of the task.
         """

@@ -1,9 +1,9 @@
-"""Shortens the statements of reviewers to a budget of tokens: every reviewer stays, and objections are cut last.
+"""Shortens the statements of reviewers to a budget of tokens: no reviewer is removed, and objections are cut last.
 
-There are four steps, each used only if the text is still too long: duplicates are dropped; each reason becomes a
-summary, or its first sentences; reasons are shortened further, down to nothing; objections are shortened, with at least
-FLOOR of the budget for each reviewer.  The line with the vote of a reviewer is never cut.  Each step that changes
-something writes a line to the log.
+There are four steps, each used only if the text is still too long: duplicates are dropped; each reason is replaced by a
+summary, or by its first sentences; reasons are shortened further, down to nothing; objections are shortened, with at
+least FLOOR of the budget for each reviewer.  The line with the vote of a reviewer is never cut.  Each step that
+shortens the text adds a ReductionLog to the result.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 FLOOR = 0.15
 """Minimum share of the budget for the objections of each reviewer, if they need it."""
 SENTENCES = 2
-"""The number of sentences of a reason that the second step keeps."""
+"""The number of sentences of a reason that the step `summary` keeps if there is no summary."""
 WORTH = 300
-"""The fewest characters of a reason for which a summary is worth a request."""
+"""A reason with fewer characters than this is not summarised by a request."""
 BYTES = 3
-"""Number of bytes that count as at least one token, since a tokenizer's estimate may be too low."""
+"""Each text counts as at least one token for so many bytes, since the estimate of a tokenizer may be too low."""
 CUT = "…"
 
 _SENTENCE = re.compile(r"[^.!?。！？\n]*+(?:[.!?。！？\n]+|\Z)\s*+")
@@ -37,8 +37,8 @@ _SENTENCE = re.compile(r"[^.!?。！？\n]*+(?:[.!?。！？\n]+|\Z)\s*+")
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """The vote and arguments of one reviewer in one phase.  `name` is the name that the others see (R1), `objections`
-    are its findings and conditions, the most important first."""
+    """The vote and arguments of one reviewer in one phase.  `name` is the name under which the reader sees the reviewer
+    (R1), `objections` are the reviewer's findings and then its conditions."""
 
     name: str
     vote: str
@@ -53,7 +53,7 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class ContextMeta:
-    """`phase` for the log; `token_budget`: the maximum tokens of the text."""
+    """`phase` is for the log; `token_budget` is the maximum number of tokens of the text."""
 
     phase: str
     token_budget: int
@@ -61,7 +61,7 @@ class ContextMeta:
 
 @dataclass(frozen=True, slots=True)
 class ConsensusContext:
-    """All statements so far: `thinking` of the blind phase, `debates` of all rounds of the debate."""
+    """All statements so far: `thinking` has those of the blind phase, `debates` those of all rounds of the debate."""
 
     thinking: tuple[Statement, ...]
     debates: tuple[Statement, ...]
@@ -70,7 +70,8 @@ class ConsensusContext:
 
 @dataclass(frozen=True, slots=True)
 class ReductionLog:
-    """One step: tokens before and after, the statements that lost text, and the resulting text with its hash."""
+    """One step of the reduction: the tokens before and after, the statements that lost text, and the resulting text
+    with its hash."""
 
     reason: str
     before: int
@@ -82,7 +83,7 @@ class ReductionLog:
     text: str = ""
 
     def to_dict(self) -> Json:
-        """The line as JSON, with the ratio and without the text."""
+        """The step as JSON, with the ratio of the tokens after and before, and without the text."""
         ratio = round(self.after / self.before, 3) if self.before else 1.0
         return {
             "phase": self.phase,
@@ -98,7 +99,7 @@ class ReductionLog:
 
 @dataclass(frozen=True, slots=True)
 class BudgetResult:
-    """`context` is the text within the budget, "" if there is no statement yet."""
+    """`context` is the text of all statements within the budget, "" if there is no statement yet."""
 
     context: str
     reduced_tokens: int = 0
@@ -107,8 +108,8 @@ class BudgetResult:
 
 
 def conservative(counter: Counter) -> Callable[[str], int]:
-    """A count of tokens that is at least the number of bytes divided by BYTES, since an estimate may be too low for
-    code."""
+    """Returns a function that counts tokens, and counts at least one for every BYTES bytes, since the estimate for code
+    may be too low."""
 
     def count(text: str) -> int:
         return max(counter.count(text), -(-len(text.encode("utf-8", "surrogatepass")) // BYTES))
@@ -119,7 +120,7 @@ def conservative(counter: Counter) -> Callable[[str], int]:
 class TokenBudgetManager:
     """Reduces the statements of reviewers to a budget; `count` counts the tokens of a text.
 
-    `summarise` returns a summary of a reason, or None to take its first sentences.
+    `summarise` returns a summary of a reason, or None; the first sentences of the reason are then used instead.
     """
 
     def __init__(
@@ -127,12 +128,12 @@ class TokenBudgetManager:
     ) -> None:
         self.count = count
         self.summarise = summarise
-        self._written: set[str] = set()  # the summaries of a model
+        self._written: set[str] = set()  # the summaries that a model wrote
 
     def enforce_budget(self, context: ConsensusContext) -> BudgetResult:
         """The text of all statements, within the budget of `context`.
 
-        Raises BudgetExceeded if not even the lines with the votes fit.
+        Raises BudgetExceeded if not even the lines with the votes fit into the budget.
         """
         meta = context.metadata
         said = (*context.thinking, *context.debates)
@@ -165,7 +166,7 @@ class TokenBudgetManager:
         return any(one.reason in self._written for one in said)
 
     def _summaries(self, said: Sequence[Statement], _budget: int) -> tuple[Statement, ...]:
-        """Replace each reason by its summary, or cut it to its first sentences."""
+        """Replace each reason by its summary, or by its first sentences if there is no summary."""
         found = []
         for one in said:
             short = self.summarise(one.reason) if len(one.reason) >= WORTH else None
@@ -175,22 +176,22 @@ class TokenBudgetManager:
         return tuple(found)
 
     def _shorter_reasons(self, said: Sequence[Statement], budget: int) -> tuple[Statement, ...]:
-        """Cut the reasons to the tokens that votes and objections leave."""
+        """Cut the reasons so that they fit into the tokens which the votes and objections leave."""
         bare = tuple(replace(one, reason="") for one in said)
         parts = divide(budget - self.count(_text(bare)), [self.count(one.reason) for one in said])
         while True:
             shorter = tuple(
                 replace(one, reason=self._cut(one.reason, part)) for one, part in zip(said, parts, strict=True)
             )
-            # the parts do not have exactly as many tokens as the whole text
+            # the whole text may have more tokens than its parts have in sum
             if self.count(_text(shorter)) <= budget or not any(parts):
                 return shorter
             parts = [part * 3 // 4 for part in parts]
 
     def _shorter_objections(self, said: Sequence[Statement], budget: int) -> tuple[Statement, ...]:
-        """Drop the reasons, and cut the objections to the tokens that the votes leave.
+        """Drop the reasons, and cut the objections so that they fit into the tokens which the votes leave.
 
-        A reviewer gets FLOOR of the budget before the rest is divided.
+        First each reviewer gets up to FLOOR of the budget; then the remaining tokens are divided.
         """
         heads = tuple(replace(one, reason="", objections=()) for one in said)
         room = budget - self.count(_text(heads))
@@ -203,7 +204,7 @@ class TokenBudgetManager:
             shorter = tuple(self._within(one, floor[one.name] + extra[one.name], wanted[one.name]) for one in said)
             if self.count(_text(shorter)) <= budget or not any((*extra.values(), *floor.values())):
                 return shorter
-            # the parts do not have exactly as many tokens as the whole text; FLOOR is reduced last
+            # the whole text may have more tokens than its parts have in sum; the tokens by FLOOR are reduced last
             if any(extra.values()):
                 extra = {name: part * 3 // 4 for name, part in extra.items()}
             else:
@@ -213,7 +214,8 @@ class TokenBudgetManager:
         return sum(self.count(f"- {one}\n") for one in statement.objections)
 
     def _within(self, statement: Statement, share: int, wanted: int) -> Statement:
-        """Cut the objections of one statement to its part of the reviewer's share; the first ones stay whole."""
+        """Cut the objections of one statement to its part of the tokens that the reviewer has; the first objections
+        stay whole."""
         left = share * self._size(statement) // max(1, wanted)
         kept: list[str] = []
         for objection in statement.objections:
@@ -227,7 +229,7 @@ class TokenBudgetManager:
         return replace(statement, reason="", objections=tuple(kept))
 
     def _cut(self, text: str, most: int) -> str:
-        """The beginning of a text in `most` tokens, up to a space if there is one; "" if nothing fits."""
+        """The beginning of a text in at most `most` tokens, cut at a space if there is one; "" if nothing fits."""
         tokens = self.count(text)
         if tokens <= most:
             return text
@@ -272,6 +274,6 @@ def _log(
 
 
 def reduction(name: str, phase: str, before: int, after: int, dropped: tuple[str, ...], text: str) -> ReductionLog:
-    """The line of one step, with the hash of the resulting text."""
+    """Make the log entry of one step, with the hash of the resulting text."""
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
     return ReductionLog(name, before, after, phase, dropped, digest, clock.stamp(), text)

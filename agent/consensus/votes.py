@@ -1,8 +1,8 @@
 """The vote of a reviewer: its JSON schema, the checks of an answer, and `VotePayload`, the parsed vote.
 
 The schema is flat, since servers and small models fail on nested ones.  `reason` precedes `vote`, so that a model
-argues before it decides.  Code checks the rule between `vote` and `conditions`, since the strict subset of JSON schema
-that OpenAI accepts has no `if`.
+argues before it decides.  The rule that links `vote` and `conditions` is checked by code, since the strict subset of
+JSON Schema that OpenAI accepts has no `if`.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ TEMPLATE_SCHEMA: Json = {
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A problem at a line of the changed file, or at a test (`file` is then the test's id, `line` 0)."""
+    """A problem at a line of a changed file, or in a test (`file` is then the test's id, and `line` is 0)."""
 
     file: str
     line: int
@@ -125,7 +125,7 @@ class VotePayload:
     findings: tuple[Finding, ...] = ()
 
     def to_dict(self) -> Json:
-        """The form in which votes are recorded and sent; `of` reads it."""
+        """The vote as JSON, as it is recorded; `of` reads it."""
         findings = [{"file": one.file, "line": one.line, "problem": one.problem} for one in self.findings]
         return {
             "reason": self.reason,
@@ -148,7 +148,7 @@ class Critique:
     findings: tuple[Finding, ...] = ()
 
     def to_dict(self) -> Json:
-        """The form in which critiques are recorded; `of` reads it."""
+        """The critique as JSON, as it is recorded; `of` reads it."""
         findings = [{"file": one.file, "line": one.line, "problem": one.problem} for one in self.findings]
         return {"reason": self.reason, "findings": findings}
 
@@ -160,14 +160,15 @@ class Critique:
 
 @dataclass(frozen=True, slots=True)
 class ValidationResult:
-    """`errors` are texts of the form `path: keyword`; they contain no part of the checked object."""
+    """`errors` are texts of the form `path: keyword`; they contain no value of the checked object."""
 
     ok: bool
     errors: tuple[str, ...] = ()
 
 
 class SchemaValidator:
-    """Checks votes and the descriptions of templates.  References of a schema to other hosts are not fetched."""
+    """Checks votes, critiques and the descriptions of prompt templates.  A reference in a schema to another host is not
+    fetched."""
 
     @cached_property
     def _votes(self) -> Draft202012Validator:
@@ -182,19 +183,19 @@ class SchemaValidator:
         return _validator(TEMPLATE_SCHEMA)
 
     def validate_vote(self, payload: Any) -> ValidationResult:
-        """Check an object against the schema, then the rule between its fields."""
+        """Check an object against the schema of a vote, then the rule that links `vote` and `conditions`."""
         errors = _errors(self._votes, payload)
         if not errors:
             errors = tuple(_field_errors(payload))
         return ValidationResult(not errors, errors)
 
     def validate_template(self, meta: Any) -> ValidationResult:
-        """Check the description of a template: name, version, schema_ref, template."""
+        """Check the description of a prompt template: name, version, schema_ref, template."""
         errors = _errors(self._templates, meta)
         return ValidationResult(not errors, errors)
 
     def read_vote(self, text: str) -> VotePayload:
-        """Parse a text that must be a vote and nothing else.  Raises NoVote for any other text; repairs nothing."""
+        """Parse a text that must be a vote and nothing else.  Raises NoVote for any other text, and repairs nothing."""
         payload = read_object(text)
         result = self.validate_vote(payload)
         if not result.ok:
@@ -202,7 +203,8 @@ class SchemaValidator:
         return VotePayload.of(payload)
 
     def read_critique(self, text: str) -> Critique:
-        """The critique that is the whole text.  Raises NoVote; nothing is repaired."""
+        """Parse a text that must be a critique and nothing else.  Raises NoVote for any other text, and repairs
+        nothing."""
         payload = read_object(text)
         if errors := _errors(self._critiques, payload):
             raise NoVote(errors)
@@ -210,7 +212,7 @@ class SchemaValidator:
 
 
 def _findings(payload: Mapping[str, Any]) -> tuple[Finding, ...]:
-    # the schema also takes 3.0 for 3
+    # JSON Schema accepts 3.0 as an integer
     return tuple(Finding(one["file"], int(one["line"]), one["problem"]) for one in payload["findings"])
 
 
@@ -223,7 +225,7 @@ def _validator(schema: Json) -> Draft202012Validator:
 
 
 def _errors(validator: Draft202012Validator, payload: Any) -> tuple[str, ...]:
-    """`path: keyword` of the first errors.  An unknown key is not in these texts, since it comes from the model."""
+    """`path: keyword` of at most _ERRORS errors.  The texts never contain an unknown key, since the model wrote it."""
     found = []
     for error in validator.iter_errors(payload):
         path = ".".join(str(part) for part in error.absolute_path) or "$"
@@ -234,7 +236,8 @@ def _errors(validator: Draft202012Validator, payload: Any) -> tuple[str, ...]:
 
 
 def _field_errors(payload: Mapping[str, Any]) -> list[str]:
-    """Errors of the rules between fields, and of texts that are only white space."""
+    """Errors that the schema cannot express: the rule that links `vote` and `conditions`, and texts of only white
+    space."""
     found = []
     conditions = payload["conditions"]
     if payload["vote"] == Vote.CONDITIONAL and not conditions:
