@@ -146,7 +146,8 @@ def serve(orders):
 
     import agent.cli.main
     import agent.daemon.daemon
-    import agent.daemon.preload  # noqa: F401
+    import agent.daemon.preload
+    import agent.daemon.preload_memory  # noqa: F401
 
     setproctitle.getproctitle()  # locates the title in memory, beside the environment that a run replaces
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no process waits for a keeper

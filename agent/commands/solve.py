@@ -41,7 +41,6 @@ from agent.errors import (
     TakenElsewhere,
     UsageError,
 )
-from agent.extraction.process import start_beside
 from agent.forge import Task, TaskFactory
 from agent.forge.local import issue_files
 from agent.forge.local.forge import REPO, LocalForge
@@ -231,6 +230,8 @@ def remember_beside(settings: Settings, row: Row) -> None:
     Nothing is started while a daemon works on this base_dir, since the daemon does the extraction.  If the process
     cannot be started, the next daemon or `solve` does the extraction."""
     if row.remember_at is not None and not durable_files.is_locked(lock_of(settings)):
+        from agent.extraction.process import start_beside  # not imported while memory is off
+
         with suppress(OSError):
             start_beside(settings, row.uuid)
 

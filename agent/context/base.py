@@ -15,6 +15,7 @@ from agent.context.secret_masking import unmasked
 from agent.store.jsonl import JsonlFile
 
 if TYPE_CHECKING:
+    from agent.config import Settings
     from agent.values import Redact
 
 
@@ -37,6 +38,11 @@ class Store:
         self.redact = redact
         self.repairs: list[str] = []
         self.file = JsonlFile(self.path, durability=durability, id_key=self.ID)
+
+    @classmethod
+    def is_used(cls, settings: Settings) -> bool:  # noqa: ARG003 - unused parameter: stores of one feature look at it
+        """Whether the file is made when the folder is opened; otherwise its first record makes it."""
+        return True
 
     def sync(self, *, force: bool = False) -> None:
         """Sync the appended lines, as often as `context_storage.durability` demands.  Raises DiskError."""

@@ -131,7 +131,8 @@ class TaskContextManager:
         self.noticed: Callable[[str], None] | None = None
         self._messages.noticed = self._notice
         for store in self._stores.values():
-            store.file.make()
+            if store.is_used(settings):
+                store.file.make()
             self.repairs += store.repairs + store.file.damaged
             store.file.noticed = self._notice
         row = self.row

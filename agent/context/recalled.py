@@ -17,6 +17,7 @@ from agent.store.storable_text import fit_json, replace_surrogates
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+    from agent.config import Settings
     from agent.values import Json
 
 BRIEFING, COMMENT, COMPACTION, HISTORY, TOOL = "briefing", "comment", "compaction", "history", "tool"
@@ -27,6 +28,11 @@ class RecalledStore(Store):
     """The retrievals of one task."""
 
     NAME = "recalled.jsonl"
+
+    @classmethod
+    def is_used(cls, settings: Settings) -> bool:
+        """Whether the configuration has any long-term memory."""
+        return settings.memory.enabled or bool(settings.assembler.memory)
 
     def add(
         self,

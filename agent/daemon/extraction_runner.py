@@ -2,7 +2,8 @@
 (`follow_schedule.py`), one at a time, each in a process of its own (`extraction/process.py`).
 
 The rows of the ledger that are due are the queue of jobs; the requests of tasks (`memory/index_requests.py`) come
-first.  `Supervisor` calls `step` a few times a second; it never waits.
+first.  `Supervisor` calls `step` a few times a second; it never waits.  While memory is off, nothing is ever due, and
+the rooms `memory` and `extraction` are not imported.
 """
 
 from __future__ import annotations
@@ -11,13 +12,12 @@ import os
 import signal
 from contextlib import suppress
 from datetime import timedelta
+from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent import clock, proc
-from agent.daemon.follow_schedule import FollowSchedule
 from agent.error_text import reason
-from agent.extraction import process
-from agent.memory.index_requests import first_request
 from agent.taskqueue.row_holder import hostname, is_alone
 from agent.wiring.folders import folder_of
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
     from multiprocessing.context import ForkServerContext, ForkServerProcess
 
+    from agent.daemon.follow_schedule import FollowSchedule
     from agent.memory.index_requests import IndexRequest
     from agent.wiring.wiring import Wiring
 
@@ -46,13 +47,25 @@ class ExtractionRunner:
     def __init__(self, wiring: Wiring, context: ForkServerContext) -> None:
         self.wiring = wiring
         self.context = context
-        self.schedule = FollowSchedule(wiring)
         self.uuid = ""
         self.request: IndexRequest | None = None
         self._look_at = 0.0
         self._process: ForkServerProcess | None = None
         self._report: Connection | None = None
         self._overdue_at = 0.0
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether the configuration enables extraction, and base_dir exists."""
+        settings = self.wiring.settings
+        return settings.remembers and Path(settings.base_dir).is_dir()
+
+    @cached_property
+    def schedule(self) -> FollowSchedule:
+        """The schedule by which memory.db follows a shared log."""
+        from agent.daemon.follow_schedule import FollowSchedule
+
+        return FollowSchedule(self.wiring)
 
     @property
     def pid(self) -> int | None:
@@ -74,23 +87,26 @@ class ExtractionRunner:
         now = clock.monotonic()
         if starts and (request := self._request()) is not None:
             self._start_index(request)
-        elif starts and (look or now >= self._look_at) and process.is_wanted(self.wiring.settings):
+        elif starts and (look or now >= self._look_at) and self.is_wanted:
             self._look_at = now + LOOK_SECONDS
             if (uuid := self.next_due()) is not None:
                 self._start(uuid)
-        if starts and self._process is None and process.is_wanted(self.wiring.settings) and self.schedule.is_due():
+        if starts and self._process is None and self.is_wanted and self.schedule.is_due():
             self._start_follow()
 
     def is_busy(self) -> bool:
         """Whether a job is running, or is due and can be done here."""
         if self._process is not None:
             return True
-        return process.is_wanted(self.wiring.settings) and (self._request() or self.next_due()) is not None
+        return self.is_wanted and (self._request() or self.next_due()) is not None
 
     def _request(self) -> IndexRequest | None:
         """The history to be indexed next."""
-        settings = self.wiring.settings
-        return first_request(settings.base_dir) if process.is_wanted(settings) else None
+        if not self.is_wanted:
+            return None
+        from agent.memory.index_requests import first_request
+
+        return first_request(self.wiring.settings.base_dir)
 
     def next_due(self) -> str | None:
         """The task of the job that is due for the longest time and can be done here; None when there is none."""
@@ -109,14 +125,20 @@ class ExtractionRunner:
             self.wiring.ledger.mark_extracted(uuid, until)
 
     def _start(self, uuid: str) -> None:
+        from agent.extraction import process
+
         self._fork(process.main, uuid)
         self.uuid, self.request = uuid, None
 
     def _start_follow(self) -> None:
+        from agent.extraction import process
+
         self._fork(process.follow, "")
         self.uuid, self.request = "", None
 
     def _start_index(self, request: IndexRequest) -> None:
+        from agent.extraction import process
+
         self._fork(process.index, request)
         self.uuid, self.request = "", request
         if self._process is None:

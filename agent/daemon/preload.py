@@ -26,7 +26,6 @@ import setproctitle  # noqa: F401 - `proc.title` uses this module
 import agent.llm.transport  # must be first: it imports `requests` without a library that guesses encodings
 
 # isort: split
-import agent.extraction.process
 import agent.forge.local.forge
 import agent.intake.poller
 import agent.llm.retry
@@ -36,7 +35,6 @@ from agent import prompts, tokens
 from agent.issue.publish_filter import KINDS
 from agent.llm import dialects
 from agent.llm.base import CLIENTS
-from agent.memory.database import MIGRATIONS, MemoryDatabase
 from agent.observe import log
 from agent.sandbox.base import SANDBOXES
 from agent.security.secret_fragments import Pieces
@@ -49,10 +47,8 @@ for plug_ins in (CLIENTS, SANDBOXES, TOOLS, STRATEGIES):
     for name in plug_ins.names():
         plug_ins.load(name)
 db.module()
-for folder in (queries.LEDGER, MemoryDatabase.queries_folder):
-    queries.queries(folder)
-for database in (migrate.TASKS, MIGRATIONS):
-    migrate.migrations(database)
+queries.queries(queries.LEDGER)
+migrate.migrations(migrate.TASKS)
 row_holder.machine()
 log.get("preload")  # creates the objects that structlog makes for its first logger
 prompts.preload(KINDS)

@@ -123,6 +123,7 @@ class Supervisor:
                 "agent.llm.transport",  # before a tokenizer's package can import `requests`
                 *modules_for([provider.model, *([summary] if summary else [])]),
                 *(["agent.prompts.loader"] if self.settings.prompts.is_set else []),
+                *(["agent.daemon.preload_memory"] if self.settings.memory.enabled else []),
                 "agent.daemon.preload",  # must be the last module: it freezes all objects that exist
             ]
         )

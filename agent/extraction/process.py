@@ -15,7 +15,6 @@ import signal
 import subprocess
 import sys
 from contextlib import closing, contextmanager, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent import clock, durable_files, proc
@@ -165,8 +164,3 @@ def _to(report: Connection | None) -> Listener:
                 report.send((name, dict(fields)))
 
     return send
-
-
-def is_wanted(settings: Settings) -> bool:
-    """Whether the configuration enables extraction, and base_dir exists."""
-    return settings.remembers and Path(settings.base_dir).is_dir()

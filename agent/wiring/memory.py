@@ -38,7 +38,9 @@ def actor_of_task(settings: Settings, key: TaskKey, *, confidential: bool = Fals
     instance, owner, repo = key.instance, key.owner, key.repo
     if key.task_source == "local" and (address := _address(settings, key)):
         parent, _, name = address.removesuffix("/").removesuffix(".git").rpartition("/")
-        instance, owner, repo = "local", parent.strip("/").replace("/", "-"), name
+        owner = parent.strip("/")
+        # `/srv/a-b` and `/srv/a/b` would have one name: of a path with `-`, `actor_of` makes a name with a hash
+        instance, owner, repo = "local", owner if "-" in owner else owner.replace("/", "-"), name
     actor = actor_of(settings.memory.actor, instance=instance, owner=owner, repo=repo)
     return actor_name(actor, CONFIDENTIAL) if confidential else actor
 

@@ -7,7 +7,6 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from agent.errors import MakimonoError
-from agent.wiring.memory import open_memory, shared_place
 
 if TYPE_CHECKING:
     from agent.worker.session import TaskRun
@@ -21,6 +20,8 @@ is.
 
 def follow_shared_log(run: TaskRun) -> None:
     """Get the new entries of the log, if hosts share one.  A failure is an event; the task continues."""
+    from agent.wiring.memory import open_memory, shared_place  # not imported while memory is off
+
     if shared_place(run.settings) is None:
         return
     failed: list[str] = []

@@ -2,7 +2,8 @@
 repository's history.
 
 Whether the tool is offered is decided once and recorded in effects.jsonl, since the tools of a task never change.  A
-replay has no memory: its tool returns the recorded results.  docs/memory.md, "What comes out", has the rules.
+replay has no memory: its tool returns the recorded results.  While memory is off, nothing imports the room `memory`.
+docs/memory.md, "What comes out", has the rules.
 """
 
 from __future__ import annotations
@@ -12,16 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from agent.context.recalled import HISTORY, TOOL, RecalledStore
 from agent.errors import MakimonoError, ToolError
-from agent.memory.index_requests import IndexRequest
 from agent.security.fence import fence
 from agent.tools.recall import Recall
 from agent.window.memory_recall import OWN, OWN_PATIENCE, answer_within, recall_memories
-from agent.wiring.memory import actor_of_task, task_recall
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from agent.context import TaskContextManager
+    from agent.memory.index_requests import IndexRequest
     from agent.memory.recall import TaskRecall
     from agent.work.workspace import Workspace
     from agent.worker.preparation import Prepared
@@ -42,6 +42,8 @@ def own_memory(run: TaskRun, prepared: Prepared) -> TaskRecall | None:
     """The memory of this program for the task; None if memory is switched off, and in a replay."""
     if not (run.publishing and run.settings.memory.enabled):
         return None
+    from agent.wiring.memory import task_recall
+
     parent = prepared.parent
     return task_recall(
         run.settings,
@@ -110,6 +112,9 @@ def request_index(run: TaskRun, workspace: Workspace, own: TaskRecall | None) ->
     """
     if own is None or workspace.base_commit is None or not run.settings.remembers:
         return
+    from agent.memory.index_requests import IndexRequest
+    from agent.wiring.memory import actor_of_task
+
     tips = answer_within(OWN_PATIENCE, own.indexed_tips, own.abandon)
     if tips is None or workspace.base_commit in tips:
         return
@@ -130,4 +135,6 @@ def awaited_index(context: TaskContextManager) -> IndexRequest | None:
     receipt = context.get_effect_store().receipt(AWAITED)
     if receipt is None or context.get_recalled_store().newest(HISTORY) is not None:
         return None
+    from agent.memory.index_requests import IndexRequest
+
     return IndexRequest(**receipt)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from agent.errors import MakimonoError
 from agent.forge.base import ForgeReports
 from agent.gitcmd import git
-from agent.wiring.memory import actor_of_task
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,6 +49,8 @@ def record_origin(run: TaskRun, issue: IssueText, workspace: Workspace) -> None:
     """
     if run.effects.receipt(ORIGIN) is not None:
         return
+    from agent.wiring.memory import actor_of_task  # not imported while memory is off
+
     reports = ForgeReports(run.forge)
     try:
         may_ask = reports.author_may_ask(issue.key)

@@ -122,7 +122,6 @@ class Sampler(threading.Thread):
 
 def work(place: Path, url: str, uuid: str) -> None:
     """The worker's part."""
-    import agent.daemon.preload  # noqa: F401 - as in the forkserver
     from agent.worker import worker
 
     sampler = Sampler(place / "contexts" / "running" / uuid / "requests.jsonl")

@@ -37,7 +37,6 @@ def queue(place: Path, url: str) -> None:
 
 def work(place: Path, url: str, uuid: str) -> None:
     """The worker's part."""
-    import agent.daemon.preload  # noqa: F401 - as in the forkserver
     from agent.worker import worker
 
     chosen = settings_of(place, url)

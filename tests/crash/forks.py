@@ -121,8 +121,6 @@ def fork_instead():
 
 
 def serve():
-    import agent.daemon.daemon
-    import agent.daemon.preload  # noqa: F401
 
     fork_instead()
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})

@@ -14,6 +14,8 @@ ISSUE = "---\ntitle: Totals\nlabels: [coding agent]\nauthor: alice\nstate: open\
 CHILD = """
 import json, os, sys, threading
 from pathlib import Path
+if os.environ["MEMORY"] == "true":
+    import agent.daemon.preload_memory
 import agent.daemon.preload
 from agent.config import load
 from agent.observe.events import Events
@@ -33,7 +35,10 @@ wiring = Wiring(settings, events=Events([]))
 wiring.close()
 sys.addaudithook(note)
 code = agent.worker.worker.process_task(settings, uuid)
-print(json.dumps([code, sorted(set(sys.modules) - loaded), sorted({"rich", "chardet", "charset_normalizer"} & loaded), len(files), threads, made]))
+memory = [name for name in sys.modules if name.startswith(("agent.memory", "agent.extraction"))]
+files_of_memory = [str(path) for path in Path("contexts").rglob("*") if path.name.startswith(("recalled", "memory"))]
+unused = sorted({"rich", "chardet", "charset_normalizer"} & loaded)
+print(json.dumps([code, sorted(set(sys.modules) - loaded), unused, len(files), threads, made, memory + files_of_memory]))
 """
 
 
@@ -43,7 +48,8 @@ def call(number, name, **arguments):
     return {"seq": number, "role": "assistant", "content": "", "tool_calls": calls}
 
 
-def test_a_task_imports_compiles_and_reads_nothing_that_the_forkserver_does_not_have(tmp_path):
+@pytest.mark.parametrize("memory", ["true", "false"])
+def test_a_task_imports_compiles_and_reads_nothing_that_the_forkserver_does_not_have(tmp_path, memory):
     repo, tracker = tmp_path / "repo", tmp_path / "tracker"
     (tracker / "issues").mkdir(parents=True)
     (tracker / "issues" / "1.md").write_text(ISSUE)
@@ -68,15 +74,18 @@ def test_a_task_imports_compiles_and_reads_nothing_that_the_forkserver_does_not_
             "local": {"tracker": "tracker", "repos": {"default": "repo"}},
             "llm": {"provider": "openai", "openai": model},
             "sandbox": {"kind": "none"},
+            "memory": {"enabled": memory == "true"},
         }
         (tmp_path / "config.yaml").write_text(json.dumps(config))
         command = [sys.executable, "-c", CHILD]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        environment = {**os.environ, "MEMORY": memory}
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    code, imported, unused, files, threads, made = json.loads(done.stdout.splitlines()[-1])
+    code, imported, unused, files, threads, made, of_memory = json.loads(done.stdout.splitlines()[-1])
     assert code == 0
     assert imported == []
     assert made == []  # templates, SQL, weights
+    assert bool(of_memory) == (memory == "true")  # without memory neither its modules nor its files
     assert not unused
     assert threads == 1
     assert files <= 4  # the standard ones, and the folder that is just being read

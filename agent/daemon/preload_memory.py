@@ -1,0 +1,11 @@
+"""The modules of long-term memory for the forkserver, which imports them before `preload.py` while memory is on."""
+
+import agent.llm.transport  # must be first: it imports `requests` without a library that guesses encodings
+
+# isort: split
+import agent.extraction.process  # noqa: F401
+from agent.memory.database import MIGRATIONS, MemoryDatabase
+from agent.store import migrate, queries
+
+queries.queries(MemoryDatabase.queries_folder)
+migrate.migrations(MIGRATIONS)
