@@ -1,1 +1,1 @@
-"""The command line: arguments, standard output and exit codes; it decides nothing."""
+"""The command line: arguments, standard output and exit codes; decisions about tasks are made in other packages."""

@@ -1,4 +1,5 @@
-"""The typer application, on which each command module registers its commands.  `main.py` of this room runs it."""
+"""The typer application, on which each command module registers its commands.  `agent/cli/main.py` runs this
+application."""
 
 from __future__ import annotations
 
@@ -26,8 +27,8 @@ def _version(wanted: bool) -> None:
 
 
 class Commands(TyperGroup):
-    """The commands in the order of a day's work, each with its whole help text (typer cuts it at the margin); Ctrl-C
-    prints a message (typer only sets an exit code)."""
+    """Lists the commands in the order of a day's work, each with its whole help text (typer would cut a help text at
+    the right margin), and prints a message on Ctrl-C (typer alone would only set an exit code)."""
 
     order = (
         "solve",
@@ -56,7 +57,7 @@ class Commands(TyperGroup):
             raise
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """The commands in `order`, then the others."""
+        """The names of the commands that `order` names, then those of all other commands."""
         names = super().list_commands(ctx)
         return sorted(names, key=lambda name: self.order.index(name) if name in self.order else len(self.order))
 
@@ -98,6 +99,6 @@ def options(
     ] = False,
 ) -> None:
     """Work off issues: poll, queue, one process per task, a branch and a pull request for each."""
-    # `config_and_output.take_global_options` removed these options from the arguments; they are declared here for the
-    # help text
+    # `config_and_output.take_global_options` removed --config and --json from the arguments; they are declared here for
+    # the help text
     del config, json, version

@@ -1,4 +1,4 @@
-"""Every command module; importing one registers its commands on `app`."""
+"""Imports every command module; the import of a module registers its commands on `app`."""
 
 from agent.cli import daemon, deliberate, health, inspect, mcp, memory, plugins, prompts, solve
 

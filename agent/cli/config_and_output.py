@@ -1,8 +1,8 @@
-"""State that all commands share: the configuration that was given, and the output.
+"""State that all commands share: the configuration of this call and the output streams.
 
 `--config PATH` and `--json` may precede or follow the command; `take_global_options` removes them from the arguments,
-so that no command needs to handle them.  Text from outside is sanitised here for every command, so that nothing that
-could move the cursor reaches a terminal.  If the reader closes the pipe (`| head -1`), the output ends, but the work
+so that no command needs to handle them.  Text from models, forges and files is sanitised here for every command, so
+that no control sequence reaches a terminal.  If the reader closes the pipe (`| head -1`), the output ends, but the work
 continues.
 """
 
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 @dataclass
 class CliState:
-    """One call of the program.  `overrides` are dotted keys from the command line, above the environment."""
+    """The options of one call of the program.  `overrides` are settings from the command line, by dotted key; they take
+    precedence over environment variables."""
 
     config: Path | None = None
     json: bool = False
@@ -41,7 +42,7 @@ class CliState:
 
     @cached_property
     def settings(self) -> Settings:
-        """The validated configuration."""
+        """The validated configuration, loaded at the first use."""
         return self.load()
 
     @cached_property
@@ -50,18 +51,18 @@ class CliState:
         return self.load(complete=False)
 
     def load(self, complete: bool = True) -> Settings:
-        """Load the configuration again."""
+        """Load the configuration, and set the folder for temporary files."""
         from agent import durable_files
         from agent.config import load
         from agent.errors import DiskError
 
         settings = load(self.config, overrides=self.overrides, complete=complete)
-        with suppress(DiskError):  # a command that only reads does not need a folder for temporary files
+        with suppress(DiskError):  # a command that only reads needs no folder for temporary files
             durable_files.temporary(settings.base_dir / "tmp")
         return settings
 
     def has_tasks(self) -> bool:
-        """Whether a ledger exists; the check does not create one."""
+        """Whether the ledger (the database of tasks) exists; the check does not create it."""
         from agent.store.ledgers import LedgerKind
 
         return LedgerKind.of(self.settings_to_inspect).exists()
@@ -72,7 +73,7 @@ class CliState:
             raise UsageError(f"no task has a uuid that begins with {prefix!r}: {self.where_none()}")
 
     def where_none(self) -> str:
-        """A sentence about the place that has no ledger, since it may be the wrong folder."""
+        """An error text that says that base_dir has no ledger, and that the current folder may be the wrong one."""
         from agent.store.ledgers import LedgerKind
 
         said = f"{self.settings_to_inspect.base_dir} has no {LedgerKind.of(self.settings_to_inspect).title}"
@@ -84,12 +85,12 @@ class CliState:
 
     @property
     def is_stdout_terminal(self) -> bool:
-        """Whether stdout is a terminal for a person."""
+        """Whether stdout is a terminal and the output is for a person (no `--json`)."""
         return not self.json and is_terminal(sys.stdout)
 
     @property
     def is_stderr_terminal(self) -> bool:
-        """Whether stderr, which shows progress, is a terminal for a person."""
+        """Whether stderr, on which progress is shown, is a terminal and the output is for a person (no `--json`)."""
         return not self.json and is_terminal(sys.stderr)
 
     def print_line(self, text: str = "") -> bool:
@@ -100,7 +101,7 @@ class CliState:
         return self.json or write(sys.stdout, plain(text) + "\n")
 
     def print_note(self, text: str) -> None:
-        """Print a note on stderr, beside the output."""
+        """Print a note on stderr, so that the output on stdout does not contain it."""
         write(sys.stderr, f"note: {plain(text)}\n")
 
     def print_json(self, value: Any) -> None:
@@ -124,7 +125,7 @@ class CliState:
 
     def fail(self, error: MakimonoError) -> None:
         """Print the error on stderr; with `--json` also as an object on stdout."""
-        with suppress(DiskError):  # the error may be that the disk is full
+        with suppress(DiskError):  # writing fails too if the error is a full disk
             write(sys.stderr, f"error: {plain(str(error))}\n")
             self.print_json(failure(error.code, replace_surrogates(str(error)), error.exit_code))
 
@@ -160,7 +161,8 @@ def write(stream: TextIO | None, text: str) -> bool:
 
 
 def _to_nowhere(stream: TextIO) -> None:
-    """Drop later output to this stream, since otherwise Python reports another error when it ends."""
+    """Direct the stream to /dev/null, since otherwise Python reports another error when it flushes the stream at
+    exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
@@ -170,7 +172,7 @@ def _json(value: Any, *, indent: bool = True) -> str:
     option = orjson.OPT_INDENT_2 if indent else 0
     try:
         data = orjson.dumps(value, default=str, option=option)
-    except orjson.JSONEncodeError:  # a text has an unpaired surrogate, as arguments from a shell may
+    except orjson.JSONEncodeError:  # a text has an unpaired surrogate, which an argument from a shell may contain
         data = orjson.dumps(fit_json(json.loads(json.dumps(value, default=_plain))), option=option)
     return plain_json(data.decode())
 
@@ -180,7 +182,8 @@ def _plain(value: Any) -> Any:
 
 
 def take_global_options(argv: Sequence[str], state: CliState) -> list[str]:
-    """`argv` without `--config PATH`, `--config=PATH` and `--json`; their values are stored in `state`.
+    """The arguments `argv` without `--config PATH`, `--config=PATH` and `--json`; the values of these options are
+    stored in `state`.
 
     Arguments after `--` are not changed.
     """

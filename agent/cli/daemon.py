@@ -29,11 +29,11 @@ OPEN_ADVICE = {
     "running": "`show {uuid}` tells how far it is; `stop {uuid}` ends it",
     "paused": "`resume {uuid}` puts it back in the queue; `stop {uuid}` ends it",
 }
-"""Status → advice for a task that has not ended."""
+"""Status of a task that has not ended → advice on what a person can do with the task."""
 
 
 class Role(StrEnum):
-    """The part of the work that a daemon does."""
+    """What a daemon does: poll and queue (`producer`), run queued tasks (`worker`), or both."""
 
     both = "both"
     producer = "producer"
@@ -223,7 +223,7 @@ def _ask(state: CliState, prefix: str, word: Request) -> int:
         status = wiring.ledger.request(uuid, word)
         row = wiring.ledger.get(uuid)
         if status == "stopped" and row is not None:
-            close_from_outside(wiring, row)  # no process works on the task, so no other one notifies people
+            close_from_outside(wiring, row)  # no process works on the task, so this one tells the forge
         elif row is not None:
             show_status(wiring.settings, wiring.ledger, lambda: wiring.forge_of(row.key), wiring.events, row)
     finally:
@@ -292,8 +292,8 @@ def cleanup(
 
 
 def _names_of_hosts(wiring: Wiring, names: Iterable[str]) -> list[str]:
-    """Return the host names if rows of other hosts have them; raises UsageError for any other name, which would have no
-    effect.
+    """Return the names given with `--gone`; raises UsageError for the name of this host and for a name that no row of
+    the ledger has.
     """
     from agent.taskqueue.row_holder import hostname
 

@@ -120,7 +120,8 @@ def _request(
 
 @contextmanager
 def _sigterm_as_exit() -> Iterator[None]:
-    """Raises SystemExit on SIGTERM, so that each stream gets its end and the requests are cancelled."""
+    """Raises SystemExit on SIGTERM, so that each event stream is closed and the requests to the models are
+    cancelled."""
 
     def end(_number: int, _frame: FrameType | None) -> None:
         raise SystemExit(TERMINATED)
@@ -133,7 +134,8 @@ def _sigterm_as_exit() -> Iterator[None]:
 
 
 def _consumer(state: CliState, *, stream: bool) -> Callable[[Json], None] | None:
-    """The consumer of the streams: prints JSON lines, or text on a terminal or with --stream, or nothing."""
+    """The consumer of the reviewers' event streams: it prints JSON lines, or text on a terminal or with --stream, or
+    nothing."""
     if state.json:
         return _line if stream else None
     return Transcript() if stream or state.is_stdout_terminal else None

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 PROGRAM = "main.py"
 PAGE_WIDTH = 120
-"""Columns of the page."""
+"""The maximum length of a line of the page."""
 
 
 def markdown() -> str:

@@ -82,7 +82,7 @@ def warnings(settings: Settings) -> list[str]:
 
 
 def costed(state: CliState, row: Row) -> Row:
-    """The row; its cost is null where no price is configured, because 0 would be false."""
+    """The row; its cost becomes null if it is 0 and its provider has no price, because a shown 0 would be false."""
     provider = row.llm_provider
     priced = provider is not None and _price(state.settings_to_inspect, provider) is not None
     return row if row.cost or priced else replace(row, cost=None)  # type: ignore[arg-type]
@@ -91,7 +91,7 @@ def costed(state: CliState, row: Row) -> Row:
 def _price(settings: Settings, provider: str) -> object | None:
     try:
         return settings.provider_of(provider).price
-    except MakimonoError:  # the provider is not configured any more
+    except MakimonoError:  # the provider of the row is not configured any more
         return None
 
 
@@ -146,8 +146,8 @@ def show(context: typer.Context, uuid: Uuid) -> int:
 
 
 def _status(row: Row) -> str:
-    """The status with its outcome, such as `completed (finished)`; the outcome of an open task is left out, since it is
-    that of its last pause."""
+    """The status with the outcome, such as `completed (finished)`; a queued or running task is shown without its
+    outcome, which is that of its last pause."""
     goes_on = row.status in ("queued", "running") or row.outcome in (None, "", row.status)
     return row.status if goes_on else f"{row.status} ({row.outcome})"
 
@@ -155,7 +155,7 @@ def _status(row: Row) -> str:
 def _row(found: Timeline, issue: str | None) -> dict[str, object]:
     """The row of the task as names and values.
 
-    `issue` is the file or address from which a private tracker was made.
+    `issue` is the file or address that a `solve` task got as its issue, None for any other task.
     """
     row = found.row
     counted = f"{row.prompt_tokens:,} prompt ({row.cached_tokens:,} cached) + {row.completion_tokens:,} answers"
@@ -189,8 +189,8 @@ def _row(found: Timeline, issue: str | None) -> dict[str, object]:
 
 
 def _entries(state: CliState, entries: Iterable[TimelineEntry]) -> None:
-    """Print one line for each entry while the entries are read, since a long task has more entries than a table should
-    have."""
+    """Print one line for each entry while the entries are read, since a table would have to hold all entries of a long
+    task."""
     out = tables.console() if state.is_stdout_terminal else None
     for entry in entries:
         if out is not None:

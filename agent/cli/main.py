@@ -1,4 +1,4 @@
-"""`main.py COMMAND` runs one command; only this module turns an error into a message and an exit code.
+"""`main.py COMMAND` runs one command; only this module turns an exception into an error message and an exit code.
 
 The exit codes are 0 (done), 1 (a task failed), 2 (wrong usage or configuration), 3 (the environment) and 130
 (interrupted).
@@ -28,19 +28,19 @@ def main(argv: Sequence[str]) -> int:
     state = CliState()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            # a terminal that has no Japanese characters still shows the text
+            # a character that the terminal's encoding lacks is shown as an escape
             stream.reconfigure(errors="backslashreplace")
     try:
         code = app(take_global_options(argv, state), prog_name="main.py", obj=state, standalone_mode=False)
     except TyperException as error:  # an argument is missing or wrong
-        error.show()  # type: ignore[attr-defined]# the classes that can be raised here have this method
+        error.show()  # type: ignore[attr-defined]# every typer exception that is raised here has show()
         if state.json:
             state.print_json(failure("usage", error.format_message(), error.exit_code))
         return int(error.exit_code)
     except MakimonoError as error:
         state.fail(error)
         return error.exit_code
-    except OSError as error:  # a file of this machine cannot be read; writes raise errors of this program
+    except OSError as error:  # a file cannot be read; a failed write raises a MakimonoError
         state.fail(HostError(f"{error.filename or 'the system'}: {durable_files.advice(error)}"))
         return HostError.exit_code
     except (KeyboardInterrupt, typer.Abort):

@@ -17,7 +17,7 @@ mcp = typer.Typer(help="MCP servers: their tools, and changes of them.", no_args
 app.add_typer(mcp, name="mcp")
 
 SHOWN = 12
-"""The number of digits of a hash in a list."""
+"""The number of digits of a tool's hash that the list of tools shows."""
 
 
 @mcp.command("list")

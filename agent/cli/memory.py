@@ -36,10 +36,10 @@ Actor = Annotated[
 
 
 def _open(state: CliState, *, reads: bool = True) -> MemoryStore:
-    """Open the store; if hosts share a log, the store first gets its new entries.
+    """Open the memory store; if several hosts share the memory log, the store first reads the log's new entries.
 
-    Raises UsageError when memory.db does not exist after that, since no command creates it.  If the log cannot be
-    reached, a command with `reads` uses the present memory.db.
+    Raises UsageError when memory.db does not exist after that, since no command creates it.  If the shared log cannot
+    be reached, a command that only reads (`reads`) uses memory.db as it is.
     """
     from agent.wiring.memory import open_memory
 
@@ -105,7 +105,7 @@ def status(context: typer.Context) -> int:
 
 
 def _log_line(log: Mapping[str, Any], base_dir: Path) -> str:
-    """Show the place of the log, and the number of entries that this host lacks."""
+    """A line about the memory log: its place, and the number of its entries that this host has not yet read."""
     if log["where"] == str(base_dir / "memory.db"):
         return f"{log['last']:,} entries, in the file"
     if log["last"] is None:
@@ -119,7 +119,7 @@ _STATUSES = ("active", "quarantined", "superseded", "invalid")
 
 
 def _actors(store: MemoryStore) -> dict[str, int]:
-    """actor → number of its active and quarantined records."""
+    """Actor (a user whom memory is about) → number of the actor's active and quarantined records."""
     from agent.memory.namespaces import actor_in
 
     found: dict[str, int] = {}
@@ -406,7 +406,8 @@ def forget(
 
 
 def _forget(store: MemoryStore, selector: Selector, yes: bool) -> tuple[list[Json], Forgotten]:
-    """(short descriptions of the forgotten items, the result); the items are read before they are removed."""
+    """Forget the selected items if `yes` is set: (short descriptions of the items, the result); the items are read
+    before they are removed."""
     found = store.forget(selector)
     known: list[Json] = []
     for record in map(store.get_memory_record, found.records):

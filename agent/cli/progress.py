@@ -1,7 +1,7 @@
 """The display while tasks run: log lines on stderr, and on a terminal a live line below them.
 
-The log lines are the daemon's own events and the important events of its workers: start and end of each task, and every
-warning.  The `worker.log` of each task has all of its events.
+The log lines are the daemon's own events and the important events of its workers: start, pause, requeue and end of each
+task, every warning and every error.  The `worker.log` of each task has all of its events.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ if TYPE_CHECKING:
 
 TOLD = ("task_started", "task_paused", "task_requeued", "task_ended")
 OF_THE_LINE = ("timestamp", "level", "logger", "message", "exception")
-"""Fields of a worker's log line that are left out, since the daemon's line has its own."""
+"""Fields of a worker's log line that the daemon does not copy, since the daemon's log line has these fields itself."""
 
 COUNT_SECONDS = 1.0
 
 
 @contextmanager
 def event_sources(state: CliState) -> Iterator[tuple[Events, Events]]:
-    """(events of this process, events of its workers), both of which are shown for `state`."""
+    """(event source of this process, event source of its workers); the events of both are shown as the options in
+    `state` demand."""
     log.lose_what_stderr_refuses()
     log.setup(level="info", json=state.json, redact=masker_of(state.settings))
     events, heard = Events([to_log]), Events([worker_to_log])
@@ -45,15 +46,16 @@ def event_sources(state: CliState) -> Iterator[tuple[Events, Events]]:
 
 
 def worker_to_log(name: str, fields: Mapping[str, Any]) -> None:
-    """The listener that logs the important events of workers."""
+    """Log an event of a worker if it is important: the start, pause, requeue or end of a task, a warning or an
+    error."""
     if name in TOLD or LEVELS.get(name) in ("warning", "error"):
         to_log(name, {key: value for key, value in fields.items() if key not in OF_THE_LINE})
 
 
 @contextmanager
 def serve_metrics(port: int | None, settings: Settings, *announcers: Events) -> Iterator[None]:
-    """Serve metrics, which are counted from these events, and the daemon's health on a port of this machine; do nothing
-    if `port` is None."""
+    """Serve metrics, which are counted from the events of `announcers`, and the daemon's health on a port of 127.0.0.1;
+    do nothing if `port` is None."""
     if port is None:
         yield
         return
@@ -76,10 +78,10 @@ def serve_metrics(port: int | None, settings: Settings, *announcers: Events) -> 
 
 
 class Board:
-    """The content of the live line: running and waiting tasks, tasks that have ended since the start, the present
-    activity.
+    """The content of the live line: the numbers of running and queued tasks and of tasks that have ended since the
+    start of the command, and the last activity.
 
-    The thread that counts the rows sets `counts`; the other fields come from events.
+    A thread that counts the rows of the ledger sets `counts`; events of workers set the other fields.
     """
 
     def __init__(self) -> None:
@@ -109,7 +111,7 @@ class Board:
 
 @contextmanager
 def live_line(state: CliState, events: Events, heard: Events) -> Iterator[None]:
-    """Show a line at the bottom of the terminal, updated by a thread that counts the rows."""
+    """Show a line at the bottom of the terminal, updated by a thread that counts the rows of the ledger."""
     from rich.text import Text
 
     board, over = Board(), threading.Event()
@@ -134,7 +136,8 @@ def live_line(state: CliState, events: Events, heard: Events) -> Iterator[None]:
 
 
 def _count(state: CliState, board: Board, redraw: Any, over: threading.Event) -> None:
-    """Count rows until `over` is set, with a database connection of its own; a count that fails is repeated."""
+    """Count the ledger's rows each second until `over` is set, with a database connection of its own; a failed count is
+    skipped."""
     from agent.wiring.wiring import Wiring
 
     wiring = Wiring(state.settings)

@@ -30,7 +30,7 @@ def _loader(state: CliState, *, stores: bool = False) -> TemplateLoader:
 
 
 def _folder_of(state: CliState) -> None:
-    """Raise UsageError if no templates of people are configured."""
+    """Raise UsageError if neither prompts.folder nor prompts.url is set."""
     if not state.settings_to_inspect.prompts.is_set:
         raise UsageError("neither prompts.folder nor prompts.url is set: only the program's own templates are in use")
 

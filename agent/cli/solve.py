@@ -62,7 +62,8 @@ def solve(
         if issue is not None:
             solved = work(settings, issue, repo, listeners)
         else:
-            assert past is not None and at is not None, "said above"  # noqa: PT018 - `past` and `at` come together
+            # the check above has ensured that both `past` and `at` are set
+            assert past is not None and at is not None, "said above"  # noqa: PT018
             solved = solve_from(settings, past, at, listeners)
     state.print_json(
         {
@@ -81,7 +82,7 @@ def solve(
 
 
 def _told(state: CliState, solved: SolveResult) -> None:
-    """Print the result for a person: the pull request, or the model's text, and where all files are."""
+    """Print the result for a person: the pull request or else the model's text, and the paths of the task's files."""
     if isinstance(solved.pull, Path):
         state.print_line(solved.pull.read_text(encoding="utf-8", errors="replace").rstrip())
         state.print_line()
@@ -102,7 +103,7 @@ def _told(state: CliState, solved: SolveResult) -> None:
     )
     for name, path in (("pull request", solved.pull), ("folder", solved.folder)):
         if path is not None:
-            state.print_line(f"{name}: {path}")  # each path is on one line, so that it can be copied
+            state.print_line(f"{name}: {path}")  # each path is printed on one line, so that it can be copied
     if solved.status == "queued":
         state.print_line("\nIt is not lost: `run --once`, or a daemon that runs, goes on with it.")
     if solved.status == "paused" and solved.folder is not None:
@@ -134,7 +135,7 @@ def step_printer(state: CliState, *, lines: bool = True) -> Iterator[list[Listen
 
 
 def step_words(name: str, fields: Mapping[str, Any]) -> str | None:
-    """A phrase for the activity that an event begins; None for other events."""
+    """A phrase for the activity that an event begins; None for an event that begins no activity."""
     words = {
         "task_started": "getting the repository …",
         "setup_started": "installing what the repository needs …",
@@ -149,7 +150,7 @@ def step_words(name: str, fields: Mapping[str, Any]) -> str | None:
 
 
 def finished_line(name: str, fields: Mapping[str, Any]) -> str | None:
-    """A line for the step that an event ends; None for other events."""
+    """A line for the step that an event ends; None for an event that ends no step."""
     if name == "tool_finished":
         return f"{tables.cell(fields['tool']):<12} {fields['status']} ({fields['duration_ms']:,} ms)"
     if name == "verify_finished":
@@ -228,7 +229,7 @@ def demo(
 
 
 def _further(shown: Demo, program: Path) -> list[str]:
-    """Commands for further inspection, quoted for a shell."""
+    """Commands with which the reader can inspect the demo's task further, quoted for a shell."""
     uuid = _first_uuid(shown)
     commands = (["tasks"], ["show", uuid], ["replay", uuid])
     return [shlex.join(["python3", str(program), *words, "--config", str(shown.config)]) for words in commands]
@@ -309,7 +310,7 @@ def _demo(state: CliState, shown: Demo, *, kept: bool) -> int:
 
 
 def _files(state: CliState, shown: Demo, uuid: str, branch: str) -> None:
-    """Print where all files are."""
+    """Print the paths of all files that the demo has made."""
     task_folder = shown.task_folder(uuid)
     _heading(state, "The files")
     tables.facts(

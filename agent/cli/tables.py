@@ -31,7 +31,7 @@ STYLES = {
     "cut": "yellow",
     "masked": "yellow",
 }
-"""Cell texts that have a colour."""
+"""Text of a cell → the colour of the cell."""
 
 
 def cell(value: object) -> str:
@@ -54,10 +54,10 @@ def show(
     right: Sequence[int] = (),
     cut: Sequence[int] = (),
 ) -> None:
-    """Print a table; the columns `right` are numbers.
+    """Print a table; the columns in `right` are aligned to the right, as numbers are.
 
-    With columns `cut` each row is one line of a terminal, and these columns are shortened.  With `--json` nothing is
-    printed.
+    If `cut` names columns, each row takes one line of the terminal, and the named columns are shortened.  With `--json`
+    nothing is printed.
     """
     if state.json:
         return

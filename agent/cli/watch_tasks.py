@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
 SECONDS = 1.0
 SEEN = ("status", "outcome", "requested", "error_code", "attempt", "llm_call_count", "tool_call_count", "branch", "url")
-"""Changes of these columns are reported."""
+"""Changes of these columns of a task's row are reported."""
 
 
 def watch(state: CliState, status: str | None, limit: int | None, cells: Callable[[Row], Sequence[object]]) -> int:
-    """Read the rows once a second until Ctrl-C or until the reader closes the pipe; `cells` makes a row of the
-    table."""
+    """Read the tasks once a second until Ctrl-C or until the reader closes the pipe; `cells` makes the cells of a
+    task's table row."""
     looks = _looks(state, status, limit)
     if state.is_stdout_terminal:
         _table(state, looks, cells)
@@ -56,7 +56,7 @@ def watch(state: CliState, status: str | None, limit: int | None, cells: Callabl
 def nobody_reads(stream: TextIO) -> bool:
     """Whether the reading end of a pipe is closed.
 
-    A write also detects that, but there may be nothing to write for a long time.
+    A write would also detect a closed pipe, but there may be nothing to write for a long time.
     """
     poll = select.poll()
     poll.register(stream.fileno(), 0)
@@ -64,7 +64,8 @@ def nobody_reads(stream: TextIO) -> bool:
 
 
 def _looks(state: CliState, status: str | None, limit: int | None) -> Iterator[Sequence[Row]]:
-    """The rows, once a second: none while there is no ledger, the previous ones while the ledger is busy."""
+    """The rows of the ledger, once a second: no rows while there is no ledger, the previous rows while the ledger is
+    busy."""
     from agent.wiring.wiring import Wiring
 
     while not state.has_tasks():
@@ -82,7 +83,7 @@ def _looks(state: CliState, status: str | None, limit: int | None) -> Iterator[S
 
 
 def changes(before: dict[str, dict[str, Any]], rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
-    """The changes against `before`, which is updated.
+    """The differences between `rows` and `before`; `before` is updated.
 
     A change has `uuid`, `task`, `title`, `turns`, `was` (the previous status, None for a new task), and the present
     columns of SEEN; `status` is `gone` for a row that is no longer listed.
@@ -136,7 +137,7 @@ CUT = (2, 6, 7)
 
 
 def headings(state: CliState) -> tuple[str, ...]:
-    """Columns of the list of tasks; the host is one of them only where several hosts may share the ledger."""
+    """Columns of the list of tasks; there is a column for the host only where several hosts may share the ledger."""
     columns = ("uuid", "status", "task", "turns", "tokens", "since")
     return (*columns, "host", "title") if is_shared(state) else (*columns, "title")
 

@@ -3,13 +3,13 @@ reads it.
 
 A proxy, or a host that is starting, may answer 200 with HTML, `null`, a list instead of an object, or an object without
 its number.  An answer of a wrong shape raises `AnswerOdd`, which names the request, the field, the expected type and
-the value found.  The caller treats this error like a host that is unavailable, and repeats the request.  A bug in our
-own code never raises `AnswerOdd`: an adapter reads only the fields that its table of shapes names
+the value found.  The caller treats this error like a host that is unavailable, and repeats the request.  A field that
+an adapter reads is always checked before: an adapter reads only the fields that its table of shapes names
 (`forge/github/answer_shapes.py`, `forge/gitlab/answer_shapes.py`).
 
 A shape is one of: a type; `TIME`; `[shape]` for a list; a tuple for one of several shapes; a dict of field → shape for
-an object.  In a dict a field with a name that ends in `?` may be missing or null.  Other fields of an answer are not
-checked.
+an object.  If a dict names a field with a `?` at its end, the field may be missing or null.  Fields that the dict does
+not name are not checked.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SHOWN = 60
 
 
 class Time:
-    """The shape of a string that is a valid time; an optional field of this shape may also be ""."""
+    """The shape of a string that is a valid time; a field that is optional (`?`) and of this shape may also be ""."""
 
 
 TIME = Time
@@ -40,18 +40,20 @@ Shape = Any
 
 @dataclass(frozen=True, slots=True)
 class Shapes:
-    """The shapes of one forge's answers, by verb (a regular expression) and path; the first row that matches a request
-    is used."""
+    """The shapes of one forge's answers, each with a regular expression for verb and path; the first row that matches a
+    request is used."""
 
     rows: tuple[tuple[re.Pattern[str], Shape], ...]
 
     @classmethod
     def of(cls, *rows: tuple[str, str, Shape]) -> Shapes:
-        """Make the table from rows of (verbs, end of the path, shape)."""
+        """Make the table from rows of (HTTP verbs, end of the path, shape of the answer); the first two are regular
+        expressions."""
         return cls(tuple((re.compile(f"(?:{verbs}) .*{path}"), shape) for verbs, path, shape in rows))
 
     def find(self, verb: str, path: str) -> Shape:
-        """The shape of the answer to a request.  Raises LookupError when the table has no row for the request."""
+        """The shape that the answer to a request must have.  Raises LookupError when the table has no row for the
+        request."""
         asked = f"{verb} {path.partition('?')[0]}"
         for pattern, shape in self.rows:
             if pattern.fullmatch(asked):
@@ -59,14 +61,14 @@ class Shapes:
         raise LookupError(f"no shape is known for the answer to {asked}")
 
     def check(self, verb: str, path: str, data: Any, what: str) -> None:
-        """Raise AnswerOdd unless an answer has its shape; `what` names the request in the error."""
+        """Raise AnswerOdd unless an answer has the shape of its request; `what` names the request in the error."""
         if (wrong := fault_in(data, self.find(verb, path))) is not None:
             raise AnswerOdd(f"{what}: {wrong}", maybe=verb != "GET")
 
     def items(
         self, path: str, data: Iterable[Any], what: str, odd: Callable[[AnswerOdd], None] | None
     ) -> Iterator[Any]:
-        """The valid items of a page of a list.
+        """The items of one page of a list that have the right shape.
 
         Invalid items are left out and passed to `odd` as AnswerOdd.  Raises AnswerOdd when `odd` is None, or when all
         items of the page are invalid.

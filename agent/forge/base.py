@@ -1,18 +1,18 @@
-"""The contract of a forge: a place that holds the issues to work on, and where results are shown.
+"""The contract of a forge: a place that holds the issues to work on, and in which the results are shown.
 
-Each adapter is a room with one line in `FORGES`, and must pass `tests/contract/test_contract_forge.py`.  `issue` and
-the rooms above it call the adapters.  An adapter only translates: it makes no decision about a task and has no state
-between calls (its position in a list is a cursor that the caller stores).  An adapter turns every foreign error into
-`ForgeError`, or into `IssueUnreadable` when the error concerns only one issue.  A forge that is a folder also raises
-`DiskError`, when it cannot write.
+Each adapter is a package with one line in `FORGES`, and must pass `tests/contract/test_contract_forge.py`.  The package
+`issue` and the packages above it call the adapters.  An adapter only translates: it makes no decision about a task and
+has no state between calls (the position in a list of comments is a cursor that the caller stores).  An adapter turns
+every error of the forge or of a library into `ForgeError`, or into `IssueUnreadable` when the error concerns only one
+issue.  The adapter for a folder also raises `DiskError`, when it cannot write a file.
 
 Terms: **own account**: the account that the adapter writes as (`bot_name`).  **Our labels**: the six labels of
-`Labels`; an adapter never adds or removes another label.  **Marker**: a text that identifies a comment, see
-`markers.py`.
+`Labels`; an adapter never adds or removes another label.  **Marker**: a text in a comment by which the program finds
+the comment again, see `markers.py`.
 
-Effects happen once.  The caller searches for an effect before it makes it (`find_comment`, `find_pull`).  So these two
-methods must find the effect of an earlier call even if its process was killed during the call: they read from the
-forge, never from a cache.
+Each comment and each pull request is made once.  The caller searches for it before it makes it (`find_comment`,
+`find_pull`).  So `find_comment` and `find_pull` must find what an earlier call made, even if its process was killed
+during the call: they read from the forge, never from a cache.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ FORGES = Registry(
         "local": "agent.forge.local.forge:LocalForge",
     },
 )
-"""Name in `task_sources` → adapter class."""
+"""Name of a forge in the setting `task_sources` → adapter class."""
 
 LabelState = Literal["queued", "processing", "done", "paused", "stopped", "failed"]
 """States of a task that an issue's labels show.  A person sets the label of the state `queued` to ask for work."""
 
 Act = Literal["closed", "labelled", "unlabelled", "unassigned"]
-"""What ends a task on a forge: the issue is closed, the stopped label set, the program's label removed, the account
-taken off."""
+"""What people do on a forge to end a task: close the issue, set the stopped label, remove the program's label, or
+remove the program's account from the assignees."""
 
 LABEL_STATES: tuple[LabelState, ...] = get_args(LabelState)
 
@@ -59,9 +59,9 @@ class Comment:
     `id` is the forge's id, as text.  Times are ISO 8601, "" if the forge has none.
 
     `is_bot`: the forge marks the author's account as a machine.  An adapter never returns comments of the own account,
-    so `is_bot` concerns other machine accounts.  `is_edit`: the comment existed at the cursor and its text has changed
-    since.  `place`: where the comment is, when that is not the issue itself ("On src/a.py:12, review thread 5"); `body`
-    is the text of the author and nothing else.
+    so `is_bot` concerns other machine accounts.  `is_edit`: the comment is older than the cursor of the request, and
+    its text has changed since that cursor.  `place`: where the comment stands if it does not stand on the issue itself
+    ("On src/a.py:12, review thread 5"); `body` is the text of the author and nothing else.
     """
 
     id: str
@@ -78,7 +78,7 @@ class Comment:
 class MarkedComment:
     """A comment of the own account that contains markers (`markers.py`).
 
-    `updated_at` has the same meaning as in `Comment`.
+    `updated_at` is the time of the last change, as in `Comment`.
     """
 
     id: str
@@ -92,9 +92,10 @@ class IssueText:
 
     `base` is the branch to start from, if the issue names one; None means the repository's default branch.  For a pull
     request `base` is its target branch, and `pull` is the pull request.  `comments`: the comments of all accounts
-    except the own account, oldest first.  `cursor` belongs to `comments`: `comments_since(key, issue.cursor)` returns
-    the comments after these, none twice and none left out.  `problems` are sentences about parts of the issue that
-    could not be read and were left out.  `confidential`: fewer people may read it than the repository.
+    except the own account, oldest first.  `cursor` is the position after the last of `comments`: `comments_since(key,
+    issue.cursor)` returns the comments that follow, none twice and none left out.  `problems` are sentences about parts
+    of the issue that could not be read and were left out.  `confidential`: fewer people may read it than the
+    repository.
     """
 
     key: TaskKey
@@ -119,9 +120,9 @@ class PullRef:
     """One pull request (at GitLab: merge request).
 
     `head` and `base` are branch names.  Both branches are in the same repository, unless `fork` names another
-    repository: then `head` is a branch there.  `commit`: the full hash of the newest commit of `head`, "" if the forge
-    does not report it.  `body`: the text, unchanged; None if the adapter does not report it, and then an update
-    replaces what people have written into it.
+    repository: then `head` is a branch of that repository.  `commit`: the full hash of the newest commit of `head`, ""
+    if the forge does not report it.  `body`: the text, unchanged; None if the adapter does not report it; then an
+    update of the pull request overwrites what people have written into its text.
     """
 
     id: str
@@ -144,7 +145,7 @@ class Repository:
     `url` is the location for git: an absolute path or an address, never with a credential in it.  `default_branch` is
     None if the forge does not report it; then git's own HEAD is used.  `ca_file`: a file with all certificates that git
     has to trust for `url`.  `head_ref`: the ref with the commits of a pull request, if the task is a pull request
-    (`refs/pull/7/head`); it exists for a pull request from a fork too.
+    (`refs/pull/7/head`); a pull request from a fork has such a ref too.
     """
 
     host: str
@@ -158,7 +159,8 @@ class Repository:
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """The six labels of this program, by state.  An empty name means that no label shows this state."""
+    """The names of the six labels that this program sets, by state.  An empty name means that no label shows this
+    state."""
 
     queued: str
     processing: str
@@ -182,10 +184,10 @@ class Labels:
         return frozenset(name for state in LABEL_STATES if (name := self.name(state)))
 
     def change(self, present: Iterable[str], to: LabelState) -> tuple[tuple[str, ...], str | None]:
-        """The change after which the label of `to` is the only one of the six: (labels to remove, label to add or
-        None).
+        """The change after which the label of the state `to` is the only one of the six: (labels to remove, label to
+        add or None).
 
-        If the labels are already right, the result is `((), None)`.
+        If nothing has to change, the result is `((), None)`.
         """
         here = tuple(dict.fromkeys(present))
         target = self.name(to)
@@ -202,17 +204,19 @@ class Labels:
         return ({self.processing, self.paused} - {""}).isdisjoint(present)
 
     def is_left_behind(self, present: Iterable[str], *, by_comment: bool) -> bool:
-        """Whether a starting run has to set the label itself.
+        """Whether a run that starts has to set the processing label, because the issue still has the label of an
+        earlier state.
 
-        True when the task was paused.  The result is also True when a comment started the task and the only label of
-        the six is that of the previous end, because the process that queued the task died before it set the label.
+        True when the paused label is present.  Also True when a comment started the task and the only labels of the six
+        are those of an end (done, stopped, failed): the process that queued the task died before it set the processing
+        label.
         """
         here = self.names() & set(present)
         ended = {self.done, self.stopped, self.failed} - {""}
         return self.paused in here or (by_comment and bool(here) and here <= ended)
 
     def requested(self, present: Iterable[str], state: str) -> Literal["stop"] | None:
-        """The request of people to a running task, from the issue's `state` and labels; the rule is at
+        """Returns "stop" if the issue's `state` and labels ask a running task to stop, otherwise None; the rule is at
         `Forge.requested`."""
         here = set(present)
         if state != "open" or (self.stopped and self.stopped in here):
@@ -225,7 +229,7 @@ class Task:
     """One issue with a request for work, on its way from a forge to the queue and to the worker.
 
     A task object holds the key, the person who asked, the labels, and the adapter.  A task object does not hold the
-    text of the issue: the worker reads the issue itself.  `uuid` is None until the queue assigns one
+    text of the issue: the worker reads the text from the forge.  `uuid` is None until the queue assigns one
     (docs/design/context.md, 4.6).  `asker` looks up the person who asked, if the list of issues does not contain that
     person.
     """
@@ -295,18 +299,19 @@ class TaskGetter(Protocol):
     failed: ForgeUnreachable | None
 
     def get_task_list(self) -> list[Task]:
-        """The open issues with the bot label, oldest number first, that somebody with permission requested, as far as
-        the list shows this (`Task.confirm` checks it).
+        """The open issues with the bot label, oldest number first, if somebody with permission set the label as far as
+        the forge's list of issues shows it (`Task.confirm` checks it).
 
-        Raises ForgeError when the forge as a whole cannot be read.  Text of the own account never starts a task.
+        Raises ForgeError when the forge as a whole cannot be read.  A label or comment of the own account never starts
+        a task.
         """
         ...
 
     def get_left_list(self) -> list[Task]:
-        """Open issues with the processing or the paused label, of any daemon, oldest number first.
+        """The open issues with the processing or the paused label, whichever daemon set it, oldest number first.
 
-        The caller compares these issues with the ledger to find rows that were lost.  In all other respects the method
-        works like `get_task_list`.
+        The caller compares these issues with the ledger to find tasks that have lost their rows in the ledger.  In all
+        other respects the method works like `get_task_list`.
         """
         ...
 
@@ -316,13 +321,15 @@ class Forge(Protocol):
 
     All calls are synchronous; at most one thread may call at a time.  Optional methods are in `ForgeReports`.
 
-    The attributes are: `source`, the registry's name ("local"); `instance`, the host or the tracker's absolute path,
-    which with `source` names this adapter in every `TaskKey`; `labels`, the six labels; `max_comment`, the maximum
-    characters of one comment; `max_file`, the maximum bytes of a file in a push, None for no maximum; `news_interval`,
-    the shortest polite time in seconds between two requests for the comments of a running task.
+    The attributes are: `source`, the name in `FORGES` ("local"); `instance`, the host or the absolute path of the
+    folder, which together with `source` identifies this adapter in every `TaskKey`; `labels`, the six labels;
+    `max_comment`, the maximum characters of one comment; `max_file`, the maximum number of bytes of one file that is
+    pushed, None for no maximum; `news_interval`, the shortest polite time in seconds between two requests for the
+    comments of a running task.
 
-    `settle` is the number of seconds after which every reader sees a new comment in the list.  `settle` is None if
-    `mark_taken` itself elects one of several daemons, because all of them use the same lock.
+    `propagation_delay` is the number of seconds after which every reader finds a new comment in the list of comments.
+    It is None if `mark_taken` itself lets only one of several daemons take an issue, because all of them use the same
+    lock.
     """
 
     source: str
@@ -347,8 +354,8 @@ class Forge(Protocol):
         ...
 
     def covers(self, key: TaskKey) -> bool:
-        """Whether this adapter serves the key.  Two adapters of one instance (two tokens) share the projects between
-        them."""
+        """Whether this adapter serves the key.  If one instance has two adapters (two tokens), each serves only its own
+        projects."""
         ...
 
     def task_getter(self) -> TaskGetter:
@@ -356,8 +363,8 @@ class Forge(Protocol):
         ...
 
     def task_at(self, address: str) -> Task | None:
-        """The task of the issue, pull or merge request that a browser shows at `address`, whether it waits or not; the
-        user of the task is the author.
+        """The task of the issue, pull request or merge request that a browser shows at `address`, even if nobody has
+        asked for work on it; the user of the task is the author of the issue.
 
         None when the address belongs to another host, or to a project that this adapter does not cover.  Raises
         IssueUnreadable when there is no issue at the address, or it is closed.  The call changes nothing and checks
@@ -370,17 +377,18 @@ class Forge(Protocol):
         ...
 
     def altered(self, key: TaskKey, since: str = "") -> str:
-        """The reason why the title or text of the issue is no longer the requested one: an account without permission
-        has edited it after the request.  The time of the request is that of the label, or of the assignment, or `since`
-        (ISO 8601, the time of a comment with the request).
+        """The reason why the issue is no longer the one for which somebody asked: an account without permission has
+        edited the title or text after the request.  The time of the request is that of the label, or of the assignment,
+        or `since` (ISO 8601, the time of a comment with the request).
 
-        Returns "" when there was no such edit or no such request, and for forges on which every account that can write
-        has permission.
+        Returns "" when there was no such edit, when there was no request, and for forges on which every account that
+        can edit has permission.
         """
         ...
 
     def comments_since(self, key: TaskKey, cursor: str | None) -> tuple[tuple[Comment, ...], str]:
-        """(new *and edited* comments of other accounts than the own one, oldest first; the cursor for the next call).
+        """The comments after a cursor: (new *and edited* comments of all accounts except the own account, oldest first;
+        the cursor for the next call).
 
         `cursor` is opaque text that the caller stores; None means from the beginning.  An unreadable cursor counts as
         None: it is better to return a comment twice than to lose one.  If there is nothing new, the result is `((),
@@ -392,24 +400,25 @@ class Forge(Protocol):
         ...
 
     def changed_since(self, watched: Mapping[TaskKey, str | None], cursor: str) -> tuple[dict[TaskKey, str], str]:
-        """(the keys of issues that have changed, with the time of the change; the cursor for the next call).
+        """The changed ones of some issues: (keys of the issues that have changed, each with the time of the change; the
+        cursor for the next call).
 
-        `watched` has the keys to check, all of this adapter, each with the `url` of the pull request that was opened
-        for it; changes of that pull request count too.  `cursor` is the cursor from the last call, or a time
-        (`clock.stamp`) to begin at.  Every change is reported: a comment, a label, a state, an assignment, and changes
-        of the own account too; the report of an edit is optional.  A change may be reported twice and is never lost.  A
-        call costs one list per repository, not one per key; if there is nothing new, it costs as few requests as the
-        forge allows.
+        `watched` maps the key of each issue to check (all are this adapter's) to the `url` of the pull request that was
+        opened for it, or to None; a change of that pull request counts as a change of the issue.  `cursor` is the
+        cursor from the last call, or a time (`clock.stamp`) to begin at.  Every new comment and every change of a
+        label, of the state or of an assignment is reported, also one by the own account; whether an edit of a text is
+        reported depends on the forge.  A change may be reported twice and is never lost.  A call requests one list per
+        repository, not one per key; if nothing has changed, it sends as few requests as the forge allows.
         """
         ...
 
     def fetch_picture(self, key: TaskKey, address: str) -> bytes:
-        """Download a picture that an issue or a comment shows, at most 10 MB; `address` is the address in the text of
-        the issue, unchanged.
+        """Download a picture that an issue or a comment shows, at most 10 MB; `address` is the address of the picture,
+        unchanged from the text of the issue or comment.
 
-        The method downloads only from the forge's own hosts, or reads the tracker's folder, because a stranger may have
-        written the address.  Only the forge itself receives the token.  Raises PictureRefused with the reason when
-        there is no picture, or ForgeUnreachable.
+        The method downloads only from the forge's own hosts (the adapter `local` reads only files in its folder),
+        because a stranger may have written the address.  Only the forge itself receives the token.  Raises
+        PictureRefused with the reason when there is no picture, or ForgeUnreachable.
         """
         ...
 
@@ -418,12 +427,12 @@ class Forge(Protocol):
         ...
 
     def move_label(self, key: TaskKey, to: LabelState) -> None:
-        """Make the label of `to` the only one of the six labels on the issue; all other labels stay.
+        """Make the label of the state `to` the only one of our six labels on the issue; labels that are not ours stay.
 
         The adapter adds and removes labels one by one and never writes the whole list, so that a label that a person
-        adds at the same time survives.  A second call changes nothing more.  The new label is added before the old ones
-        are removed, so a crash between the two leaves at least one.  A bot label that a person adds while the task runs
-        counts as answered by that run.
+        adds at the same time survives.  A repeated call changes nothing.  The new label is added before the old ones
+        are removed, so that a crash between these steps leaves at least one of the six labels on the issue.  If a
+        person adds the bot label while the task runs, the next call removes it, and it starts no further task.
         """
         ...
 
@@ -433,11 +442,12 @@ class Forge(Protocol):
         Returns False if the issue does not wait any more (another daemon on the same project took it, or a person
         changed the label); this daemon must not work on it then.
 
-        `again`: a comment asks for more work on a task that has ended.  Then an issue counts as waiting when it is open
-        and has neither the processing nor the paused label.
+        `again`: a comment asks for more work on a task that has ended.  With `again` an issue counts as waiting when it
+        is open and has neither the processing nor the paused label.
 
-        For daemons without a shared ledger this is safe only where `settle` is None.  If `settle` is not None, the
-        labels decide, and the caller has claimed the issue before (`issue/claims.py`).
+        If daemons without a shared ledger call this method at the same time, only an adapter with a `propagation_delay`
+        of None guarantees that one of them gets True.  For any other adapter the caller must have claimed the issue
+        before (`issue/claims.py`).
         """
         ...
 
@@ -460,8 +470,8 @@ class Forge(Protocol):
         ...
 
     def marked_comments(self, key: TaskKey) -> tuple[MarkedComment, ...]:
-        """Every comment *of the own account* that contains a marker, in the forge's own order, which is the same for
-        every reader.  The comments are read from the forge and not from a cache, as in `find_comment`."""
+        """Every comment *of the own account* that contains a marker, in the forge's order, which is the same for every
+        reader.  The comments are read from the forge and not from a cache, as in `find_comment`."""
         ...
 
     def remove_comment(self, key: TaskKey, comment_id: str) -> None:
@@ -479,7 +489,8 @@ class Forge(Protocol):
         ...
 
     def find_pull(self, key: TaskKey, head: str) -> PullRef | None:
-        """The open pull request of the branch `head`, else the newest closed or merged one, else None.
+        """The open pull request of the branch `head`; without an open one the newest closed or merged one; None if the
+        branch has no pull request.
 
         Raises ForgeError when the forge does not answer, so that no caller opens a second pull request.
         """
@@ -488,8 +499,8 @@ class Forge(Protocol):
     def open_pull(self, key: TaskKey, *, title: Public, body: Public, head: str, base: str, draft: bool) -> PullRef:
         """Open a pull request for a branch that is already pushed.
 
-        If a pull request for `head` is open, it is returned unchanged: two callers, or a call after a killed one, never
-        open two.
+        If a pull request for `head` is already open, it is returned unchanged: neither two callers nor a second call
+        after a killed one open two.
         """
         ...
 
@@ -503,8 +514,8 @@ class Forge(Protocol):
         draft: bool | None = None,
         state: Literal["open", "closed"] | None = None,
     ) -> PullRef:
-        """Change the fields that are not None and leave the others, including changes by people; returns the pull
-        request after the change.  A merged pull request stays merged."""
+        """Change the fields for which an argument is not None; the other fields keep what people have written.  Returns
+        the pull request after the change.  A merged pull request stays merged."""
         ...
 
     def repository(self, key: TaskKey, issue: IssueText) -> Repository:
@@ -519,23 +530,24 @@ class Forge(Protocol):
         ...
 
     def renew_login(self, key: TaskKey) -> None:
-        """Make a new login if that is possible (an app's token), because the host refused the last login that
-        `git_login` returned."""
+        """Get a new login if the forge can issue one (the token of an app), because the host refused the last login
+        that `git_login` returned."""
         ...
 
     def close(self) -> None:
         """Close connections; a second call does nothing.  An adapter never closes an issue.
 
-        When a task is done the label changes; a merge or a person closes the issue.
+        When a task is done, only the label changes; a merge or a person closes the issue.
         """
         ...
 
 
 class ForgeReports:
-    """Optional reports of an adapter, for `doctor`, the start of a daemon and long-term memory.
+    """Calls the optional methods of an adapter, for `doctor`, the start of a daemon, long-term memory and other
+    callers.
 
-    An adapter gives a report by a method that has the name and the arguments of the method here.  If the adapter lacks
-    the method, the default of this class is used.
+    Each method of this class calls the adapter's method of the same name with the same arguments.  If the adapter has
+    no such method, the method of this class returns a default.
     """
 
     def __init__(self, forge: Forge) -> None:
@@ -546,12 +558,13 @@ class ForgeReports:
         return default if method is None else method(*arguments)
 
     def idle(self, interval: float) -> str:
-        """A sentence about the number of requests to the host in one hour without changes, with a poll every `interval`
-        seconds; "" when polls cost nothing."""
+        """A sentence about the number of requests that polls every `interval` seconds send to the host in an hour in
+        which nothing changes; "" when polls send no requests."""
         return str(self._ask("idle", "", interval))
 
     def rights(self) -> Iterable[str]:
-        """Sentences about problems of the token and the account that exist or will come soon.
+        """Sentences about problems of the token and of its account, also about those that will soon occur (such as an
+        expiry).
 
         The method may send requests to the forge.
         """
@@ -559,7 +572,7 @@ class ForgeReports:
         return found
 
     def label_problems(self) -> Iterable[str]:
-        """Sentences about labels of the configuration that no project has, or that projects have in another spelling.
+        """Sentences about configured labels that no project has, or that projects spell in another way.
 
         The method may send requests to the forge.  Raises ForgeError.
         """
@@ -567,13 +580,13 @@ class ForgeReports:
         return found
 
     def addresses(self) -> Mapping[str, str]:
-        """Name → path or address of the repositories in the configuration that git can read without a task."""
+        """Name → path or address of each configured repository that git can read outside a task."""
         found: Mapping[str, str] = self._ask("addresses", {})
         return found
 
     def answered_at(self) -> float | None:
-        """The time of the monotonic clock at which the host last answered a request of this adapter, whatever it
-        answered; None if it has not, or the adapter does not record it."""
+        """The time of the monotonic clock at which the host last answered a request of this adapter, even with an
+        error; None if the host has not answered yet, or the adapter does not record the time."""
         found: float | None = self._ask("answered_at", None)
         return found
 
@@ -583,12 +596,13 @@ class ForgeReports:
         return bool(self._ask("author_may_ask", False, key))
 
     def commenters_may_ask(self) -> bool:
-        """Whether the adapter returns only comments of people who may ask for work; False where that is unknown."""
+        """Whether the adapter returns only comments of people who may ask for work; False if the adapter does not
+        report this."""
         return bool(self._ask("commenters_may_ask", False))
 
     def commit_identity(self) -> tuple[str, str] | None:
-        """(name, mail address) by which the host assigns commits to the account of the token; None where there is no
-        such account.  Raises ForgeError."""
+        """The (name, mail address) with which a commit is attributed to the token's account by the host; None where
+        there is no such account.  Raises ForgeError."""
         found: tuple[str, str] | None = self._ask("commit_identity", None)
         return found
 
@@ -601,43 +615,44 @@ class ForgeReports:
         """The reason why `pull.commit`, of a pull request from a fork, is not the commit for which a person with
         permission asked; "" if it is.
 
-        The commit that was asked for is the newest one of the branch at the time of the request: the time of the label,
-        of the assignment, or `since` (ISO 8601, the time of a comment with the request).  A push in the same second
-        counts as later.  The default is a reason: without this report nobody knows which commit was asked for.  Raises
-        ForgeError.
+        The commit for which somebody asked is the newest one of the branch at the time of the request: the time of the
+        label, of the assignment, or `since` (ISO 8601, the time of a comment with the request).  A push in the same
+        second as the request counts as later than the request.  For an adapter without this method the result is a
+        reason and not "", because it is unknown for which commit somebody asked.  Raises ForgeError.
         """
         unknown = "this source of tasks does not report which commit of a fork was asked for, so it is not worked on"
         return str(self._ask("head_moved", unknown, key, pull, since))
 
     def with_pull(self, cursor: str | None, url: str) -> str | None:
-        """The cursor for `Forge.comments_since` that also reads the pull request at `url`, from its first comment on;
-        `cursor` itself if it reads it already, or the adapter has no such pull request.
+        """A cursor with which `Forge.comments_since` also reads the pull request at `url`, from its first comment on;
+        `cursor` itself if it already includes that pull request, or the adapter has no such pull request.
 
-        The caller knows which pull request belongs to a task; an adapter has no state between calls.
+        The caller must supply the pull request of the task, because an adapter has no state between calls.
         """
         found: str | None = self._ask("with_pull", cursor, cursor, url)
         return found
 
     def ask_again(self, key: TaskKey, pull: PullRef, login: str) -> None:
-        """Ask the account `login` for a review of a pull request that it may have reviewed before; nothing happens if
-        the host refuses the reviewer.  Raises ForgeError when the forge does not answer."""
+        """Ask the account `login` to review a pull request, also if it has reviewed it before; nothing happens if the
+        host refuses the reviewer.  Raises ForgeError when the forge does not answer."""
         self._ask("ask_again", None, key, pull, login)
 
     def who_ended(self, key: TaskKey, act: Act) -> str:
-        """The account that did this to the issue last; "" where that is unknown.  Raises ForgeError."""
+        """The account that last did `act` to the issue (closed it, for example); "" where that is unknown.  Raises
+        ForgeError."""
         return str(self._ask("who_ended", "", key, act))
 
     def shows_whole(self, text: str) -> bool:
-        """Whether a comment of the own account would contain `text` unchanged; an adapter may have to alter lines that
-        the host would carry out."""
+        """Whether the adapter would post `text` unchanged in a comment; an adapter alters lines that the host would
+        execute as commands."""
         return bool(self._ask("shows_whole", True, text))
 
     def was_at(self) -> str | None:
-        """The previous `instance` of this place, if it has changed since the place was last opened; the caller moves
-        the open tasks to the new `instance`.  None means that the `instance` has not changed."""
+        """The previous `instance` of this folder or host, if its `instance` has changed since it was last used; the
+        caller moves the open tasks to the new `instance`.  None means that the `instance` has not changed."""
         found: str | None = self._ask("was_at", None)
         return found
 
     def remember(self) -> None:
-        """Store the present `instance` of this place, for `was_at`."""
+        """Store the present `instance` of this folder or host, so that `was_at` can later detect a change."""
         self._ask("remember", None)

@@ -1,7 +1,7 @@
-"""Finds the branch to start from, which an issue may name: a line `base: NAME`, first or last in its text, or a label
-`base:NAME`.
+"""Finds the branch from which the work on an issue starts, if the issue names one: by the first or last line of its
+text (`base: NAME`), or by a label `base:NAME`.
 
-The module is for forges that have no field for the branch in an issue (docs/forges.md, "What users of such agents
+The module exists because issues of most forges have no field for a branch (docs/forges.md, "What users of such agents
 report", row 21).
 """
 
@@ -17,7 +17,8 @@ _BASE = re.compile(r"[ \t]*base:[ \t]*`?([^\s`:~^?*\[\\]+)`?[ \t]*", re.IGNORECA
 
 
 def base_of(body: str, labels: Iterable[str] = ()) -> tuple[str, str | None]:
-    """(the text without the line that names the branch, the branch or None if no branch is named)."""
+    """Split an issue's text: (the text without the line that names the branch, the branch or None if neither text nor
+    label names one)."""
     lines = body.split("\n")
     full = [number for number, line in enumerate(lines) if line.strip()]
     for number in (full[0], full[-1]) if full else ():

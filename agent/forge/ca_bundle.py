@@ -1,10 +1,10 @@
-"""The CA certificates for a host with a `ca_file`: those that the system trusts, and those in the file.
+"""The CA certificates for a host with the setting `ca_file`: those that the system trusts, and those in `ca_file`.
 
-`requests` and git take one file each and trust only the certificates in it.  So the certificates are combined in one
-file, `{base_dir}/trust/{name of ca_file}-{digest of its path}.pem` with mode 0600, which is rewritten when one of its
-sources has changed.  The sources are the files that the environment names (`SSL_CERT_FILE`, …), or else the system's
-list and the list that `requests` includes; in addition `ca_file`.  The HTTP clients of the forges call this module at
-each request, and so does the git code for its repositories.
+`requests` and git each accept a single file of CA certificates and trust only those.  So the certificates are combined
+in one file, `{base_dir}/trust/{name of ca_file}-{digest of its path}.pem` with mode 0600, which is rewritten when one
+of its sources has changed.  The sources are `ca_file` and the files that the environment names (`SSL_CERT_FILE`, …); if
+the environment names none, the system's list and the list that `requests` includes are used instead of them.  The HTTP
+clients of the forges call this module at each request, and so does the code that calls git.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ SYSTEM = (
     "/etc/ssl/ca-bundle.pem",  # openSUSE
     "/etc/ssl/cert.pem",  # all other distributions
 )
-"""Paths of the complete list in the distributions; the first existing one is used (as in Go's crypto/x509)."""
+"""Paths at which Linux distributions store the complete list of CA certificates; the first existing one is used (as in
+Go's crypto/x509)."""
 
 _VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO")
 _BLOCK = re.compile(
@@ -54,7 +55,7 @@ class CaBundle:
         self._seen: Seen | None = None
 
     def file(self) -> Path:
-        """A file with all certificates, made from the present sources.
+        """The path of the file with all certificates; the file is written again if one of its sources has changed.
 
         Raises ConfigError when `ca_file` contains no certificate.
         """
@@ -93,7 +94,7 @@ class CaBundle:
         except OSError as error:
             if source == self.ca_file:
                 raise ConfigError(f"ca_file {source} cannot be read: {error.strerror}") from error
-            return b""  # the file was removed after it was found, so one source is missing
+            return b""  # the file was removed after it was found; go on without its certificates
 
 
 def ca_bundle_of(base_dir: Path, section_ca_file: Path | None) -> CaBundle | None:

@@ -1,11 +1,12 @@
 """Finds the issues of a list that changed since the last poll, for the forges that can list changes
 (`Forge.changed_since`).
 
-One list per repository is enough, even if the repository has many ended tasks.  The address of the list stays the same
-until something changes, so that a conditional request gets a 304.  The adapter has no state; the position is in a
-cursor that the caller stores.  The cursor is JSON text, with an entry for each list: `t` is the newest change; `d` maps
-number → time of change, for the issues near `t`; `a` has the issues to report once more, since a second change within
-the same second does not show.
+One request for a list per repository is enough, even if the repository has many ended tasks.  The address of the list
+stays the same until something changes, so that a conditional request gets a 304.  The adapter has no state; the
+position is in a cursor that the caller stores.  The cursor is JSON text: `begin` is the start time for a new list, and
+`lists` has an entry for each list: `t` is the time of the newest change; `d` maps number → time of change, for the
+issues that changed in the last seconds before `t`; `a` has the issues that the last call reported and the next one
+reports once more, since a second change within the same second does not alter the time.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
     from agent.values import TaskKey
 
 OVERLAP = timedelta(seconds=5)
-"""Tolerance for changes that the forge lists late or in another order."""
+"""Each request also asks for this much time before the newest known change, since the forge may list changes late or in
+another order."""
 
 
 def changed_of(
@@ -37,9 +39,9 @@ def changed_of(
     """Implements `Forge.changed_since` for a forge with one list per repository, where issues and pull requests share
     their numbers.
 
-    `changed(owner, repository, cursor)` reads the list of a repository: number → time of the last change.  `number_in`
-    gives the number of a pull request in its address.  A repository that alone refuses is passed over, since the poll
-    for waiting issues reports it; if all refuse, ForgeAccessRefused is raised.
+    `changed(owner, repository, cursor)` reads the list of a repository and returns issue number → time of the last
+    change.  `number_in` returns the number of a pull request from its address.  A repository that refuses access is
+    skipped, since the poll for waiting issues reports it; if all repositories refuse, ForgeAccessRefused is raised.
     """
     changes, found = ChangeCursor.parse(cursor), {}
     repositories = sorted({(key.owner, key.repo) for key in watched})
@@ -79,12 +81,12 @@ class ChangeCursor:
         return orjson.dumps({"begin": self.begin, "lists": self.lists}, option=orjson.OPT_SORT_KEYS).decode()
 
     def since(self, name: str) -> datetime:
-        """The start time for the next request of the list."""
+        """The time from which the next request for the list `name` asks for changes."""
         return clock.parse(self.lists.get(name, {}).get("t") or self.begin) - OVERLAP
 
     def update(self, name: str, items: Iterable[tuple[str, str]]) -> dict[str, str]:
-        """Record a list of (number, time of change); returns number → time of the issues that changed since the last
-        poll."""
+        """Store a list of (issue number, time of change) in the cursor; returns number → time of the issues that
+        changed since the last poll, and of those that the last poll reported."""
         known = self.lists.get(name, {})
         seen: dict[str, str] = known.get("d", {})
         again: dict[str, str] = known.get("a", {})

@@ -1,9 +1,10 @@
-"""The position of a reader of comments, for the forges that can list comments changed since a time.
+"""The cursor that records which comments of an issue were read, for the forges that can list the comments changed since
+a time.
 
-A cursor is JSON text: `t` is the newest change seen, `d` maps id → digest of the text seen, `p` has the pull (merge)
-requests that are read beside the issue, `n` those of them that were never read, `i` is the digest of the issue's own
-title and text.  The caller stores the
-cursor in the task's row, so an adapter has no state between calls.
+A cursor is JSON text: `t` is the time of the newest change that was read, `d` maps comment id → digest of the text that
+was read, `p` has the numbers of the pull (merge) requests that are read together with the issue, `n` has the ones of
+`p` that were never read, `i` is the digest of the issue's own title and text.  The caller stores the cursor in the
+task's row, so an adapter has no state between calls.
 """
 
 from __future__ import annotations
@@ -23,15 +24,16 @@ if TYPE_CHECKING:
 
     from agent.errors import AnswerOdd
 
-REMEMBERED = 1000  # number of digests in a cursor; an edit of an older comment is reported even if it changed nothing
+REMEMBERED = 1000  # the number of digests in a cursor; a change of an older comment is reported as a new comment
 
 
 @dataclass(frozen=True, slots=True)
 class CommentCursor:
-    """The position of a reader of comments.
+    """Which comments of an issue and of its pull requests were read.
 
-    `since` is "" before the first comment, `text_seen` "" if the issue was not read.  `new` are those of `pulls` whose
-    comments were never read: `since` says nothing about them.
+    `since` is the time of the newest change that was read, "" before the first comment.  `text_seen` is the digest of
+    the issue's title and text, "" if the issue was not read.  `new` are those of `pulls` that were never read, so that
+    `since` does not hold for them.
     """
 
     since: str = ""
@@ -55,7 +57,8 @@ class CommentCursor:
         return cls(since, {str(key): str(value) for key, value in digests.items()}, pulls, text_seen, new)
 
     def with_pull(self, number: int) -> CommentCursor:
-        """The cursor that also reads a pull request, from its first comment on; this one if it reads it already."""
+        """A cursor with which the comments of pull request `number` are read too, from the first one on; this cursor
+        itself if it includes that pull request already."""
         if number in self.pulls:
             return self
         return replace(self, pulls=(*self.pulls, number), new=(*self.new, number))
@@ -68,15 +71,16 @@ class CommentCursor:
 
 
 def odd_comment(error: AnswerOdd) -> None:
-    """Leave out a comment that cannot be read, and log it once."""
+    """Log an unreadable comment, once for each error text; the reader leaves the comment out."""
     with _ODD.handling(str(error)):
         raise error
 
 
 def with_pull(cursor: str | None, number: str | None) -> str | None:
-    """A stored cursor that also reads the pull request of this number (`ForgeReports.with_pull`).
+    """A stored cursor, extended so that the comments of pull request `number` are read too (`ForgeReports.with_pull`).
 
-    It is the same text if there is no number, or the cursor reads that pull request already."""
+    The text of the cursor is returned unchanged if `number` is None, or the cursor includes that pull request
+    already."""
     known = CommentCursor.parse(cursor)
     if number is None or (more := known.with_pull(int(number))) is known:
         return cursor
@@ -92,11 +96,11 @@ def news_of(
     is_own: Callable[[Any], bool],
     may_ask: Callable[[Any], bool],
 ) -> tuple[tuple[Comment, ...], CommentCursor, int]:
-    """(new and edited comments of people with permission, the next cursor, the number of other comments left out) of
-    the comments that a forge lists since a cursor, each with its author.
+    """Select from the comments that a forge lists since a cursor (`found`, each with its author): (new and edited
+    comments of people with permission, the next cursor, the number of comments of people without permission).
 
-    Their times are in UTC and in one form, so that they sort as text.  If there is nothing new, the cursor is the same
-    object.
+    The times of the comments must be in UTC and in one format, so that they sort as text.  If there is nothing new, the
+    cursor is the same object.
     """
     newest, digests, left_out = cursor.since, dict(cursor.digests), 0
     news: list[Comment] = []

@@ -2,8 +2,8 @@
 
 The person who sets the label approves the text as it is at that time.  Nobody has approved a later edit by an account
 without permission: the agent would act on a stranger's text in the name of the person who set the label.  An edit in
-the same second as the label counts as later.  Called by `github/requesting_person.py`, `gitlab/requesting_person.py`
-and `forgejo/requesting_person.py`.
+the same second as the label counts as later than the label.  Called by `github/requesting_person.py`,
+`gitlab/requesting_person.py` and `forgejo/requesting_person.py`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ TIME = "%Y-%m-%d at %H:%M:%S"
 
 
 def said_altered(edits: Iterable[tuple[datetime, str]], asked: datetime) -> str:
-    """The reason why a person must ask for the work again, "" when there is none.  `edits` are (time, login) of edits
-    by accounts without permission; the newest one counts if it is not before `asked`."""
+    """The reason why a person must ask for the work again, "" when nobody has to.  `edits` are (time, login) of edits
+    by accounts without permission; the reason names the newest edit that is not before the request (`asked`)."""
     late = [edit for edit in edits if edit[0] >= asked]
     if not late:
         return ""
@@ -33,7 +33,7 @@ def said_altered(edits: Iterable[tuple[datetime, str]], asked: datetime) -> str:
 
 def said_maybe_altered(asked: datetime, changed: datetime, who: str) -> str:
     """The reason why a person must ask for the work again on a forge that does not report who edited a text.  `changed`
-    is the time of a change without a known author, or of a word of `who`, after which an edit cannot be excluded."""
+    is the time of a change of the issue that may be an edit by `who` (an account without permission)."""
     by = f"@{who}" if who else "a deleted account"
     return (
         f"its text may have been edited by {by}, whose word does not count here, until {changed:{TIME}} UTC, after it "

@@ -1,4 +1,5 @@
-"""Stored answers for conditional requests (`If-None-Match`): compressed, with the request as key, up to a total size.
+"""A cache of answers for conditional requests (`If-None-Match`): each answer is stored compressed under its request,
+and the total size is limited.
 
 Every read still sends a request; the stored answer is used only after a 304.  Before each request the HTTP clients of
 the forges call `find`, and add its `condition` to the headers; they pass each successful answer to `decode`.
@@ -51,7 +52,7 @@ class CachedAnswer:
 
 
 class EtagCache:
-    """Request name → `CachedAnswer`.  Thread-safe."""
+    """Cache key of a request (`request_name`) → `CachedAnswer`.  Thread-safe."""
 
     def __init__(self, size: int = KEPT_BYTES) -> None:
         self.size = size
@@ -60,11 +61,11 @@ class EtagCache:
         self._lock = threading.Lock()
 
     def find(self, verb: str, path: str, query: Mapping[str, Any] | None) -> CachedAnswer | None:
-        """The stored answer for a conditional GET (`condition`); None for a request without a stored answer, and for
-        other verbs.
+        """The stored answer from which `condition` makes the header of a conditional GET; None for a request without a
+        stored answer, and for every verb except GET.
 
-        The caller holds the result until the new answer arrives: meanwhile another thread may replace or evict the
-        stored answer, and a 304 refers to the one that was sent.
+        The caller keeps the result until the new answer arrives: meanwhile another thread may replace or evict the
+        stored answer, but a 304 refers to the answer from which the ETag was sent.
         """
         name = request_name(path, query)
         with self._lock:
@@ -89,10 +90,10 @@ class EtagCache:
         """The decoded answer of a successful request (`status` below 400).
 
         An answer with an ETag is stored under the name of its request.  `kept` is the stored answer from which this
-        request sent the ETag; it is the result for a 304.
+        request sent the ETag; if the status is 304, `kept` is decoded.
 
         Raises AnswerOdd, which names the request (`what`), when the body is not JSON (with `advice` about the likely
-        cause), or for a 304 to a request without a condition; ForgeUnreachable when the body is a page for people.
+        cause), or for a 304 to a request without a condition; ForgeUnreachable when the body is an HTML page.
         """
         if status == 304:
             if kept is None:
@@ -103,7 +104,7 @@ class EtagCache:
         except (ValueError, RecursionError) as error:
             kind = headers.get("content-type", "")
             said = f"{what}: {came(status, kind, body)}, which is not JSON{advice}"
-            # a page with HTML shows that the whole host is unavailable
+            # an HTML page instead of JSON means that the whole host is unavailable
             meant = ForgeUnreachable if is_page(kind) else AnswerOdd
             raise meant(said, maybe=verb != "GET") from error
         if verb == "GET" and (etag := headers.get("etag")):
@@ -116,7 +117,7 @@ class EtagCache:
         with self._lock:
             self._drop(name)
             if len(kept.packed) > self.size:
-                return  # a larger answer would evict all others, and itself
+                return  # an answer above the total size would evict all others, and itself
             self._kept[name] = kept
             self.used += len(kept.packed)
             while self.used > self.size:
@@ -134,7 +135,8 @@ class EtagCache:
 
 
 def _loaded(body: bytes) -> Any:
-    """The JSON of a body.  Unpaired surrogates and NUL, which the stores cannot write, are replaced."""
+    """The decoded JSON of an answer's body.  Unpaired surrogates and NUL, which the stores cannot write, are
+    replaced."""
     data = json.loads(body)
     return fit_json(data) if _UNFIT.search(body) else data
 

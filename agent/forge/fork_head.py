@@ -1,8 +1,9 @@
-"""Texts about a fork's branch that changed after the request for work; shared by the forges.
+"""Texts for people about a fork's branch that changed after the request for work; shared by the forges.
 
 The person who sets the label approves the commits that the pull request has at that time.  The author of the pull
-request can push other commits at any later time, and nobody has approved those.  Called by `github/fork_head.py`,
-`gitlab/fork_head.py` and `forgejo/fork_head.py`, and by `worker/work_tree_start.py` after the fetch.
+request can push other commits at any later time, and nobody has approved those commits.  Called by
+`github/fork_head.py`, `gitlab/fork_head.py` and `forgejo/fork_head.py`, and by `worker/work_tree_start.py` after the
+fetch.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ if TYPE_CHECKING:
 
 TIME = "%Y-%m-%d at %H:%M:%S"
 SHOWN = 12
-"""Characters of a commit's hash that a text shows."""
+"""The number of characters of a commit's hash that a text shows."""
 
 
 def said_moved(fork: str, asked_for: str, present: str, asked: datetime | None = None) -> str:
-    """The reason why a person must ask for the work again.
+    """The text that the fork's branch has changed after the request, so that a person must ask for the work again.
 
     `asked_for` is the commit at the time `asked` of the request, "" if it is unknown; `present` is the newest commit.
     """
@@ -31,9 +32,10 @@ def said_moved(fork: str, asked_for: str, present: str, asked: datetime | None =
 
 
 def said_unknown(fork: str, present: str, why: str, first: str = "") -> str:
-    """The reason why a person must ask again where the forge does not show when the branch changed.
+    """The text that a person must ask for the work again, because the forge does not report when the fork's branch
+    changed.
 
-    `first`: something that the person has to do before.
+    `first`: what the person has to do before setting the label again.
     """
     return (
         f"whether its branch in {fork} has changed after it was asked for cannot be found out ({why}), and the branch "

@@ -1,8 +1,8 @@
-"""The type of the Forgejo adapter for the parts of this room: the contract of a forge and the attributes that the parts
-share.
+"""The type of the Forgejo adapter, as the modules of this package see it: the contract of a forge and the attributes
+that the modules share.
 
-This module defines a type only.  The class in `forge.py` implements the type and imports the parts, so the parts import
-this module instead of `forge.py`.
+This module defines a type only.  The class in `forge.py` implements the type and imports the other modules, so these
+import this module instead of `forge.py`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 class Forgejo(Forge, Protocol):
-    """`projects` are the (owner, repository) pairs of the section.  `told`, `askers` and `unanswered` belong to
-    `task_getter.BaseTaskGetter`."""
+    """`projects` are the (owner, repository) pairs of the adapter's section in the settings.  `told`, `askers` and
+    `unanswered` belong to `task_getter.BaseTaskGetter`."""
 
     section: Any
     wire: ForgejoWire
@@ -30,5 +30,5 @@ class Forgejo(Forge, Protocol):
     askers: dict[tuple[Any, ...], Any]
 
     def serves(self, owner: str, repo: str) -> bool:
-        """Whether this section covers a repository."""
+        """Whether the adapter's section in the settings covers a repository."""
         ...

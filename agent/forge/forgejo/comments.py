@@ -1,10 +1,11 @@
-"""Reads the comments and reviews of an issue and of its pull requests, and maintains the position of each reader.
+"""Reads the comments and reviews of an issue and of its pull requests, and maintains the cursor (the comments read so
+far).
 
-An id of a comment is Forgejo's number; the prefix `r` means a comment on a line of a pull request, `v` the text of a
-review.  The cursor of a reader is a `comment_cursor.CommentCursor`.
+The id of a comment is Forgejo's number of it; the prefix `r` means a comment on a line of a pull request, `v` the text
+of a review.  The cursor is a `comment_cursor.CommentCursor`.
 
-The comments of the issue itself come with its timeline, which costs one request like the comments alone and also names
-the pull requests that refer to the issue.  So the pull request of a task is found again by every process.
+The comments of the issue itself are read from its timeline, which takes one request, as the list of comments would, and
+also names the pull requests that refer to the issue.  So every process can find the pull request of a task.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ if TYPE_CHECKING:
     from agent.forge.forgejo.http import ForgejoWire
     from agent.forge.forgejo.repositories import Project, Repositories
 
-OVERLAP = timedelta(seconds=2)  # Forgejo's times are whole seconds
+OVERLAP = timedelta(seconds=2)  # subtracted from the start time of a request, since Forgejo's times are whole seconds
 PER_PAGE = 50
 
 
 class CommentReader:
     """Reads the comments of one issue or pull request of `project`; it writes nothing.
 
-    `is_ours` says of the number of a pull request, with a reference to this issue, whether it belongs to its task.
+    `is_ours` gets the number of a pull request that refers to this issue, and says whether the issue's task opened it.
     """
 
     def __init__(
@@ -52,8 +53,8 @@ class CommentReader:
         self.is_ours = is_ours
 
     def since(self, cursor: CommentCursor) -> tuple[tuple[Comment, ...], CommentCursor, int]:
-        """(new and edited comments of people with permission, the next cursor, the number of other comments left
-        out)."""
+        """What is new since a cursor: (new and edited comments of people with permission, the next cursor, the number
+        of comments of people without permission)."""
         query = _since(cursor)
         rows = self.wire.whole(f"{self._issue(self.number)}/timeline", query=query)
         pulls = tuple(dict.fromkeys((*cursor.pulls, *self._pulls_in(rows, cursor.pulls))))
@@ -77,7 +78,7 @@ class CommentReader:
                 yield MarkedComment(str(item["id"]), markers, utc(item["updated_at"]))
 
     def _pulls_in(self, rows: list[dict[str, Any]], known: tuple[int, ...]) -> Iterator[int]:
-        """The pull requests of the task that are named in rows of the timeline, as far as they are not known."""
+        """The numbers of the task's pull requests that rows of the timeline name and that are not in `known`."""
         for row in rows:
             found = row.get("ref_issue") or {}
             if row["type"] != "pull_ref" or not found.get("pull_request") or not self.places.is_own(found.get("user")):
@@ -89,8 +90,8 @@ class CommentReader:
     def _of_pull(self, number: int, query: dict[str, str]) -> Iterator[tuple[Comment, Any]]:
         """The comments, reviews and comments on lines of a pull request, each with its author.
 
-        The text of a line's comment may change without a change of its review, so the comments of all reviews are read.
-        A pull request that is gone has none.
+        A comment on a line may be edited without a change of its review, so the comments of all reviews are read.  For
+        a pull request that is gone nothing is returned.
         """
         try:
             if number != self.number:
@@ -120,7 +121,8 @@ def utc(text: Any) -> str:
 def number_of(comment_id: str) -> str:
     """The number in the id of an issue comment.
 
-    Raises ForgeError for an id of another kind, since the own account writes issue comments only.
+    Raises ForgeError for the id of a review or of a comment on a line, since the own account writes only issue
+    comments.
     """
     if not re.fullmatch(r"[1-9][0-9]{0,18}", comment_id):
         raise ForgeError(f"{comment_id!r} is not a comment of an issue that can be edited")

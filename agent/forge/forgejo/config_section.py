@@ -18,10 +18,10 @@ _PROJECT = re.compile(r"(?!\.\.?/)[A-Za-z0-9._-]+/(?!\.\.?\Z)[A-Za-z0-9._-]+")
 
 
 def addresses(section: Any) -> tuple[str, str]:
-    """(address of Forgejo with its sub-path, instance: host, port and sub-path); `base_url` may contain the API's own
-    path.
+    """(address of Forgejo with its sub-path, `instance`: host, port and sub-path), from the setting `base_url`, which
+    may end with the API's path (`/api/v1`).
 
-    There is no default: the token of one's own host must not go to a public one.
+    `base_url` has no default: the token of a private host must not be sent to a public one.
     """
     base_url = str(section.base_url or "")
     if not base_url:

@@ -1,6 +1,6 @@
-"""Interprets Forgejo's error answers, and finds the error of this program for each.
+"""Translates Forgejo's error answers into errors of this program.
 
-The functions are pure and take status and body; `http.py` calls them.
+The functions are pure and get the status and the body of an answer; `http.py` calls them.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ LONGEST = 300
 
 
 def parse_error(body: bytes) -> tuple[str, ...]:
-    """The messages in the body of an error: `message`, and the list `errors`; the first characters of any other text,
-    as of a proxy."""
+    """The messages in the body of an error: `message`, and the list `errors`; for a body that is not JSON, such as that
+    of a proxy, its first characters."""
     text = body.decode("utf-8", "replace")
     try:
         data = json.loads(text)
@@ -29,7 +29,7 @@ def parse_error(body: bytes) -> tuple[str, ...]:
 
 
 def error_of(what: str, verb: str, status: int, reasons: tuple[str, ...]) -> ForgeError:
-    """The error for a status of 400 or above that is not a rate limit."""
+    """The error for an answer with a status of 400 or above, except for a rate limit."""
     words = f"{what}: {status} {'; '.join(reasons)}".rstrip()
     if status >= 500:
         return ForgeUnreachable(words, maybe=verb != "GET")

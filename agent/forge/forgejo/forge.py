@@ -2,7 +2,7 @@
 
 This module implements each call of the contract; its parts are beside it: the HTTP client (`http.py`) and the shapes of
 its answers (`answer_shapes.py`), repositories and people (`repositories.py`), labels (`labels.py`), comments
-(`comments.py`), pull requests (`pulls.py`), the list of waiting issues (`tasks.py`) and who asked
+(`comments.py`), pull requests (`pulls.py`), the list of waiting issues (`tasks.py`) and the person who asked for work
 (`requesting_person.py`).  docs/forges.md has the facts about Forgejo on which this module relies.  `wiring/wiring.py`
 builds the adapter.
 """
@@ -54,7 +54,8 @@ if TYPE_CHECKING:
     from agent.forge.forgejo.repositories import Project
 
 GIT_USER = "oauth2"
-"""Any user does: Forgejo knows a token by itself (services/auth/basic.go)."""
+"""The user name for git; any name is accepted, since Forgejo identifies the account by the token
+(services/auth/basic.go)."""
 _NUMBER = re.compile(r"[1-9][0-9]{0,9}")
 
 
@@ -79,10 +80,11 @@ class ForgejoForge:
         self.mover = LabelMover(self.wire, self.labels)
         self.told: set[str] = set()  # problems that were reported, so that each is reported once
         self.unanswered = UnansweredLists(lambda: self.wire.get("/version"))
-        self.askers: dict[tuple[Any, ...], Any] = {}  # state of an issue that waits → account that asked
+        self.askers: dict[tuple[Any, ...], Any] = {}  # state of a waiting issue → account that asked for work
         self._own_comments: set[str] = set()
-        self._states: dict[TaskKey, tuple[str, bool]] = {}  # last change of an issue, and whether the bot was taken off
-        self._heads: dict[tuple[str, int], str] = {}  # branches of pull requests, which never change
+        # (time of the issue's last change, whether a person removed the bot from its assignees)
+        self._states: dict[TaskKey, tuple[str, bool]] = {}
+        self._heads: dict[tuple[str, int], str] = {}  # branch of each pull request; it never changes
 
     @classmethod
     def from_settings(cls, settings: Any) -> tuple[Self, ...]:
@@ -92,7 +94,7 @@ class ForgejoForge:
         return (key.task_source, key.instance) == (self.source, self.instance) and self.serves(key.owner, key.repo)
 
     def serves(self, owner: str, repo: str) -> bool:
-        """Whether this section covers a repository."""
+        """Whether the adapter's section in the settings covers a repository."""
         known = {f"{one}/{name}".casefold() for one, name in self.projects}
         of_owner = self.section.owner is None or self.section.owner.casefold() == owner.casefold()
         return of_owner and (not known or f"{owner}/{repo}".casefold() in known)
@@ -101,26 +103,28 @@ class ForgejoForge:
         return ForgejoTaskGetter(self)
 
     def idle(self, interval: float) -> str:
-        """A sentence about the requests in one hour without changes, with a poll every `interval` seconds (for
-        `doctor`)."""
+        """A sentence about the number of requests that polls every `interval` seconds send in an hour in which nothing
+        changes (for `doctor`)."""
         return f"{self.per_hour(interval):.0f} requests per idle hour"
 
     def per_hour(self, interval: float) -> float:
-        """Number of requests in one hour of polls without changes.
+        """The number of requests that polls send in an hour in which nothing changes.
 
-        The requests are a search for the label of each owner, one search for assignments, a list of changes of each
-        repository (where tasks have ended), and each repository when its stored facts are too old.
+        At each poll the adapter requests one search for the label per owner, one search for assignments and one list of
+        changes per repository (as if each had ended tasks); each repository is requested again when its stored facts
+        are too old.
         """
         owners = {owner.casefold() for owner, _ in self.projects} or {self.section.owner}
         looks = 3600 / interval
         return looks * (len(owners) + 1 + len(self.projects)) + len(self.projects) * learnt_anew(interval)
 
     def rights(self) -> tuple[str, ...]:
-        """Sentences about problems of the token and the account that exist or will come soon (for `doctor`)."""
+        """Implements `ForgeReports.rights` (for `doctor`)."""
         return tuple(token_permissions.rights(self))
 
     def label_problems(self) -> tuple[str, ...]:
-        """Implements `ForgeReports.label_problems`; Forgejo tells labels with other capitals apart."""
+        """Implements `ForgeReports.label_problems`; Forgejo treats names that differ only in capitals as different
+        labels."""
         there = {}
         with self.wire.hurried():
             for owner, repo in self.projects[:MOST_PROJECTS] or self.places.seen(self.serves, MOST_PROJECTS):
@@ -193,7 +197,7 @@ class ForgejoForge:
         return f"refs/pull/{pull_id}/head"
 
     def commenters_may_ask(self) -> bool:
-        """Implements `ForgeReports.commenters_may_ask`: comments of others are left out."""
+        """Implements `ForgeReports.commenters_may_ask`: comments of people who may not ask for work are left out."""
         return True
 
     def author_may_ask(self, key: TaskKey) -> bool:
@@ -213,7 +217,8 @@ class ForgejoForge:
         return (*news, *edit), str(cursor) if cursor and after == known else after.text()
 
     def _edited(self, key: TaskKey, seen: str) -> tuple[tuple[Comment, ...], str]:
-        """(the edit of the issue's own text since the digest `seen`, the digest of the present text).
+        """(the edit of the issue's title or text as a comment, if its digest is no longer `seen`; the digest of the
+        present title and text).
 
         Forgejo does not report the editor, who is the author or an account with write access.  So the edit is delivered
         only if the author has permission.
@@ -237,7 +242,7 @@ class ForgejoForge:
         with self.wire.hurried(RESERVE):
             return changed_of(watched, cursor, self._changed, number_in)
 
-    def fetch_picture(self, key: TaskKey, address: str) -> bytes:  # noqa: ARG002 - the host knows the place
+    def fetch_picture(self, key: TaskKey, address: str) -> bytes:  # noqa: ARG002 - the address suffices
         from agent.forge.forgejo.pictures import fetch_picture
 
         return fetch_picture(self.wire, address)
@@ -278,7 +283,7 @@ class ForgejoForge:
             if any(self.places.is_own(user) for user in item.get("assignees") or ()):
                 return None
             kept = self._states.get(key)
-            if kept is None or kept[0] != item["updated_at"]:  # the timeline is read once for each change
+            if kept is None or kept[0] != item["updated_at"]:  # the timeline is read once for each change of the issue
                 kept = str(item["updated_at"]), was_unassigned(self, project, _number(key))
                 self._states[key] = kept
         return "stop" if kept[1] else None
@@ -326,7 +331,8 @@ class ForgejoForge:
         self._own_comments.add(comment_id)
 
     def _own_comment(self, key: TaskKey, comment_id: str) -> str:
-        """The path of a comment of the own account; Forgejo lets everybody who may write edit any comment."""
+        """The path of a comment of the own account; comments of other accounts are refused here, since Forgejo lets an
+        account with write access edit any comment."""
         path = f"{self.places.project_of(key).path}/issues/comments/{number_of(comment_id)}"
         if comment_id not in self._own_comments and not self.places.is_own(self.wire.get(path).get("user")):
             raise ForgeError(f"comment {comment_id} of {key} belongs to somebody else and is left as it is")
@@ -386,8 +392,8 @@ class ForgejoForge:
             said = f"{project.full_name} is archived: it is read-only, so nothing can be pushed to it"
             raise IssueUnreadable(said, code="repository_archived")
         host = re.sub(r"[^A-Za-z0-9.-]", "_", self.instance)
-        # The address is built from base_url, not from `clone_url`: what Forgejo calls itself (ROOT_URL) may not be
-        # reachable from here.
+        # The address is built from base_url, not from `clone_url`: the address that Forgejo has for itself (ROOT_URL)
+        # may not be reachable from this machine.
         url = f"{self.base_url}/{project.full_name}.git"
         head = f"refs/pull/{_number(key)}/head" if key.task_type == "pull_request" else None
         return Repository(host, project.owner, project.name, url, project.default_branch, self.wire.ca_file(), head)
@@ -406,7 +412,8 @@ class ForgejoForge:
     def _issue(self, key: TaskKey) -> tuple[Project, dict[str, Any]]:
         """The issue, in the repository that the key names.
 
-        A repository that is renamed is followed by every request; then the stored facts about it are read again.
+        If the repository was renamed, Forgejo redirects the request; then the stored facts about the repository are
+        read again.
         """
         number = _number(key)
         project = self.places.project_of(key)
@@ -422,7 +429,7 @@ class ForgejoForge:
     def _about(self, key: TaskKey, project: Project | None = None) -> Iterator[None]:
         """A context manager: if Forgejo answers that the issue does not exist, it raises IssueUnreadable.
 
-        Forgejo answers so too where issues are switched off.
+        Forgejo also answers 404 where issues are switched off; the error then says so.
         """
         try:
             yield
@@ -462,7 +469,7 @@ class ForgejoForge:
         return CommentReader(self.wire, self.places, project, _number(key), is_ours)
 
     def _head(self, project: Project, number: int) -> str:
-        """The branch of a pull request; "" if it is of another repository or gone."""
+        """The branch of a pull request; "" if the branch is in another repository or the pull request is gone."""
         place = project.full_name, number
         if place not in self._heads:
             try:
@@ -474,7 +481,8 @@ class ForgejoForge:
         return self._heads[place]
 
     def _itself(self, key: TaskKey) -> tuple[int, ...]:
-        """The number of the task's own pull request, if the task is one: its reviews are read too."""
+        """The number of the task's pull request if the task itself is a pull request, so that its reviews are read
+        too."""
         return (int(_number(key)),) if key.task_type == "pull_request" else ()
 
     def _pulls(self, project: Project) -> Pulls:
@@ -491,7 +499,7 @@ class ForgejoForge:
 
 
 def _fork_of(item: dict[str, Any]) -> str:
-    """The repository of a pull request's branch, if it is another one."""
+    """The repository in which a pull request's branch is, if the pull request is from a fork; otherwise ""."""
     if item["head"].get("repo_id") == item["base"].get("repo_id"):
         return ""
     return str((item["head"].get("repo") or {}).get("full_name") or "a repository that is gone")

@@ -1,7 +1,7 @@
-"""The HTTP client of Forgejo: what its API has of its own beside `forge/rest_wire.py`.
+"""The HTTP client for Forgejo: the parts of the client in `forge/rest_wire.py` that are specific to Forgejo's API.
 
-Forgejo announces no rate limit and sends no ETag; a proxy before it may do both, and the client obeys.  The adapter
-sends every request through `ForgejoWire.call`, and `requester.py` transmits it.
+Forgejo announces no rate limit and sends no ETag; a proxy in front of it may do both, and the client then uses them.
+The adapter sends every request through `ForgejoWire.call`, and `requester.py` transmits it.
 """
 
 from __future__ import annotations
@@ -35,9 +35,11 @@ class ForgejoWire(RestWire):
         self._requester: Requester | None = None
 
     def whole(self, path: str, *, query: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
-        """A list that Forgejo answers at once as long as no page is asked for: comments, and the timeline.
+        """A list that Forgejo sends in one answer if the request names no page: the comments and the timeline of an
+        issue.
 
-        With pages the timeline would end early, since comments on lines are left out after a page was cut.
+        Read page by page the timeline would seem to end early: Forgejo removes comments on lines from a page after it
+        has cut the page, so a page may be short or empty.
         """
         found: list[dict[str, Any]] = self.get(path, query=query)
         return found
@@ -69,7 +71,8 @@ class ForgejoWire(RestWire):
     def _following(
         self, path: str, params: dict[str, Any], answer: Answer, number: int
     ) -> tuple[str, dict[str, Any]] | None:
-        """Some lists have no link but a total count, and so has every list behind a proxy that removes the links."""
+        """The next page of a list that has a total count but no `Link` header: so are some of Forgejo's lists, and all
+        lists behind a proxy that removes the header."""
         total = answer.headers.get("x-total-count", "")
         if not (answer.data and total.isdigit() and number < int(total)) or "link" in answer.headers:
             return None

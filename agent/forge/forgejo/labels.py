@@ -1,8 +1,8 @@
 """Moves the six labels of this program on the issues of Forgejo.
 
-Facts about Forgejo: a repository may have two labels of one name; a label that is added by a name that no repository
-has is left out silently; removing a label that the issue does not have is a success.  So labels are added by their
-numbers, and the answer is compared with the wish.  `forge.py` calls this module.
+Facts about Forgejo: a repository may have two labels with the same name; adding a label by a name that does not exist
+is ignored without an error; removing a label that the issue does not have is a success.  So labels are added by their
+numbers, and the labels in the answer are checked for the added one.  `forge.py` calls this module.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class LabelMover:
         self._numbers: dict[tuple[str, str], int] = {}
 
     def names_in(self, project: Project) -> list[str]:
-        """The names of the labels of a repository; those of its organisation are not among them."""
+        """The names of the labels of a repository; without the labels of its organisation."""
         return [str(one["name"]) for one in self.wire.pages(f"{project.path}/labels")]
 
     def move(self, project: Project, number: str, to: LabelState) -> None:
-        """Add the label of `to` and remove the others of the six."""
+        """Add the label of the state `to` and remove the five other labels of this program."""
         path = f"{project.path}/issues/{number}/labels"
         target, kept = self.labels.name(to), 0
         if target:
@@ -45,10 +45,10 @@ class LabelMover:
                 self.wire.call("DELETE", f"{path}/{one['id']}")
 
     def _add(self, project: Project, path: str, to: LabelState) -> tuple[list[dict[str, Any]], int]:
-        """(the labels of the issue after the change, the number of the label of `to`).
+        """Add the label of the state `to`: (the labels of the issue after the change, the number of the added label).
 
-        A number that was remembered may be that of a label which somebody has removed since; then Forgejo leaves it
-        out.
+        A remembered number may belong to a label that somebody has deleted since; Forgejo ignores such a number, so it
+        is looked up again.
         """
         name = self.labels.name(to)
         for _ in (1, 2):
@@ -62,7 +62,7 @@ class LabelMover:
     def _number(self, project: Project, to: LabelState) -> int:
         """The number of the label of a state, which is created with its colour if the repository does not have it.
 
-        Of several labels with this name it is the oldest, also after two daemons have created it at the same time.
+        If several labels have this name, because two daemons have created it at the same time, the oldest one is used.
         """
         name = self.labels.name(to)
         kept = self._numbers.get((project.full_name, name))

@@ -1,7 +1,8 @@
 """Recognises addresses of pictures in Forgejo issues, and downloads the pictures with a token.
 
-`/attachments/{uuid}` and `/{owner}/{name}/attachments/{uuid}` are the addresses of one attachment.  Forgejo takes a
-token for the first of them, for pages of people otherwise only a session (services/auth/auth.go).
+`/attachments/{uuid}` and `/{owner}/{name}/attachments/{uuid}` are two addresses of the same attachment.  Forgejo
+accepts a token for the first address only; the second needs a browser's session, as other pages do
+(services/auth/auth.go).
 """
 
 from __future__ import annotations

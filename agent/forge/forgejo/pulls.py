@@ -1,7 +1,7 @@
-"""The pull requests of one repository: finds one by its branch, opens one at most once, changes single fields.
+"""The pull requests of one repository: finds one by its branch, opens at most one per branch, changes single fields.
 
 Forgejo marks a draft in the title (`WIP: …`), lists pull requests by author and not by branch, and answers 409 for a
-second one of the same two branches.  `forge.py` calls this module.
+second pull request between the same two branches.  `forge.py` calls this module.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from agent.forge.forgejo.repositories import Project, Repositories
 
 MAX_BODY = 65_536
-"""Maximum characters of a comment or a text.  Forgejo names no maximum; with this one a request stays below a megabyte,
-the usual limit of a proxy."""
+"""Maximum characters of a comment or of a pull request's text.  Forgejo documents no maximum; this one keeps a request
+below a megabyte, the usual limit of a proxy."""
 MAX_TITLE = 255
 """Maximum bytes of a title; Forgejo cuts a longer one silently."""
 LOOKED_AT = 200
-"""Number of the account's newest closed pull requests among which one is searched by its branch."""
+"""How many closed pull requests of the own account, newest first, are searched for one of a given branch."""
 LOOKED_AT_OF_ALL = 50
-"""Number of all closed pull requests, last changed first, among which one is searched by its branch."""
+"""How many closed pull requests of all accounts, last changed first, are searched for one of a given branch."""
 DRAFT = "WIP: "
 CUT = "\n\n… cut: it is longer than this program sends. The whole text is in the task's folder."
 _ANY_DRAFT = re.compile(r"^(?:\s*(?:wip:|\[wip\]))+\s*", re.IGNORECASE)
@@ -44,8 +44,8 @@ class Pulls:
     def find(self, head: str) -> PullRef | None:
         """The open pull request of the branch; if none is open, the newest closed or merged one.
 
-        Forgejo lists no pull requests by branch.  A closed one is searched among the newest of the own account, and
-        among those of everybody that were closed or changed last.
+        Forgejo cannot list pull requests by branch.  So a closed one is searched for among the newest pull requests of
+        the own account, and among the last changed ones of all accounts.
         """
         if (there := self._open_one(head)) is not None:
             return there
@@ -62,7 +62,7 @@ class Pulls:
         """Open a pull request with a POST.
 
         If the result of the POST is unknown, the method searches for the pull request before the second attempt; if
-        Forgejo reports that there is one, it returns that one, whoever opened it.
+        Forgejo answers that the branch has one already, the method returns that one, whoever opened it.
         """
         wanted = {"title": fit_title(title, draft=draft), "body": fit_body(body), "head": head, "base": base}
         for attempt in (1, 2):
@@ -116,7 +116,7 @@ class Pulls:
         return pull_ref(item)
 
     def head_of(self, number: int) -> str:
-        """The branch of a pull request; "" if it is of another repository."""
+        """The branch of a pull request; "" if the branch is in another repository (a fork)."""
         item = self.wire.get(f"{self.path}/{number}")
         return str(item["head"]["label"]) if _is_of(item, str(item["head"]["label"])) else ""
 
@@ -126,19 +126,21 @@ class Pulls:
         return next((pull_ref(item) for item in items if _is_of(item, head)), None)
 
     def _check_draft(self, pull: PullRef, *, draft: bool) -> None:
-        """Log that the server has other prefixes of drafts than Forgejo's (`WORK_IN_PROGRESS_PREFIXES`)."""
+        """Log it if a pull request that should be a draft is not one: the server marks drafts with other prefixes than
+        Forgejo's default (`WORK_IN_PROGRESS_PREFIXES`)."""
         if draft and not pull.draft and pull.state == "open":
             log.get("forge").warning("draft_unsupported", repository=self.project.full_name)
 
 
 def _is_of(item: dict[str, Any], head: str) -> bool:
-    """Whether the pull request is from the branch of this name in this repository, not in a fork.  `ref` names the
-    branch only as long as it exists, `label` always."""
+    """Whether the pull request is from the branch of this name in this repository, not in a fork.  The field `ref`
+    names the branch only as long as the branch exists, the field `label` always does."""
     return bool(item["head"]["label"] == head and item["head"].get("repo_id") == item["base"].get("repo_id"))
 
 
 def pull_ref(item: dict[str, Any]) -> PullRef:
-    """Converts a pull request of Forgejo's API into a `PullRef`; its title has no mark of a draft."""
+    """Converts a pull request of Forgejo's API into a `PullRef`; the prefix that marks a draft is removed from its
+    title."""
     state: Literal["open", "closed", "merged"] = "open" if item["state"] == "open" else "closed"
     return PullRef(
         str(item["number"]),
@@ -154,23 +156,23 @@ def pull_ref(item: dict[str, Any]) -> PullRef:
 
 
 def number_in(url: str | None) -> str | None:
-    """The number in the address of a pull request; None for any other address."""
+    """The number in the address of a pull request; None if the address is not that of a pull request."""
     found = re.search(r"/pulls/([0-9]+)/?$", url or "")
     return found[1] if found else None
 
 
 def without_draft(title: str) -> str:
-    """A title without the marks by which Forgejo knows a draft."""
+    """A title without the prefixes (`WIP:`) by which Forgejo recognises a draft."""
     return _ANY_DRAFT.sub("", title)
 
 
 def fit_title(text: str, *, draft: bool) -> str:
-    """`text` as one line of at most 255 bytes, with the mark of a draft or without it."""
+    """`text` as one line of at most 255 bytes, with the prefix of a draft or without it."""
     return marked(without_draft(" ".join(text.split())), draft=draft)
 
 
 def marked(line: str, *, draft: bool) -> str:
-    """A title with the mark of a draft, or without every mark, of at most 255 bytes."""
+    """A title with one prefix of a draft, or with none, of at most 255 bytes."""
     if not draft:
         line = without_draft(line)
     elif not _ANY_DRAFT.match(line):
@@ -181,5 +183,5 @@ def marked(line: str, *, draft: bool) -> str:
 
 
 def fit_body(text: str) -> str:
-    """`text` in at most the length that this program sends, with a note where it was cut."""
+    """`text` cut to at most MAX_BODY characters, with a note at the cut."""
     return text if len(text) <= MAX_BODY else text[: MAX_BODY - len(CUT)] + CUT

@@ -56,8 +56,9 @@ class Project:
 class Assignees:
     """The accounts that may be assigned to issues of a repository.
 
-    `all_write`: each of them may write code.  In an organisation this is not so if a team may write only elsewhere (to
-    the wiki, say), or only reads pull requests: its members may be assigned too.
+    `all_write`: each of these accounts may write code.  `all_write` is False in an organisation with a team that may
+    write only to other parts (the wiki, say) or may only read pull requests, since the members of such a team may be
+    assigned too.
     """
 
     names: frozenset[str]
@@ -106,7 +107,7 @@ class Repositories:
         return project
 
     def seen(self, serves: Callable[[str, str], bool], most: int) -> list[tuple[str, str]]:
-        """(owner, repository) of at most `most` repositories to which the account may write and that `serves`
+        """(owner, repository) of at most `most` repositories from the account's own list (`/user/repos`) that `serves`
         accepts."""
         found = (str(one["full_name"]).partition("/")[::2] for one in self.wire.pages("/user/repos"))
         return list(islice(((owner, name) for owner, name in found if serves(owner, name)), most))
@@ -128,13 +129,13 @@ class Repositories:
         return self._own
 
     def is_own(self, user: Any) -> bool:
-        """Whether an answer's `user` is the own account."""
+        """Whether the `user` in an answer of Forgejo is the own account."""
         return login(user).casefold() == self.own().casefold()
 
     def may_ask(self, project: Project, user: Any) -> bool:
         """Whether a person has permission to ask for work: that person has write access, and is listed in
-        `allowed_users` when that is set.  The account of the runners, and the own account, have permission only when
-        `allowed_users` lists them; a deleted account never has permission."""
+        `allowed_users` when that is set.  The server's own account for CI runners and the program's own account have
+        permission only when `allowed_users` lists them; a deleted account never has permission."""
         name = login(user).casefold()
         if not name or (self.allowed and name not in self.allowed):
             return False
@@ -154,7 +155,7 @@ class Repositories:
             if error.status != 404:
                 raise
             writes = False
-        except ForgeAccessRefused:  # only an administrator of the repository may ask for others
+        except ForgeAccessRefused:  # only an administrator of the repository may read the permission of another account
             assignees = self._who_may_be_assigned(project)
             sure = assignees.all_write or name.casefold() in self.allowed
             writes = sure and name.casefold() in assignees.names
@@ -190,8 +191,8 @@ class Repositories:
 
 
 def _writes_code(team: dict[str, Any]) -> bool:
-    """Whether a member of the team who may be assigned may write code.  A team whose members may not be assigned
-    counts too."""
+    """Whether every member of a team who may be assigned to issues may write code; True also if no member of the team
+    may be assigned."""
     units = team.get("units_map") or {}
     if units.get("repo.code") in WRITERS or team.get("permission") in ("admin", "owner"):
         return True
@@ -199,10 +200,10 @@ def _writes_code(team: dict[str, Any]) -> bool:
 
 
 def login(user: Any) -> str:
-    """The login of the `user` in an answer; "" for a deleted account, which Forgejo calls Ghost, with the number -1."""
+    """The login of the `user` in an answer; "" for a deleted account, which Forgejo reports as Ghost with the id -1."""
     return "" if user is None or user.get("id") == -1 else str(user.get("login") or "")
 
 
 def is_bot(user: Any) -> bool:
-    """Whether the account belongs to the server itself: the account of its runners has a number below -1."""
+    """Whether the account belongs to the server itself: its account for CI runners has an id below -1."""
     return int((user or {}).get("id") or 0) < -1

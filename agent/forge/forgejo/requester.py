@@ -1,8 +1,8 @@
-"""Sends one request to Forgejo's API with `requests`, on a connection of its own for each thread.
+"""Sends one request to Forgejo's API with the library `requests`; each thread has its own connection.
 
-A renamed repository is a 301 for every verb.  `requests` would make a GET of a POST then, and report a list as success;
-so this module follows the redirects itself, with verb and body, and only on the same host.  This module never waits and
-never retries.  `http.py` calls this module.
+For a renamed repository Forgejo answers 301 to every verb.  `requests` would turn a POST into a GET then, and the list
+in the answer would pass for a success; so this module follows the redirects itself, keeps verb and body, and stays on
+the same host.  This module never waits and never retries.  `http.py` calls this module.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Requester:
             )
             if not answer.is_redirect:
                 return answer.status_code, {name.lower(): text for name, text in answer.headers.items()}, answer.content
-            url, params = urljoin(url, answer.headers["location"]), {}  # the address has the query
+            url, params = urljoin(url, answer.headers["location"]), {}  # the address of the redirect contains the query
         raise requests.exceptions.TooManyRedirects(f"more than {REDIRECTS} redirects")
 
     def close(self) -> None:

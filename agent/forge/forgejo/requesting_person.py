@@ -1,7 +1,8 @@
 """Finds the person who asked for the work on an issue of Forgejo.
 
 The module determines who set the label or assigned the bot, whether the text was edited afterwards, and whom to ask for
-a review.  The getter and `forge.py` call it, also when a pull request becomes ready.
+a review.  `tasks.py` and `forge.py` call it; `forge.py` also does so when a pull request is no longer a draft, to
+request a review.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from agent.forge.forgejo.repositories import Project
 
 TOLERANCE = timedelta(seconds=1)
-"""Difference of an issue's time of change and the time of the timeline's row that goes with it."""
+"""Maximum difference between an issue's time of change and the time of the timeline row for the same change."""
 
 
 def events_of(forge: Forgejo, project: Project, number: Any) -> list[dict[str, Any]]:
@@ -33,8 +34,8 @@ def events_of(forge: Forgejo, project: Project, number: Any) -> list[dict[str, A
 
 
 def last_actor(forge: Forgejo, project: Project, events: Iterable[dict[str, Any]], *, labelled: bool) -> Any:
-    """The account of the newest event that starts a task (with `labelled` a label, otherwise an assignment of the
-    bot).
+    """The account of the newest event that asks for work (with `labelled` the addition of the bot label, otherwise an
+    assignment of the bot).
 
     Returns None if there is no such event.  An event of the own account counts only if that account has permission to
     ask for work.
@@ -48,8 +49,8 @@ def last_actor(forge: Forgejo, project: Project, events: Iterable[dict[str, Any]
 
 
 def _asks(forge: Forgejo, event: dict[str, Any], *, labelled: bool) -> Any:
-    """The account that asks for work by this row, {} if that account was deleted; None if the row does not ask for
-    work.  The text of a row about a label is `1` if the label was added."""
+    """The account that asks for work by this row of the timeline, {} if that account was deleted; None if the row does
+    not ask for work.  In a row about a label the field `body` is `1` if the label was added."""
     if labelled and event["type"] == "label" and event.get("body") == "1":
         if (event.get("label") or {}).get("name") == forge.labels.queued:
             return event.get("user") or {}
@@ -61,8 +62,8 @@ def _asks(forge: Forgejo, event: dict[str, Any], *, labelled: bool) -> Any:
 def times_of_requests(
     forge: Forgejo, project: Project, events: Iterable[dict[str, Any]], since: str = ""
 ) -> list[datetime]:
-    """The times at which people with permission asked for the work, by a label, an assignment, or the comment of the
-    time `since`."""
+    """The times at which people with permission asked for the work, by a label, by an assignment, or by a comment
+    (`since` is the time of that comment)."""
     asked = [clock.parse(since)] if since else []
     for event in events:
         who = _asks(forge, event, labelled=True) or _asks(forge, event, labelled=False)
@@ -81,9 +82,10 @@ def altered(
     """The reason why the title or text is not the one for which a person with permission asked, "" if it is (see
     `Forge.altered`).
 
-    Forgejo reports a new title with its author, but of a new text only another time of change of the issue.  So a later
-    time than that of every row in the timeline is an edit, and after a word of somebody without permission an edit
-    before it cannot be excluded.
+    Forgejo's timeline has a row with the author for a new title, but none for a new text, which only alters the issue's
+    time of change.  So a time of change after the last row of the timeline counts as an edit.  If the timeline has a
+    later row by somebody without permission, an edit before that row cannot be excluded, since the row has altered the
+    time too.
     """
     may_ask = forge.places.may_ask
     if may_ask(project, item.get("user")):  # Forgejo allows edits by the author and by accounts with write access
@@ -108,13 +110,14 @@ def altered(
 
 
 def _counts(forge: Forgejo, project: Project, event: dict[str, Any]) -> bool:
-    """Whether a row of the timeline is of an account that has permission to edit, or of the server itself."""
+    """Whether a row of the timeline was made by an account with permission, by the own account or by the server
+    itself."""
     who = event.get("user")
     return forge.places.is_own(who) or is_bot(who) or forge.places.may_ask(project, who)
 
 
 def was_unassigned(forge: Forgejo, project: Project, number: str) -> bool:
-    """Whether a person removed the bot from the assignees after the run began."""
+    """Whether the bot was removed from the assignees after the run began (after the processing label was set)."""
     began = taken = None
     for event in events_of(forge, project, number):
         when = clock.parse(str(event["created_at"]))
@@ -134,9 +137,10 @@ def ask_for_review(forge: Forgejo, project: Project, number: str, pull: str) -> 
 
 
 def request_review(forge: Forgejo, project: Project, pull: str, actor: Any) -> None:
-    """Request a review from an account, also if it has reviewed before; not from a bot or the own account.
+    """Request a review from an account, also if it has reviewed before; do nothing for the own account or an account of
+    the server.
 
-    If Forgejo refuses the reviewer, this is logged and nothing else fails."""
+    If Forgejo refuses the reviewer, this is logged and no error is raised."""
     if not login(actor) or is_bot(actor) or forge.places.is_own(actor):
         return
     try:
@@ -147,8 +151,8 @@ def request_review(forge: Forgejo, project: Project, pull: str, actor: Any) -> N
 
 
 def who_ended(forge: Forgejo, project: Project, number: str, act: Act) -> str:
-    """The account of the newest row of the timeline that ended a task in this way; "" if it is the own one, or
-    unknown."""
+    """The account of the newest row of the timeline by which a task was ended in the way `act`; "" if it is the own
+    account, or unknown."""
     ours = {forge.labels.queued, forge.labels.processing, forge.labels.paused}
     for event in reversed(events_of(forge, project, number)):
         label, is_added = (event.get("label") or {}).get("name"), event.get("body") == "1"

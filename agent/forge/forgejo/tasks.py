@@ -1,8 +1,9 @@
 """Lists the issues and pull requests of Forgejo that wait for the agent (see `base.TaskGetter`).
 
 An issue waits when it has the label or is assigned to the bot, and an account with write access asked for the work in
-this way.  One search for each owner covers the label in all repositories of that owner, labels of an organisation
-included, and one search covers the assignments everywhere.  The poller calls this through `ForgejoForge.task_getter`.
+this way.  One search per owner finds the label in all repositories of that owner, also if it is a label of an
+organisation, and one search finds the assignments in all repositories.  The poller uses this module through
+`ForgejoForge.task_getter`.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
 
 SEARCH = "/repos/issues/search"
 PAGE = 50
-# the asker of an issue that changed within this time is not cached, since a second change within the same second would
-# not show
+# the person who asked for work on an issue is cached only if the issue has not changed for this time, since a second
+# change within the same second would not alter the issue's time of change
 SETTLED = timedelta(minutes=1)
 
 
@@ -58,8 +59,8 @@ class ForgejoTaskGetter(BaseTaskGetter):
     # --- listing ----------------------------------------------------------------------------------------------
 
     def _served(self) -> dict[str, tuple[str, str]]:
-        """Present full name → (owner, repository) as in keys, of the usable ones among the listed repositories; empty
-        if the section lists none."""
+        """Present full name → (owner, repository) as in task keys, for each repository that the section lists and that
+        can have tasks; empty if the section lists none."""
         found: dict[str, tuple[str, str]] = {}
         projects = self.forge.unanswered.loop(self._skipped)
         for owner, repo in self._due(self.forge.projects, "/".join):
@@ -88,10 +89,10 @@ class ForgejoTaskGetter(BaseTaskGetter):
         yield from listed
 
     def _labelled(self, owner: str) -> Iterator[dict[str, Any]]:
-        """The open issues of an owner with one of the labels of this poll.
+        """The open issues of an owner that have one of the labels for which this poll searches.
 
-        Forgejo discards a label that no repository of the host has; if it discards all, it lists every open issue.  So
-        the list ends at the first page on which no issue has one of the labels.
+        Forgejo ignores a label that no repository of the host has; if it ignores all labels of a search, it lists every
+        open issue.  So reading ends at the first page on which no issue has one of the labels.
         """
         wanted = frozenset(self._labels())
         query = {"state": "open", "labels": ",".join(sorted(wanted)), "owner": owner}
@@ -103,7 +104,8 @@ class ForgejoTaskGetter(BaseTaskGetter):
                 return
 
     def _key(self, served: Mapping[str, tuple[str, str]], full: str, item: dict[str, Any]) -> TaskKey | None:
-        """The key of an item that was found; None if the section does not cover its repository."""
+        """The task key of an issue or pull request that a search found; None if the section does not cover its
+        repository."""
         owner, _, repo = full.partition("/")
         if self.forge.projects:
             if full.casefold() not in served:
@@ -117,7 +119,8 @@ class ForgejoTaskGetter(BaseTaskGetter):
     # --- selection --------------------------------------------------------------------------------------------
 
     def _task(self, key: TaskKey, item: dict[str, Any]) -> Task | None:
-        """The task of an item; None when the item does not wait, or does not wait any more."""
+        """The task of an issue or pull request; None when it does not wait for work, or when the person who asked
+        cannot be determined."""
         present = label_names(item)
         ours = present & self.forge.labels.names()
         labelled = self.forge.labels.queued in present
@@ -145,10 +148,10 @@ class ForgejoTaskGetter(BaseTaskGetter):
     def _asker(self, project: Project, item: dict[str, Any], state: tuple[Any, ...]) -> str:
         """The login of the account that set the label or assigned the bot; the author if Forgejo reports neither.
 
-        Raises IssueUnreadable when no account with permission has asked, or when the text was edited since then: later
-        comments of the program itself would hide such an edit from the worker (`requesting_person.altered`).
+        Raises IssueUnreadable when no account with permission has asked, or when the text was edited after the request:
+        comments that the program writes later would hide such an edit from the worker (`requesting_person.altered`).
 
-        The account is looked up once for each state of an issue: during a poll if the author has no permission,
+        The account is looked up once for each state of an issue: during a poll if the issue's author has no permission,
         otherwise when the task is taken.
         """
         places = self.forge.places

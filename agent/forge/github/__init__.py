@@ -1,1 +1,1 @@
-"""The forge GitHub, and GitHub Enterprise, over the REST API.  The adapter is in `forge.py`."""
+"""The adapter for GitHub and GitHub Enterprise, over the REST API.  Its class is in `forge.py`."""

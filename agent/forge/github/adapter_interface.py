@@ -1,8 +1,8 @@
-"""The type of the GitHub adapter for the parts of this room: the contract of a forge and the attributes that the parts
-share.
+"""The type of the GitHub adapter, as the modules of this package see it: the contract of a forge and the attributes
+that the modules share.
 
-This module defines a type only.  The class in `forge.py` implements the type and imports the parts, so the parts import
-this module instead of `forge.py`.
+This module defines a type only.  The class in `forge.py` implements the type and imports the other modules, so these
+import this module instead of `forge.py`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
 
 class GitHub(Forge, Protocol):
-    """`projects` are the (owner, repository) pairs of the section; `qualifiers` are the terms of a search, used when
-    `searches` is set.  `told`, `askers` and `unanswered` belong to `task_getter.BaseTaskGetter`."""
+    """`projects` are the (owner, repository) pairs of the adapter's section in the settings; `qualifiers` are the terms
+    of GitHub's issue search, by which waiting issues are found when `searches` is set.  `told`, `askers` and
+    `unanswered` belong to `task_getter.BaseTaskGetter`."""
 
     wire: GitHubWire
     places: Repositories
@@ -31,7 +32,7 @@ class GitHub(Forge, Protocol):
     askers: dict[tuple[Any, ...], Any]
 
     def serves(self, owner: str, repo: str) -> bool:
-        """Whether this section covers a repository."""
+        """Whether the adapter's section in the settings covers a repository."""
         ...
 
     def own_name(self, name: Any) -> str:

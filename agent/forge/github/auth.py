@@ -1,5 +1,5 @@
-"""Provides the GitHub token: the one in the settings, or an installation token, which is made with the key of an app
-and renewed.
+"""Provides the GitHub token: the one in the settings, or an installation token of a GitHub App, which is created with
+the app's key and renewed before it expires.
 
 `http.py` gets the token at each request, and git at each call.  The token is in memory only, never on disk.
 """
@@ -23,11 +23,12 @@ class Tokens(Protocol):
     """An object that provides the token of one account."""
 
     def current(self) -> str:
-        """A token that should be valid now."""
+        """The token to use now; it has not expired, but the host may have revoked it."""
         ...
 
     def refresh(self) -> bool:
-        """Called after a refusal; returns whether another token is available (then `current` returns it)."""
+        """Called after the host refused the token; returns whether another token is available (then `current` returns
+        it)."""
         ...
 
 
@@ -48,7 +49,7 @@ class AppToken:
     """Provides installation tokens of a GitHub App, each of which is valid for an hour.
 
     `call(verb, path)` sends a request to the API as the app itself and returns the decoded answer.  `learn(token,
-    until=…)` makes the redactor mask a token (`Redactor.learn`).
+    until=…)` makes the redactor mask a token in logs and texts (`Redactor.learn`).
     """
 
     def __init__(

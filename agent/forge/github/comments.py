@@ -1,7 +1,8 @@
-"""Reads the comments and reviews of an issue and of its pull requests, and maintains the position of each reader.
+"""Reads the comments and reviews of an issue and of its pull requests, and maintains the cursor (the comments read so
+far).
 
-An id of a comment is GitHub's number; the prefix `r` means a comment on a line of a pull request, `v` the text of a
-review.  The cursor of a reader is a `comment_cursor.CommentCursor`.
+The id of a comment is GitHub's number of it; the prefix `r` means a comment on a line of a pull request, `v` the text
+of a review.  The cursor is a `comment_cursor.CommentCursor`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
     from agent.forge.github.http import GitHubWire
     from agent.forge.github.repositories import Project, Repositories
 
-OVERLAP = timedelta(seconds=2)  # the parameter `since` has whole seconds, and may not include its own second
+# subtracted from the start time of a request: the parameter `since` has whole seconds, and GitHub may leave out changes
+# within that second
+OVERLAP = timedelta(seconds=2)
 
 
 class CommentReader:
@@ -36,8 +39,8 @@ class CommentReader:
         self.number = int(number)
 
     def since(self, cursor: CommentCursor) -> tuple[tuple[Comment, ...], CommentCursor, int]:
-        """(new and edited comments of people with permission, the next cursor, the number of other comments left
-        out)."""
+        """What is new since a cursor: (new and edited comments of people with permission, the next cursor, the number
+        of comments of people without permission)."""
         query = {}
         if cursor.since:
             query = {"since": (clock.parse(cursor.since) - OVERLAP).strftime("%Y-%m-%dT%H:%M:%SZ")}
@@ -56,9 +59,10 @@ class CommentReader:
                 yield MarkedComment(str(item["id"]), markers, str(item.get("updated_at") or ""))
 
     def _all(self, query: dict[str, Any], cursor: CommentCursor) -> Iterator[tuple[Comment, Any]]:
-        """Every changed comment, with its author.
+        """Every comment that has changed since the cursor, with its author.
 
-        The comments and reviews of the cursor's pull requests are read too, of a new one all.
+        The comments and reviews of the cursor's pull requests are included; of a pull request that was never read, all
+        comments are.
         """
         path, pulls = self.project.path, cursor.pulls
         queries = {number: {} if number in cursor.new else query for number in (self.number, *pulls)}
@@ -77,7 +81,8 @@ class CommentReader:
 def number_of(comment_id: str) -> str:
     """The number in the id of an issue comment.
 
-    Raises ForgeError for an id of another kind, since the own account writes issue comments only.
+    Raises ForgeError for the id of a review or of a comment on a line, since the own account writes only issue
+    comments.
     """
     if not re.fullmatch(r"[1-9][0-9]{0,18}", comment_id):
         raise ForgeError(f"{comment_id!r} is not a comment of an issue that can be edited")

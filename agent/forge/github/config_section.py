@@ -1,4 +1,4 @@
-"""Parses one section `github` of the settings: the host, the repositories, the terms of the search.
+"""Parses one section `github` of the settings: the host, the repositories, the terms of the issue search.
 
 The functions are pure; `forge.py` calls them.
 """
@@ -46,7 +46,8 @@ def projects_of(section: Any) -> tuple[tuple[str, str], ...]:
 
 
 def qualifiers_of(section: Any, projects: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
-    """The search terms; none when the projects are listed one by one."""
+    """The terms of the search for waiting issues; none when the section names projects and no query, so that the issues
+    of each project are listed instead."""
     if projects and not section.query:
         return ()
     words = [f"repo:{owner}/{repo}" for owner, repo in projects]

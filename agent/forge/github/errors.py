@@ -1,6 +1,6 @@
 """Translates an error answer of GitHub into an error of this program.
 
-The functions are pure and take status and text; `http.py` calls them.
+The functions are pure and get the status and the text of an answer; `http.py` calls them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def parse_error(text: str) -> tuple[str, tuple[str, ...]]:
 
 
 def error_of(what: str, verb: str, status: int, message: str, reasons: tuple[str, ...]) -> ForgeError:
-    """The error for a status of 400 or above that is not a rate limit."""
+    """The error for an answer with a status of 400 or above, except for a rate limit."""
     said = ": ".join(part for part in (message, "; ".join(reasons)) if part)
     if status >= 500:
         return ForgeUnreachable(f"{what}: {status} {said}", maybe=verb != "GET")

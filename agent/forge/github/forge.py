@@ -73,8 +73,9 @@ class GitHubForge:
         self.wire = GitHubWire(section, settings.base_dir, self.instance, names, learn=masker_of(settings).learn)
         self.places = Repositories(self.wire, section)
         self.told: set[str] = set()  # problems that were reported, so that each is reported once
-        self.unanswered = UnansweredLists(lambda: self.wire.get("/rate_limit"))  # this request counts against no limit
-        self.askers: dict[tuple[Any, ...], Any] = {}  # state of an issue that waits → account that asked
+        # GitHub does not count this request against the rate limit
+        self.unanswered = UnansweredLists(lambda: self.wire.get("/rate_limit"))
+        self.askers: dict[tuple[Any, ...], Any] = {}  # state of a waiting issue → account that asked for work
         self._spelling = {name.casefold(): name for name in self.labels.names()}
         self._labels_there: set[tuple[str, str]] = set()
         self._own_comments: set[str] = set()
@@ -87,7 +88,7 @@ class GitHubForge:
         return (key.task_source, key.instance) == (self.source, self.instance) and self.serves(key.owner, key.repo)
 
     def serves(self, owner: str, repo: str) -> bool:
-        """Whether this section covers a repository."""
+        """Whether the adapter's section in the settings covers a repository."""
         known = {f"{one}/{name}".casefold() for one, name in self.projects}
         of_owner = self.section.owner is None or self.section.owner.casefold() == owner.casefold()
         return of_owner and (not known or f"{owner}/{repo}".casefold() in known)
@@ -96,8 +97,8 @@ class GitHubForge:
         return GitHubTaskGetter(self)
 
     def idle(self, interval: float) -> str:
-        """A sentence about the requests in one hour without changes, with a poll every `interval` seconds (for
-        `doctor`)."""
+        """A sentence about the number of requests that polls every `interval` seconds send in an hour in which nothing
+        changes (for `doctor`)."""
         if self.searches:
             more = f"{3600 / interval:.0f} conditional lists for each repository with tasks"
             return f"{self.per_hour(interval):.0f} searches per idle hour, of a budget of their own, and {more}"
@@ -105,10 +106,11 @@ class GitHubForge:
         return f"{asked}, all conditional: none of them counts against the budget"
 
     def per_hour(self, interval: float) -> float:
-        """Number of requests (or searches, if the section searches) in one hour of polls without changes.
+        """The number of requests (of searches, if the section has search terms) that polls send in an hour in which
+        nothing changes.
 
-        The requests are for the lists of waiting issues, for the lists of changes if tasks have ended, and for the
-        repository when its stored facts are too old.
+        At each poll the adapter requests the lists of waiting issues and a list of changes per repository (as if each
+        had ended tasks); each repository is requested again when its stored facts are too old.
         """
         looks = 3600 / interval
         lists = 1 if isinstance(self.wire.tokens, AppToken) else 2
@@ -117,11 +119,12 @@ class GitHubForge:
         return len(self.projects) * (looks * (lists + 1) + learnt_anew(interval))
 
     def rights(self) -> tuple[str, ...]:
-        """Sentences about problems of the token and the account that exist or will come soon (for `doctor`)."""
+        """Implements `ForgeReports.rights` (for `doctor`)."""
         return tuple(token_permissions.rights(self))
 
     def label_problems(self) -> tuple[str, ...]:
-        """Implements `ForgeReports.label_problems`; on GitHub two spellings with other capitals are one label."""
+        """Implements `ForgeReports.label_problems`; GitHub treats names that differ only in capitals as the same
+        label."""
         with self.wire.hurried():
             there = self.places.labels(self.projects, self.serves)
         return tuple(label_problems("github", self.labels, there, str.casefold))
@@ -190,7 +193,7 @@ class GitHubForge:
         return f"refs/pull/{pull_id}/head"
 
     def commenters_may_ask(self) -> bool:
-        """Implements `ForgeReports.commenters_may_ask`: comments of others are left out."""
+        """Implements `ForgeReports.commenters_may_ask`: comments of people who may not ask for work are left out."""
         return True
 
     def author_may_ask(self, key: TaskKey) -> bool:
@@ -211,7 +214,8 @@ class GitHubForge:
         return (*news, *edit), str(cursor) if unchanged else after.text()
 
     def _edited(self, key: TaskKey, seen: str) -> tuple[tuple[Comment, ...], str]:
-        """(the edit of the issue's own text since the digest `seen`, the digest of the present text).
+        """(the edit of the issue's title or text as a comment, if its digest is no longer `seen`; the digest of the
+        present title and text).
 
         GitHub does not report the editor, who is the author or an account with write access.  So the edit is delivered
         only if the author has permission.
@@ -353,7 +357,7 @@ class GitHubForge:
     ) -> PullRef:
         project = self.places.project_of(key)
         changed = Pulls(self.wire, project).update(pull.id, title=title, body=body, draft=draft, state=state)
-        if pull.draft and not changed.draft and changed.state == "open":  # the pull request became ready
+        if pull.draft and not changed.draft and changed.state == "open":  # the pull request is no longer a draft
             with self._about(key):
                 ask_for_review(self, project, _number(key), changed.id)
         return changed
@@ -423,7 +427,8 @@ class GitHubForge:
         raise IssueUnreadable(f"{key} was moved to {found}#{item.get('number')}; set the label there")
 
     def _of_issue(self, key: TaskKey, verb: str, path: str, body: Any = None, **more: Any) -> Any:
-        """Send one request about an issue.  Adding a label is idempotent, so it is repeated like a PUT."""
+        """Send one request about an issue.  It is repeated after a lost answer even if it is a POST, because adding a
+        label is idempotent."""
         with self._about(key):
             return self.wire.call(verb, path, body=body, **{"again": True, **more}).data
 
@@ -469,8 +474,8 @@ class GitHubForge:
         return Pulls(self.wire, self.places.project_of(key))
 
     def _move(self, project: Project, key: TaskKey, to: LabelState) -> set[str]:
-        """Add one label and remove the others of the six; returns the labels that this call removed, not those that
-        another process removed."""
+        """Add the label of the state `to` and remove the five other labels of this program; returns the labels that
+        this call removed, without those that another process removed first."""
         target = self.labels.name(to)
         path = f"{project.path}/issues/{_number(key)}/labels"
         if target:
@@ -483,7 +488,7 @@ class GitHubForge:
         return {self.own_name(name) for name in others if self._take_label_off(path, name)}
 
     def _make_label(self, project: Project, state: LabelState) -> None:
-        """Create a label with its colour, since the repository does not have it yet."""
+        """Create the label of a state, with its colour, if the repository does not have it."""
         name = self.labels.name(state)
         if (project.full_name, name) in self._labels_there:
             return
