@@ -109,6 +109,9 @@ _STARVED = re.compile(
 and git's own (wrapper.c, run-command.c, builtin/pack-objects.c, builtin/index-pack.c).  Lines that the remote sends do
 not count."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\x80-\x9f]")
+_QUOTED = re.compile(r'"[^"\\]*+(?>(?:\\(?:[abfnrtv"\\]|[0-3][0-7]{2})[^"\\]*+)*)"')
+_ESCAPE = re.compile(rb"\\([0-7]{3}|.)")
+_SIGNS = {b"a": b"\a", b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v"}
 
 
 _BY_HAND = re.compile(
@@ -397,3 +400,18 @@ def _last_lines(data: bytes, credentials: Credentials | None) -> str:
         text = text.replace(credentials.password, "***")
     lines = [line.rstrip() for line in _CONTROL.sub("", text).split("\n") if line.strip() and not _BY_HAND.match(line)]
     return "\n".join(lines[-STDERR_LINES:])
+
+
+def unquoted(path: str) -> str:
+    r"""A path in git's quoted form for unusual characters, `"caf\303\251.txt"`, without the quotes and escapes.
+
+    See `core.quotePath` in git-config(1); any other text is returned unchanged.
+    """
+    if "\\" not in path or not _QUOTED.fullmatch(path):
+        return path
+
+    def sign(match: re.Match[bytes]) -> bytes:
+        code = match.group(1)
+        return bytes([int(code, 8)]) if len(code) == 3 else _SIGNS.get(code, code)
+
+    return os.fsdecode(_ESCAPE.sub(sign, os.fsencode(path[1:-1])))

@@ -1,17 +1,23 @@
 """Removes the findings of a vote that name a place which does not exist: neither a line of the diff nor a known test.
 
 A diff shows added and unchanged lines, which are numbered as in the new file, and removed lines, which are numbered as
-in the old file.
+in the old file.  A file of which it shows no line (binary, only renamed, only with another mode) is cited by line 0.
+
+A name of a file with unusual characters has several forms: as git quotes it, as the reviewers see it (hidden characters
+are escaped), and as it is.  A finding may use each of them; otherwise a strange name would take away the veto.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from agent.gitcmd import unquoted
+from agent.security.hidden_diff_lines import show_hidden
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from agent.consensus.votes import Finding, VotePayload
 
@@ -20,19 +26,29 @@ _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 
 @dataclass(frozen=True, slots=True)
 class Citable:
-    """The places that a finding may name: lines of the diff as (file, line), and ids of tests."""
+    """The places that a finding may name: `places` maps (a form of the file's name, line) to the name as the reviewers
+    see it; `tests` are ids of tests."""
 
-    lines: frozenset[tuple[str, int]] = frozenset()
+    places: Mapping[tuple[str, int], str] = field(default_factory=dict)
     tests: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, diff: str, tests: Iterable[str] = ()) -> Citable:
         """The places in the output of `git diff`."""
-        return cls(frozenset(diff_lines(diff)), frozenset(tests))
+        places: dict[tuple[str, int], str] = {}
+        for (real, line), (seen, _) in zip(_places(diff), _places(show_hidden(diff).text), strict=True):
+            shown = _inner(seen)
+            for form in {shown, _name(seen), _name(real)}:
+                places[form, line] = shown
+        return cls(places, frozenset(tests))
 
-    def has(self, finding: Finding) -> bool:
-        """Whether the place of a finding exists."""
-        return (_plain(finding.file), finding.line) in self.lines or finding.file in self.tests
+    def found(self, finding: Finding) -> Finding | None:
+        """The finding with the one name of its place: the file's name as reviewers see it, or a test with line 0; None
+        if the place does not exist."""
+        name = self.places.get((_plain(finding.file), finding.line))
+        if name is not None:
+            return replace(finding, file=name)
+        return replace(finding, line=0) if finding.file in self.tests else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,24 +62,29 @@ class CheckedVote:
     @property
     def cited(self) -> frozenset[tuple[str, int]]:
         """The places (file, line) of the remaining findings."""
-        return frozenset((_plain(one.file), one.line) for one in self.vote.findings)
+        return frozenset((one.file, one.line) for one in self.vote.findings)
 
 
 def check_citations(vote: VotePayload, citable: Citable) -> CheckedVote:
-    """Remove the findings that name a place which does not exist."""
-    kept = tuple(one for one in vote.findings if citable.has(one))
+    """Remove the findings that name a place which does not exist; the others get the one name of their place."""
+    kept = tuple(found for one in vote.findings if (found := citable.found(one)) is not None)
     return CheckedVote(replace(vote, findings=kept), len(vote.findings) - len(kept))
 
 
 def diff_lines(diff: str) -> Iterator[tuple[str, int]]:
     """(file, line) of each line that a diff shows.  The header of a hunk says how many lines follow, and so many are
     read as content, even if one of them looks like a header of a diff."""
-    old_path = new_path = ""
+    return ((_name(path), line) for path, line in _places(diff) if line)
+
+
+def _places(diff: str) -> Iterator[tuple[str, int]]:
+    """(file as the diff writes it, with its quotes and prefix; line, 0 for a file without a line)."""
+    old_path = new_path = bare = ""
     old = new = old_left = new_left = 0
     for line in diff.split("\n"):
         if old_left > 0 or new_left > 0:
             sign = line[:1]
-            if sign == "\\":
+            if line.startswith("\\ "):  # "\ No newline at end of file"; an escaped character has no blank
                 continue
             if sign == "+":
                 yield new_path, new
@@ -75,25 +96,54 @@ def diff_lines(diff: str) -> Iterator[tuple[str, int]]:
                 yield new_path, new
                 old, new, old_left, new_left = old + 1, new + 1, old_left - 1, new_left - 1
             continue
-        if line.startswith("--- "):
-            old_path = _path(line[4:], "a/")
+        if line.startswith("diff --git "):
+            if bare:
+                yield bare, 0
+            bare = _second(line[len("diff --git ") :].rstrip("\r"))
+        elif line.startswith("rename to "):
+            bare = _prefixed(line[len("rename to ") :].rstrip("\r"))
+        elif line.startswith("--- "):
+            old_path = _written(line[4:])
         elif line.startswith("+++ "):
-            new_path = _path(line[4:], "b/")
+            new_path, bare = _written(line[4:]), ""
             old_path = new_path if old_path == "/dev/null" else old_path
             new_path = old_path if new_path == "/dev/null" else new_path
         elif (hunk := _HUNK.match(line)) is not None:
             old, new = int(hunk[1]), int(hunk[3])
             old_left = int(hunk[2]) if hunk[2] is not None else 1
             new_left = int(hunk[4]) if hunk[4] is not None else 1
+    if bare:
+        yield bare, 0
 
 
-def _path(text: str, prefix: str) -> str:
-    """The path in a line `--- a/path` or `+++ b/path`, without the prefix, the quotes, and the tab that git writes
-    after a name with blanks."""
-    path = text.rstrip("\r").removesuffix("\t")
-    if path.startswith('"') and path.endswith('"'):
-        path = path[1:-1]
-    return path.removeprefix(prefix)
+def _second(names: str) -> str:
+    """The second of two equal names in a line `diff --git a/path b/path`; of a renamed file, `rename to` has it."""
+    return names[(len(names) + 1) // 2 :]
+
+
+def _prefixed(name: str) -> str:
+    """A name of `rename to` in the form of the other lines."""
+    return f'"b/{name[1:]}' if name.startswith('"') else f"b/{name}"
+
+
+def _written(text: str) -> str:
+    """The name in a line `--- a/path` or `+++ b/path`, without the tab that git writes after a name
+    with blanks."""
+    return text.rstrip("\r").removesuffix("\t")
+
+
+def _name(written: str) -> str:
+    """The name of the file itself."""
+    return _without_prefix(unquoted(written))
+
+
+def _inner(written: str) -> str:
+    """The name with git's escapes, without prefix and quotes."""
+    return _without_prefix(written[1:-1] if len(written) > 1 and written[0] == written[-1] == '"' else written)
+
+
+def _without_prefix(path: str) -> str:
+    return path[2:] if path.startswith(("a/", "b/")) else path
 
 
 def _plain(path: str) -> str:

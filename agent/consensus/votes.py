@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.consensus.errors import NoVote
 from agent.consensus.strict_json import read_object
+from agent.security.sanitise import output
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -206,7 +207,7 @@ class SchemaValidator:
         """Parse a text that must be a critique and nothing else.  Raises NoVote for any other text, and repairs
         nothing."""
         payload = read_object(text)
-        if errors := _errors(self._critiques, payload):
+        if errors := _errors(self._critiques, payload) or tuple(_blanks(payload)):
             raise NoVote(errors)
         return Critique.of(payload)
 
@@ -236,15 +237,26 @@ def _errors(validator: Draft202012Validator, payload: Any) -> tuple[str, ...]:
 
 
 def _field_errors(payload: Mapping[str, Any]) -> list[str]:
-    """Errors that the schema cannot express: the rule that links `vote` and `conditions`, and texts of only white
-    space."""
+    """Errors that the schema cannot express: the rule that links `vote` and `conditions`, and texts in which nothing is
+    to be seen."""
     found = []
     conditions = payload["conditions"]
     if payload["vote"] == Vote.CONDITIONAL and not conditions:
         found.append("conditions: minItems 1 for CONDITIONAL")
     if payload["vote"] != Vote.CONDITIONAL and conditions:
         found.append("conditions: maxItems 0 for APPROVE and DENY")
-    if not payload["reason"].strip():
-        found.append("reason: minLength")
-    found += [f"conditions.{number}: minLength" for number, one in enumerate(conditions) if not one.strip()]
+    found += [f"conditions.{number}: minLength" for number, one in enumerate(conditions) if _is_blank(one)]
+    return found + _blanks(payload)
+
+
+def _blanks(payload: Mapping[str, Any]) -> list[str]:
+    """Errors of a reason and of findings that say nothing; a finding without a problem is no evidence."""
+    found = ["reason: minLength"] if _is_blank(payload["reason"]) else []
+    for number, one in enumerate(payload["findings"]):
+        found += [f"findings.{number}.{name}: minLength" for name in ("file", "problem") if _is_blank(one[name])]
     return found
+
+
+def _is_blank(text: str) -> bool:
+    """Whether a text has only white space and characters that nobody sees."""
+    return not output(text).strip()

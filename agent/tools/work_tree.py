@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import stat
 import unicodedata
 from contextlib import contextmanager, suppress
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING
 from agent import durable_files, filetree
 from agent.errors import DiskError, ToolError
 from agent.filetree import kind_of, printable
+from agent.gitcmd import unquoted
 from agent.tools.encodings import escape_surrogates
 
 if TYPE_CHECKING:
@@ -65,27 +65,6 @@ def is_git(part: str) -> bool:
     """Whether a path component is `.git`, including forms that other file systems treat as the same."""
     plain = unicodedata.normalize("NFC", part).translate(_IGNORED).casefold().rstrip(". ")
     return plain in (".git", "git~1") or plain.startswith(".git:")
-
-
-_QUOTED = re.compile(r'"[^"\\]*+(?>(?:\\(?:[abfnrtv"\\]|[0-3][0-7]{2})[^"\\]*+)*)"')
-_ESCAPE = re.compile(rb"\\([0-7]{3}|.)")
-_SIGNS = {b"a": b"\a", b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v"}
-
-
-def unquoted(path: str) -> str:
-    r"""A path that the model gave in git's quoted form for unusual characters, `"caf\303\251.txt"`, without the quotes
-    and escapes.
-
-    See `core.quotePath` in git-config(1); any other text is returned unchanged.
-    """
-    if "\\" not in path or not _QUOTED.fullmatch(path):
-        return path
-
-    def sign(match: re.Match[bytes]) -> bytes:
-        code = match.group(1)
-        return bytes([int(code, 8)]) if len(code) == 3 else _SIGNS.get(code, code)
-
-    return os.fsdecode(_ESCAPE.sub(sign, os.fsencode(path[1:-1])))
 
 
 def _sorted(names: list[str], _depth: int) -> list[str]:

@@ -35,6 +35,11 @@ BATCH = 16 << 20
 LINK = 1 << 16
 """The maximum bytes of the target of a symlink; Linux allows 4095 (symlink(7))."""
 NAME, ATTRIBUTES_LINE, MOST = 255, 2048, 1 << 20
+WITHOUT_ATTRIBUTES = ("attr.tree=4b825dc642cb6eb9a060e54bf8d69288fbee4904",)
+"""git from 2.43 on reads attributes from this tree, the empty one.  A tree that a repository does not have counts as
+empty (git-config(1))."""
+WITHOUT_INDEX = {"GIT_INDEX_FILE": "/nonexistent/index"}
+"""An older git reads attributes from the index (gitattributes(5))."""
 HOW = {"A": "new", "C": "new", "D": "deleted", "R": "renamed"}
 SYMLINK, SUBMODULE, NOTHING = "120000", "160000", "000000"
 
@@ -141,8 +146,13 @@ def changed_paths(git_dir: Path, old: str, new: str) -> list[str]:
 
 
 def diff(git_dir: Path, old: str, new: str) -> Iterator[bytes]:
-    """The difference between two commits in chunks of bytes, in constant memory."""
-    yield from _streamed(git_dir, "diff-tree", "-r", "-p", "-M", *PLAIN, old, new, "--")
+    """The difference between two commits in chunks of bytes, in constant memory.
+
+    Attributes of the repository are not read: a line `*.py -diff` of a `.gitattributes` would hide files from everybody
+    who reads the difference.
+    """
+    command = ("diff-tree", "-r", "-p", "-M", *PLAIN, old, new, "--")
+    yield from _streamed(git_dir, *command, config=WITHOUT_ATTRIBUTES, env=WITHOUT_INDEX)
 
 
 def patch(git_dir: Path, old: str, new: str) -> Iterator[bytes]:
@@ -341,10 +351,12 @@ def too_large(git_dir: Path, changes: list[Entry], largest: int) -> list[str]:
     return list(found)
 
 
-def _streamed(git_dir: Path, *args: str) -> Iterator[bytes]:
+def _streamed(
+    git_dir: Path, *args: str, config: Sequence[str] = (), env: Mapping[str, str] | None = None
+) -> Iterator[bytes]:
     with tempfile.TemporaryDirectory(prefix="makimono-") as folder:
         spool = Path(folder, "diff")
-        done = git(*args, git_dir=git_dir, spool=spool, cap=CHUNK, timeout=600, hears=True)
+        done = git(*args, git_dir=git_dir, spool=spool, cap=CHUNK, timeout=600, hears=True, config=config, env=env)
         if not done.dropped:
             yield done.output
             return

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from agent.consensus.errors import NoVote
 from agent.consensus.strict_json import LONGEST
 from agent.consensus.votes import Finding, SchemaValidator, Vote, VotePayload
+from agent.security.sanitise import output
 
 VALIDATOR = SchemaValidator()
 GOOD = {"reason": "It rounds once.", "findings": [], "conditions": [], "vote": "APPROVE"}
@@ -66,6 +67,14 @@ def test_a_whole_object_is_a_vote(form):
         (text(vote="CONDITIONAL"), "conditions: minItems 1 for CONDITIONAL"),
         (text(vote="CONDITIONAL", conditions=[" "]), "conditions.0: minLength"),
         (text(conditions=["Add a test."]), "conditions: maxItems 0 for APPROVE and DENY"),
+        (text(reason="\u200b\x00"), "reason: minLength"),
+        (text(vote="CONDITIONAL", conditions=["Add a test.", "\x1b[31m"]), "conditions.1: minLength"),
+        (text(vote="DENY", findings=[FINDING, FINDING | {"problem": " "}]), "findings.1.problem: minLength"),
+        (text(findings=[FINDING | {"file": "\u2800"}]), "findings.0.file: minLength"),
+        ("\ufeff" + text(), "$: json"),
+        (text(vote="\uff21\uff30\uff30\uff32\uff2f\uff36\uff25"), "vote: enum"),
+        (text(findings=[FINDING]).replace("3", "1e400"), "findings.0.line: type"),
+        (text()[:-1] + ', "\\u0076ote": "DENY"}', "$: duplicateKey"),
         (text(vote="DENY", conditions=["Add a test."]), "conditions: maxItems 0 for APPROVE and DENY"),
     ],
 )
@@ -73,6 +82,12 @@ def test_anything_else_is_no_vote(written, error):
     with pytest.raises(NoVote) as refused:
         VALIDATOR.read_vote(written)
     assert error in refused.value.errors
+
+
+def test_a_critique_in_which_nothing_is_to_be_seen_is_none():
+    for written in ({"reason": " ", "findings": []}, {"reason": "So.", "findings": [FINDING | {"problem": "\u200b"}]}):
+        with pytest.raises(NoVote):
+            VALIDATOR.read_critique(json.dumps(written))
 
 
 def test_an_error_quotes_nothing_of_the_answer():
@@ -94,7 +109,7 @@ def test_the_worst_text_of_the_allowed_size_is_read_at_once():
     assert time.perf_counter() - start < 1
 
 
-words = st.text(min_size=1, max_size=60).filter(str.strip)
+words = st.text(min_size=1, max_size=60).filter(lambda text: output(text).strip())
 findings = st.builds(Finding, words, st.integers(0, 10**6), words)
 votes = st.one_of(
     st.builds(
