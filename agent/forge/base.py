@@ -61,7 +61,8 @@ class Comment:
     `is_bot`: the forge marks the author's account as a machine.  An adapter never returns comments of the own account,
     so `is_bot` concerns other machine accounts.  `is_edit`: the comment is older than the cursor of the request, and
     its text has changed since that cursor.  `place`: where the comment stands if it does not stand on the issue itself
-    ("On src/a.py:12, review thread 5"); `body` is the text of the author and nothing else.
+    ("On src/a.py:12, review thread 5"); `body` is the text of the author and nothing else.  `address`: what the
+    adapter needs beside `id` to react to the comment; only the adapter reads it.
     """
 
     id: str
@@ -72,6 +73,7 @@ class Comment:
     is_bot: bool = False
     is_edit: bool = False
     place: str = ""
+    address: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -636,6 +638,13 @@ class ForgeReports:
         """Ask the account `login` to review a pull request, also if it has reviewed it before; nothing happens if the
         host refuses the reviewer.  Raises ForgeError when the forge does not answer."""
         self._ask("ask_again", None, key, pull, login)
+
+    def acknowledge(self, key: TaskKey, comment: Comment | None) -> None:
+        """Show by a reaction (👀) that the program has seen the comment, or without one the issue.
+
+        The call costs one request, and a second call changes nothing.  Raises ForgeError.
+        """
+        self._ask("acknowledge", None, key, comment)
 
     def who_ended(self, key: TaskKey, act: Act) -> str:
         """The account that last did `act` to the issue (closed it, for example); "" where that is unknown.  Raises

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 
 from agent import clock
@@ -21,6 +22,7 @@ from agent.errors import ClaimLost, IssueUnreadable, UsageError
 from agent.forge.base import ForgeReports
 from agent.intake.enqueue import enqueue_task
 from agent.issue import commands
+from agent.issue.acknowledge import Acknowledgements
 from agent.issue.claims import is_held, over_in, shown_end
 from agent.issue.close_ended_row import adopt_end
 from agent.issue.closed_by_merge import is_closed_by_merge
@@ -70,6 +72,7 @@ class CommentPoller:
         self.paused_at = -PAUSED_SECONDS
         # keys of `stirred` that could not be processed at the last poll; they are processed last
         self.late: set[TaskKey] = set()
+        self.seen = Acknowledgements(forge, events)
         self.items = Items(self._skipped)
         self.rows = Items(self._skipped)
 
@@ -151,8 +154,10 @@ class CommentPoller:
         comments = self._comments(row)
         obeyed = [self._handle(row, comment) for comment in _said_to(row, comments)]
         asked = row.status is Status.PAUSED and row.outcome == "asked" and not any(obeyed)
-        if asked and for_model(comments, self.forge.own_names()):
+        if asked and (answers := for_model(comments, self.forge.own_names())):
             self._request(row, "resume", waiting="asked")
+            for answer in answers:
+                self.seen.show(row.key, answer)
         return True, None
 
     def _is_stopped(self, row: Row) -> bool:
@@ -207,6 +212,7 @@ class CommentPoller:
             if (status := self._request(row, word, comment, why=why)) is None:
                 return True
             self.events.emit("order_obeyed", uuid=row.uuid, order=order, author=comment.author, comment=comment.id)
+            self.seen.show(row.key, comment)
             if status in WAITING:  # a stop is reported like every other end (`daemon/finalize.py`)
                 show_status(self.settings, self.ledger, lambda: self.forge, self.events, row, why)
         return True
@@ -251,6 +257,7 @@ class CommentPoller:
                 priority=row.priority,
                 parent_uuid=row.uuid,
                 started_by=asking.id,
+                seen=partial(self.seen.show, row.key, asking),
             )
             if refused == "limit":
                 self._tell(row, asking, "limit")

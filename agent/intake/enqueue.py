@@ -56,13 +56,14 @@ def enqueue_task(
     take: Callable[[], bool] | None = None,
     uuid: str | None = None,
     quiet: timedelta | None = None,
+    seen: Callable[[], None] = lambda: None,
 ) -> tuple[str | None, Refusal]:
     """(the uuid of the new task, or None; the reason why there is none).
 
     `started_by`: the id of the comment that asks for the task, on an issue after its last task has ended.  `take` shows
     on the forge that the task is taken (`Forge.mark_taken` by default).  `uuid`: the uuid of a lost task that has a
     claim on the issue.  `quiet`: the time without a change after which claims of other daemons expire (`quiet_of` by
-    default).
+    default).  `seen` shows at the request that it was seen; it is called when the row is new.
     """
     of_project = for_project(settings, getattr(forge, "section", None), f"{key.owner}/{key.repo}")
     if (spent := budget_spent(of_project, ledger, key.owner, key.repo, key.instance)) is not None:
@@ -85,6 +86,8 @@ def enqueue_task(
     if take is None:
         take = partial(forge.mark_taken, key, again=started_by is not None)
     taken = True
+    if uuid is not None:
+        seen()
     try:
         if uuid is None:
             take()

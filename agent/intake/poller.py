@@ -25,7 +25,7 @@ from agent.values import Status
 from agent.worker.parent_task import parent_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from threading import Event
 
     from agent.config import Settings
@@ -68,6 +68,10 @@ class PolledForge:
     problems: set[str] = field(default_factory=set)  # problems of the last poll, so that each is reported once
     left: OrphanCheck = field(default_factory=OrphanCheck)
     labels_checked: bool = False
+
+    def show_seen(self, task: Task) -> None:
+        """Show on the issue that the request was seen."""
+        self.comment_poller.seen.show(task.get_task_key())
 
 
 class Poller:
@@ -172,7 +176,7 @@ class Poller:
                 task = place.backlog.pop()
                 self.moved_at = clock.monotonic()
                 with place.items.handling(str(task.get_task_key())):
-                    uuid = enqueue(self.settings, self.ledger, task, self.events)
+                    uuid = enqueue(self.settings, self.ledger, task, self.events, partial(place.show_seen, task))
                     new += [uuid] if uuid is not None else []
             self._compare(place, new)
             try:
@@ -248,9 +252,11 @@ def fetch_and_enqueue_tasks(settings: Settings, ledger: Ledger, forges: Iterable
     return Poller(settings, ledger, forges, events).poll(everything=True)
 
 
-def enqueue(settings: Settings, ledger: Ledger, task: Task, events: Events) -> str | None:
+def enqueue(
+    settings: Settings, ledger: Ledger, task: Task, events: Events, seen: Callable[[], None] = lambda: None
+) -> str | None:
     """Insert the row, then change the label; returns None when a task of that key is already open or its budget is
-    spent."""
+    spent.  `seen` is as in `enqueue_task`."""
     key = task.get_task_key()
     if task.forge is None:
         raise ForgeError(f"task {key} has no forge; make it with TaskFactory.from_dict(task_dict, forges)")
@@ -267,6 +273,7 @@ def enqueue(settings: Settings, ledger: Ledger, task: Task, events: Events) -> s
         priority=priority_of(settings, task.labels),
         parent_uuid=parent,
         take=task.prepare,
+        seen=seen,
     )
     task.uuid = uuid
     waiting = ledger.latest(key) if refused == "known" else None

@@ -36,8 +36,8 @@ class CommentInbox:
 
     `moved` writes the cursor into the row.  `refused` notifies a person that a command changes nothing.  `often` is the
     value of `scheduling.interval`: the comments may be read as often as the daemon polls.  `pulls` returns the
-    addresses of the pull requests of the task, whose comments are read too.  `asked_by` is the name of the author of
-    the last command that was executed."""
+    addresses of the pull requests of the task, whose comments are read too.  `seen` shows at a comment of a person that
+    it was read.  `asked_by` is the name of the author of the last command that was executed."""
 
     def __init__(
         self,
@@ -50,9 +50,11 @@ class CommentInbox:
         refused: Callable[[Row, Comment], None] = lambda _row, _comment: None,
         often: float | None = None,
         pulls: Callable[[], Iterable[str]] = tuple,
+        seen: Callable[[Comment], None] = lambda _comment: None,
     ) -> None:
         self.forge = forge
         self.pulls = pulls
+        self.seen = seen
         self.key = key
         self.uuid = uuid
         self.ledger = ledger
@@ -105,6 +107,9 @@ class CommentInbox:
             self._away(error)
             return False
         self._back()
+        for comment in comments:
+            if not comment.is_bot:
+                self.seen(comment)
         self.talk += for_model(comments, names)
         again, self.unanswered = self.unanswered, []
         obeyed = [self._handle(comment, names) for comment in (*again, *comments)]

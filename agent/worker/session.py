@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from agent import deadline, process_tree
 from agent.config.commits import EMAIL, NAME
 from agent.context import TaskContextManager
+from agent.issue.acknowledge import Acknowledgements
 from agent.issue.closed_by_merge import is_closed_by_merge
 from agent.issue.comments import truncate
 from agent.issue.publish_filter import PublishFilter
@@ -109,6 +110,11 @@ class TaskRun:
         return configured or author_at(self.forge) or (NAME, EMAIL)
 
     @cached_property
+    def acknowledgements(self) -> Acknowledgements:
+        """The reactions of this run to comments of people."""
+        return Acknowledgements(self.forge, self.events)
+
+    @cached_property
     def inbox(self) -> CommentInbox:
         """The comments of people on the task."""
         return CommentInbox(
@@ -121,6 +127,7 @@ class TaskRun:
             self._reply_without_effect,
             self.settings.scheduling.interval,
             self.pull_urls,
+            self._show_seen,
         )
 
     def pull_urls(self) -> list[str]:
@@ -198,6 +205,11 @@ class TaskRun:
         if self.publishing:
             self.check_held()
             post_reply(self.wiring.ledger, self.forge, self.events, self.publish_filter, row, comment, "running")
+
+    def _show_seen(self, comment: Comment) -> None:
+        """Show at a comment that it was read; the daemon has done that at the one that requested the task."""
+        if self.publishing and comment.id != self.context.column("started_by"):
+            self.acknowledgements.show(self.key, comment)
 
     # --- what ends the run: requests of people, and limits ------------------------------------------------------
 

@@ -105,6 +105,24 @@ class ForgejoPlace:
         """(author, body) of every comment, oldest first."""
         return [(one["user"], one["body"]) for one in self.item(key)["timeline"] if one["type"] == "comment"]
 
+    def seen(self, key, number=None):
+        """The reactions of the account to the issue, or to a comment."""
+        found = self.item(key)
+        if number is not None:
+            lines = [one for review in self.repo.reviews.values() for one in review["lines"]]
+            found = next((one for one in lines if f"r{one['id']}" == number), None) or self.repo.comments[int(number)]
+        return [content for login, content in found.get("reactions", []) if login == "makimono"]
+
+    def said_on(self, pull, body, author="alice"):
+        """A comment in the conversation of a pull request; like the two below it returns the id as the adapter has it."""
+        return str(self.repo.comment(pull.id, body, self.person(author))["id"])
+
+    def line_comment(self, pull, body, path="a.py", line=7, author="alice"):
+        return f"r{self.repo.review(pull.id, '', self.person(author), lines=[(path, line, body)])['lines'][0]['id']}"
+
+    def review(self, pull, body, author="alice", state="REQUEST_CHANGES"):
+        return f"v{self.repo.review(pull.id, body, self.person(author), state)['id']}"
+
     def branch(self, name):
         """Push a branch."""
         self.repo.branches.add(name)

@@ -291,6 +291,33 @@ def remove_comment(server, repo, parts, _query, _body, login):
     return 204, None, {}
 
 
+def add_reaction(server, repo, thing, body, login):
+    """issue_reaction.go `changeIssueReaction`, `changeIssueCommentReaction`: a reaction that is there is a 200, one that
+    `[ui] REACTIONS` does not have a 403."""
+    if body.get("content") not in ("+1", "-1", "laugh", "hooray", "confused", "heart", "rocket", "eyes"):
+        raise Refused(403, f"'{body.get('content')}' is not an allowed reaction")
+    found = thing.setdefault("reactions", [])
+    is_new = (login, body["content"]) not in found
+    found += [(login, body["content"])] if is_new else []
+    user = server.shown.user(login)
+    return (
+        201 if is_new else 200,
+        make("Reaction", content=body["content"], user=user, created_at=shown_time(now())),
+        {},
+    )
+
+
+def react_to_issue(server, repo, parts, _query, body, login):
+    return add_reaction(server, repo, find_issue(repo, parts[0], login), body, login)
+
+
+def react_to_comment(server, repo, parts, _query, body, login):
+    """The comments on lines of reviews are comments too (`GetCommentByID` knows every type)."""
+    lines = {one["id"]: one for review in repo.reviews.values() for one in review["lines"]}
+    thing = lines.get(int(parts[0])) or the_comment(repo, parts[0])
+    return add_reaction(server, repo, thing, body, login)
+
+
 # --- pull requests ----------------------------------------------------------------------------------------------
 
 
@@ -410,6 +437,8 @@ ROUTES = (
     ("GET", r"/issues/comments/(\d+)", True, "issue", get_comment),
     ("PATCH", r"/issues/comments/(\d+)", True, "issue", edit_comment),
     ("DELETE", r"/issues/comments/(\d+)", True, "issue", remove_comment),
+    ("POST", r"/issues/(\d+)/reactions", True, "issue", react_to_issue),
+    ("POST", r"/issues/comments/(\d+)/reactions", True, "issue", react_to_comment),
     ("GET", "/pulls", True, "repository", list_pulls),
     ("POST", "/pulls", True, "repository", open_pull),
     ("GET", r"/pulls/(\d+)", True, "repository", get_pull),

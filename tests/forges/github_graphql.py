@@ -1,4 +1,4 @@
-"""The GraphQL requests of our loopback GitHub: ready and draft, and the edits of a text."""
+"""The GraphQL requests of our loopback GitHub: ready and draft, a reaction to a review, and the edits of a text."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from forges.github_state import now
 class GraphQL:
     """A part of `github_server.GitHubServer`."""
 
-    def _graphql(self, body):
+    def _graphql(self, body, login):
         if body["query"].startswith("query "):
             return self._edited(body)
+        if " addReaction(" in body["query"]:
+            return self._react_to_review(body, login)
         found = re.fullmatch(
             r"mutation Do\(\$input: (\w+)Input!\) \{ (\w+)\(input: \$input\) \{ pullRequest \{ isDraft \} \} \}",
             body["query"],
@@ -29,6 +31,22 @@ class GraphQL:
                     return {"data": {found[2]: {"pullRequest": {"isDraft": issue["pull"]["draft"]}}}}
         error = {"type": "NOT_FOUND", "message": f"Could not resolve to a node with the global id of '{node}'"}
         return {"data": {found[2]: None}, "errors": [error]}
+
+    def _react_to_review(self, body, login):
+        """The only way to react to a review's text (docs.github.com/en/graphql/reference/mutations, "addReaction");
+        its contents are the names of `ReactionContent`, in capitals."""
+        query = "mutation Do($input: AddReactionInput!) { addReaction(input: $input) { reaction { content } } }"
+        wanted = body["variables"]["input"]
+        if body["query"] != query or wanted["content"] != "EYES":
+            return {"errors": [{"message": "Parse error"}]}
+        for repo in self.state.repos.values():
+            for one in repo.reviews.values():
+                if wanted["subjectId"] == f"PRR_{one['id']}":
+                    if not any(known["user"] == login for known in one.setdefault("reactions", [])):
+                        one["reactions"].append({"user": login, "content": "eyes"})
+                    return {"data": {"addReaction": {"reaction": {"content": "EYES"}}}}
+        error = {"type": "NOT_FOUND", "message": "Could not resolve to a node with that global id"}
+        return {"data": {"addReaction": None}, "errors": [error]}
 
     def _edited(self, body):
         """Time and author of the edits of an issue's text, newest first.

@@ -96,6 +96,24 @@ class GitHubPlace:
         """(author, body) of every comment, oldest first."""
         return [(one["user"], one["body"]) for one in self.repo.comments.values() if one["issue"] == int(key.task_id)]
 
+    def seen(self, key, number=None):
+        """The reactions of the account to the issue, or to a comment."""
+        kinds = {"r": self.repo.review_comments, "v": self.repo.reviews}
+        found = self._issue(key)
+        if number is not None:
+            found = kinds.get(number[0], self.repo.comments)[int(number.lstrip("rv"))]
+        return [one["content"] for one in found.get("reactions", []) if one["user"] == "makimono"]
+
+    def said_on(self, pull, body, author="alice"):
+        """A comment in the conversation of a pull request; like the two below it returns the id as the adapter has it."""
+        return str(self.repo.comment(int(pull.id), body, self.person(author))["id"])
+
+    def line_comment(self, pull, body, path="a.py", line=7, author="alice", **more):
+        return f"r{self.repo.review_comment(int(pull.id), body, self.person(author), path, line, **more)['id']}"
+
+    def review(self, pull, body, author="alice", state="CHANGES_REQUESTED"):
+        return f"v{self.repo.review(int(pull.id), body, self.person(author), state)['id']}"
+
     def branch(self, name):
         """Push a branch."""
         self.repo.branches.add(name)

@@ -167,7 +167,7 @@ class GitHubServer(IssueRoutes, PullRoutes, CheckRoutes, TalkRoutes, GraphQL):
         if (found := re.fullmatch(r"/users/([^/]+)", path)) and verb == "GET":
             return 200, self.state.user(unquote(found[1]), "public-user"), {}
         if path == "/graphql" and verb == "POST":
-            return 200, self._graphql(body), {}
+            return 200, self._graphql(body, login), {}
         if path in ("/user/repos", "/installation/repositories") and verb == "GET":
             found = [self.state.show_repo(repo) for repo in self.state.repos.values()]
             return 200, found if path == "/user/repos" else {"total_count": len(found), "repositories": found}, {}

@@ -393,6 +393,7 @@ class State:
         return make(
             "pull-request-review",
             id=one["id"],
+            node_id=f"PRR_{one['id']}",
             body=one["body"],
             user=self.user(one["user"]),
             state=one["state"],

@@ -113,6 +113,21 @@ class GitLabPlace:
         """(author, body) of every comment, oldest first."""
         return [(note["author"]["username"], note["body"]) for note in self.item(key)["notes"] if not note["system"]]
 
+    def seen(self, key, number=None):
+        """The awards of the account to the issue, or to a note."""
+        items = [*self.project["issues"].values(), *self.project["merge_requests"].values()]
+        notes = [note for item in items for note in item["notes"]]
+        found = self.item(key) if number is None else next(one for one in notes if str(one["id"]) == number)
+        return [one["name"] for one in found.get("awards", []) if one["user"]["username"] == "makimono"]
+
+    def said_on(self, pull, body, author="alice", **more):
+        """A note of a merge request; it returns the id as the adapter has it."""
+        item = self.project["merge_requests"][int(pull.id)]
+        return str(self.server.note(item, self.person(author), body, **more)["id"])
+
+    def line_comment(self, pull, body, path="a.py", line=7, author="alice"):
+        return self.said_on(pull, body, author, position={"new_path": path, "old_path": path, "new_line": line})
+
     def branch(self, name):
         """Push a branch."""
         self.server.push(self.project, name)

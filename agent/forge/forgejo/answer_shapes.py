@@ -96,5 +96,6 @@ SHAPES = Shapes.of(
     ("GET", f"{_REPO}/pulls{_NUMBER}/reviews", [REVIEW]),
     ("GET", f"{_REPO}/pulls{_NUMBER}/reviews{_NUMBER}/comments", [LINE]),
     ("POST", f"{_REPO}/pulls{_NUMBER}/requested_reviewers", ANY),
+    ("POST", f"{_REPO}/issues(?:/comments)?{_NUMBER}/reactions", ANY),
     ("DELETE", "", ANY),
 )

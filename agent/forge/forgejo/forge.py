@@ -379,6 +379,15 @@ class ForgejoForge:
         """Implements `ForgeReports.ask_again`."""
         request_review(self, self.places.project_of(key), pull.id, {"login": login})
 
+    def acknowledge(self, key: TaskKey, comment: Comment | None) -> None:
+        """Implements `ForgeReports.acknowledge`; the text of a review has no reaction."""
+        if comment is not None and comment.id.startswith("v"):
+            return
+        with self.wire.hurried():
+            place = f"issues/{_number(key)}" if comment is None else f"issues/comments/{comment.id.removeprefix('r')}"
+            path = f"{self.places.project_of(key).path}/{place}/reactions"
+            self.wire.call("POST", path, body={"content": "eyes"}, again=False)
+
     def who_ended(self, key: TaskKey, act: Act) -> str:
         """Implements `ForgeReports.who_ended`."""
         with self.wire.hurried():

@@ -46,6 +46,7 @@ COMMENT = {
     "original_line?": int,
     "in_reply_to_id?": int,
     "commit_id?": str,
+    "node_id?": str,
 }
 PUSH = {"ref?": str, "before?": str, "after?": str, "timestamp": TIME}
 EVENT = {
@@ -75,6 +76,7 @@ GRAPH = {
     "data?": {
         "convertPullRequestToDraft?": {"pullRequest": {"isDraft": bool}},
         "markPullRequestReadyForReview?": {"pullRequest": {"isDraft": bool}},
+        "addReaction?": {"reaction?": ANY},
         "repository?": {"issueOrPullRequest?": {"lastEditedAt?": TIME, "editor?": USER}},
     },
 }
@@ -109,6 +111,7 @@ SHAPES = Shapes.of(
     ("GET|PATCH", f"{_REPO}/pulls{_NUMBER}", PULL),
     ("GET", f"{_REPO}/pulls{_NUMBER}/(?:comments|reviews)", [COMMENT]),
     ("POST", f"{_REPO}/pulls{_NUMBER}/requested_reviewers", ANY),
+    ("POST", f"{_REPO}/(?:issues|issues/comments|pulls/comments){_NUMBER}/reactions", ANY),
     ("GET", f"{_REPO}/activity", [PUSH]),
     ("GET", f"{_REPO}/commits", ANY),
     ("DELETE", "", ANY),

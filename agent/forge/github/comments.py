@@ -68,14 +68,16 @@ class CommentReader:
         queries = {number: {} if number in cursor.new else query for number in (self.number, *pulls)}
         for number, asked in queries.items():
             for item in self.wire.pages(f"{path}/issues/{number}/comments", query=asked, odd=odd_comment):
-                yield _comment(item, ""), item.get("user")
+                yield _comment(item, "", str(number)), item.get("user")
         for number in pulls:
             for item in self.wire.pages(f"{path}/pulls/{number}/comments", query=queries[number], odd=odd_comment):
-                yield _comment(item, "r", _place(item)), item.get("user")
+                thread = item.get("in_reply_to_id") or item["id"]
+                yield _comment(item, "r", f"{number}/{thread}", _place(item)), item.get("user")
             for item in self.wire.pages(f"{path}/pulls/{number}/reviews", odd=odd_comment):
                 if item.get("body"):
                     state = str(item.get("state") or "").lower().replace("_", " ")
-                    yield _comment(item, "v", f"Review of pull request #{number}: {state}"), item.get("user")
+                    where = f"Review of pull request #{number}: {state}"
+                    yield _comment(item, "v", f"{number}/{item.get('node_id') or ''}", where), item.get("user")
 
 
 def number_of(comment_id: str) -> str:
@@ -89,7 +91,9 @@ def number_of(comment_id: str) -> str:
     return comment_id
 
 
-def _comment(item: dict[str, Any], kind: str, heading: str = "") -> Comment:
+def _comment(item: dict[str, Any], kind: str, address: str, heading: str = "") -> Comment:
+    """`address` is the number of the issue or pull request, then the first comment of the thread, or the node of the
+    review."""
     created = str(item.get("created_at") or item.get("submitted_at") or "")
     return Comment(
         f"{kind}{item['id']}",
@@ -99,6 +103,7 @@ def _comment(item: dict[str, Any], kind: str, heading: str = "") -> Comment:
         str(item.get("updated_at") or created),
         is_bot(item.get("user")),
         place=heading,
+        address=address,
     )
 
 

@@ -29,6 +29,7 @@ from agent.forge.github.http import GitHubWire
 from agent.forge.github.pulls import MAX_BODY, Pulls, number_in, pull_ref
 from agent.forge.github.repositories import Repositories, login
 from agent.forge.github.requesting_person import altered, ask_for_review, request_review, who_ended
+from agent.forge.github.talk import react
 from agent.forge.github.tasks import GitHubTaskGetter
 from agent.forge.issue_url import on_github
 from agent.forge.label_check import label_problems
@@ -369,6 +370,11 @@ class GitHubForge:
     def ask_again(self, key: TaskKey, pull: PullRef, login: str) -> None:
         """Implements `ForgeReports.ask_again`."""
         request_review(self, self.places.project_of(key), pull.id, {"login": login})
+
+    def acknowledge(self, key: TaskKey, comment: Comment | None) -> None:
+        """Implements `ForgeReports.acknowledge`."""
+        with self.wire.hurried():
+            react(self.wire, self.places.project_of(key), _number(key), comment)
 
     def who_ended(self, key: TaskKey, act: Act) -> str:
         """Implements `ForgeReports.who_ended`."""

@@ -91,6 +91,7 @@ SHAPES = Shapes.of(
     ("GET", "/notes", [NOTE]),
     ("POST", "/notes", NOTE),
     ("GET|PUT", f"/notes{_NUMBER}", NOTE),
+    ("POST", "/award_emoji", ANY),
     ("GET", "/discussions", [{"id": str, "notes?": [NOTE]}]),
     ("GET", "/resource_label_events", [EVENT]),
     ("DELETE", "", ANY),

@@ -29,6 +29,7 @@ from agent.forge.gitlab.merge_requests import BRANCH_WAITS, LOOK_UP_WAIT, Branch
 from agent.forge.gitlab.notes import ItemNumber, NoteReader
 from agent.forge.gitlab.projects import DEVELOPER, Projects, number, username
 from agent.forge.gitlab.requesting_person import altered, taken_away, who_asked, who_ended
+from agent.forge.gitlab.talk import react
 from agent.forge.gitlab.task_items import Items, collection_of, is_merge, number_of, state_of
 from agent.forge.gitlab.tasks import GitLabTaskGetter, MemberProjects
 from agent.forge.issue_url import on_gitlab
@@ -413,6 +414,11 @@ class GitLabForge:
     def ask_again(self, key: TaskKey, pull: PullRef, login: str) -> None:
         """Implements `ForgeReports.ask_again`."""
         MergeRequests(self.wire, self.places.project_of(key)).ask_again(pull.id, login)
+
+    def acknowledge(self, key: TaskKey, comment: Comment | None) -> None:
+        """Implements `ForgeReports.acknowledge`."""
+        project = self.places.project_of(key, patience=QUICK)
+        react(self.wire, project.path, self.items.path(key, project), comment)
 
     def shows_whole(self, text: str) -> bool:
         """Implements `ForgeReports.shows_whole`: GitLab and Markdown may differ about what is code."""

@@ -173,6 +173,7 @@ class NoteReader:
             _utc(note.get("updated_at")) or created,
             self.places.is_machine(note.get("author"), patience=self.patience),
             place=", ".join(heading),
+            address=f"{thing.kind}/{thing.number}",
         )
 
 

@@ -1,0 +1,91 @@
+"""👀: the look that sees a request shows that at once, at the request, and goes on when the host refuses it."""
+
+import pytest
+from forges.forgejo_place import ForgejoPlace
+from forges.github_place import GitHubPlace
+from forges.gitlab_place import GitLabPlace
+from test_intake_comment_poller import Watching
+
+from agent import clock
+from agent.worker.inbox import CommentInbox
+
+
+@pytest.fixture(params=[GitHubPlace, GitLabPlace, ForgejoPlace], ids=["github", "gitlab", "forgejo"])
+def watching(request, tmp_path, place):
+    with clock.use(clock.FakeClock(clock.now())) as time:
+        made = Watching(request.param(tmp_path), place())
+        made.time = time
+        yield made
+        made.ledger.close()
+        made.place.forge.close()
+        made.place.close()
+
+
+def reactions(watching):
+    return watching.place.server.asked("POST", r"reactions|award_emoji")
+
+
+def test_a_label_a_mention_and_an_order_are_acknowledged_by_the_look_that_sees_them(watching):
+    here = watching.place
+    key, ended, waiting = here.issue(), here.issue(labels=()), here.issue(labels=())
+    watching.ended(ended)
+    row = watching.begun(waiting)
+    here.put_labels(waiting, "coding agent processing")
+    at = {}
+    real = watching.ledger.offer
+    watching.ledger.offer = lambda uuid: (at.setdefault(uuid, len(reactions(watching))), real(uuid))[1]
+    watching.time.move(5)
+    mention, order = here.comment(ended, "@makimono once more"), here.comment(waiting, "/pause")
+    watching.poll()
+    assert [here.seen(key), here.seen(ended, mention), here.seen(waiting, order)] == [["eyes"]] * 3
+    assert len(at) == 2
+    assert 0 not in at.values(), "before the claim, which takes more than a second"
+    assert watching.ledger.get(row).status == "paused"
+    for _ in range(3):
+        watching.time.move(60)
+        watching.poll()
+    assert len(reactions(watching)) == 3, "once for each"
+    assert here.seen(ended) == here.seen(waiting) == []
+
+
+def test_an_answer_is_acknowledged(watching):
+    key = watching.place.issue(labels=())
+    uuid = watching.begun(key)
+    watching.ledger.db.execute(f"UPDATE tasks SET status = 'paused', outcome = 'asked' WHERE uuid = '{uuid}'")
+    watching.place.put_labels(key, "coding agent paused")
+    watching.poll()
+    watching.time.move(5)
+    answer = watching.place.comment(key, "To cents.")
+    watching.poll()
+    assert watching.place.seen(key, answer) == ["eyes"]
+
+
+def test_a_refused_reaction_stops_nothing_and_is_reported_once(watching):
+    pattern = r"reactions|award_emoji"
+    watching.place.server.fault("POST", pattern, status=403, times=-1, body='{"message": "Resource not accessible"}')
+    for _ in range(3):
+        watching.place.issue()
+    assert len(watching.poll()) == 3
+    (told,) = watching.home.named("effect_failed")
+    assert told["effect"] == "reaction"
+    assert len(reactions(watching)) == 3
+
+
+def test_a_comment_for_a_running_task_is_acknowledged_and_an_edit_is_not(watching):
+    here = watching.place
+    key = here.issue()
+    uuid = watching.ledger.claim(watching.ledger.enqueue(key, title="It"), "me", 60).uuid
+    said = []
+    inbox = CommentInbox(
+        here.forge, key, uuid, watching.ledger, lambda _: None, watching.home.events, often=0.0, seen=said.append
+    )
+    inbox.start(here.forge.read_issue(key).cursor)
+    number = here.comment(key, "To cents, please.")
+    inbox.poll()
+    watching.time.move(5)
+    here.edit_comment(key, number, "To cents.")
+    inbox.poll()
+    assert [(one.id, one.is_edit) for one in said] == [(number, False), (number, True)]
+    for comment in said:
+        watching.poller.places[0].comment_poller.seen.show(key, comment)
+    assert len(reactions(watching)) == 1
