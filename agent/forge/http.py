@@ -1,5 +1,5 @@
 """HTTP functions that all forges share: parse times and pauses, find out whether a failed request was sent, and make a
-session that contacts only its own host.  The HTTP clients of the forges and their requesters use this module."""
+session that contacts only one host.  The HTTP clients of the forges and their requesters use this module."""
 
 from __future__ import annotations
 
@@ -28,27 +28,30 @@ _LASTING = (requests.exceptions.InvalidURL, requests.exceptions.InvalidSchema, r
 
 
 class HostChanged(requests.exceptions.RequestException):
-    """The host redirects to another one, which is never contacted; the message names the remedy."""
+    """The configured host redirects to another host, which is never contacted; the message names the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class ViaProxy:
-    """An argument of a connection error: the proxy that the request used."""
+    """The proxy that a request used; added to the arguments of a connection error."""
 
     proxy: Proxy
 
 
 LARGEST_ANSWER = 32 << 20
-"""Maximum bytes of one answer, unpacked.  A page of a hundred issues with the longest texts is many times smaller."""
+"""Maximum bytes of one answer after decompression.  A page of a hundred issues with the longest possible texts is many
+times smaller."""
 LONGEST_ANSWER = 120.0
-"""Seconds within which an answer must be complete; a slow trickle would never end otherwise."""
+"""Seconds within which an answer must be complete; an answer that arrives byte by byte could otherwise last for
+ever."""
 MOST_PAGES = 1000
-"""Maximum pages of one list, of a hundred items each; a faulty host may always announce one more page."""
+"""Maximum pages of one list, of a hundred items each; without a limit, a faulty host that always announces one more
+page would keep the reader busy for ever."""
 SHOWN_BYTES = 120
 """Maximum bytes of an unexpected answer that an error message shows."""
 OF_A_PROXY = (401, 403, 404, 410)
-"""Statuses that say something about the account or the issue only if the API itself answers, with JSON; a page with
-such a status comes from a proxy."""
+"""Statuses that mean something for the account or the issue only in an answer of the API itself, which is JSON; an HTML
+page with such a status comes from a proxy."""
 _PIECE = 1 << 16
 _UNCLEAR = re.compile(r"[^!-~]|\\")
 
@@ -58,22 +61,22 @@ class AnswerTooLarge(requests.exceptions.RequestException):
 
 
 class OneHost(requests.Session):
-    """A session for the scheme, host and port of `address` only; it raises HostChanged for any other, and never reads
-    ~/.netrc.
+    """A session that contacts only the scheme, host and port of `address`; it raises HostChanged for any other, and
+    never reads ~/.netrc.
 
-    The whole body is read, up to `LARGEST_ANSWER` bytes and for `LONGEST_ANSWER` seconds; beyond them AnswerTooLarge is
-    raised.
+    The whole body of an answer is read into memory; AnswerTooLarge is raised if it has more than `LARGEST_ANSWER` bytes
+    or takes more than `LONGEST_ANSWER` seconds.
     """
 
     def __init__(self, address: str) -> None:
         super().__init__()
         self.address = address
-        self.hooks["response"].append(lambda answer, **_: read(answer))  # the hook is called for each redirect too
+        self.hooks["response"].append(lambda answer, **_: read(answer))  # requests calls the hook for each redirect too
         self.auth = _as_it_is  # without this, requests would replace our token by one from .netrc
         self.proxy: Proxy | None = None
 
     def merge_environment_settings(self, url: Any, *given: Any) -> Any:
-        """Use the proxy that the environment names, after its address was checked."""
+        """Check the address of the proxy that the environment names, and use that proxy."""
         found = super().merge_environment_settings(url, *given)
         scheme = str(url).partition(":")[0]
         chosen = requests.utils.select_proxy(str(url), found["proxies"])
@@ -108,9 +111,10 @@ class OneHost(requests.Session):
 
 
 def server_now(headers: Mapping[str, str]) -> float:
-    """The time of the server itself in Unix seconds.
+    """The time of the server in Unix seconds, from its header `Date`; the local time if that is missing.
 
-    Times that the server announces are compared with the server's own time, since the local clock may be wrong.
+    A time that the server announces (a reset of its rate limit) has to be compared with the server's clock, since the
+    local clock may be wrong.
     """
     try:
         return parsedate_to_datetime(headers["date"]).timestamp()
@@ -139,15 +143,15 @@ def poll_interval(headers: Mapping[str, str]) -> float:
 
 
 def was_not_sent(error: requests.exceptions.RequestException) -> bool:
-    """Whether the server certainly did not execute the request, because it never arrived or was redirected to another
-    host."""
+    """Whether the server certainly did not execute the request, because the request never reached the server, or the
+    server redirected it to another host."""
     if isinstance(error, requests.exceptions.ConnectTimeout | HostChanged) or is_untrusted(error) or is_no_tls(error):
         return True
     return isinstance(innermost(error), NewConnectionError)
 
 
 def may_pass(error: requests.exceptions.RequestException) -> bool:
-    """Whether the same request may succeed a moment later."""
+    """Whether the cause of a connection error may disappear, so that the same request may succeed a moment later."""
     return not (isinstance(error, (HostChanged, AnswerTooLarge, *_LASTING)) or is_untrusted(error) or is_no_tls(error))
 
 
@@ -173,10 +177,11 @@ def failure_text(error: BaseException) -> str:
 
 
 def read(answer: requests.Response, largest: int | None = None) -> requests.Response:
-    """`answer` with its whole body in memory, unpacked, and at most `largest` bytes long (`LARGEST_ANSWER` if `largest`
-    is None).
+    """Read the whole body of `answer` into memory, decompressed, and return `answer`; the body may have at most
+    `largest` bytes (`LARGEST_ANSWER` if `largest` is None).
 
-    Raises AnswerTooLarge, or an error of `requests` if the body is cut off.
+    Raises AnswerTooLarge for a larger or too slow body, and an error of `requests` if the connection breaks before the
+    end of the body.
     """
     began, pieces, size = clock.monotonic(), [], 0
     try:
@@ -206,7 +211,7 @@ def came(status: int, content_type: str, body: bytes) -> str:
 
 
 def is_page(content_type: str) -> bool:
-    """Whether an answer is a page for people, which no API sends."""
+    """Whether an answer is an HTML page, which no API sends."""
     return content_type.partition(";")[0].strip().lower() in ("text/html", "application/xhtml+xml")
 
 
@@ -228,7 +233,7 @@ def _as_it_is(request: requests.PreparedRequest) -> requests.PreparedRequest:
 
 
 def parts_of(url: str, what: str) -> SplitResult:
-    """The parts of an address that an answer contains.
+    """Split an address, which an answer contains, into its parts.
 
     Raises AnswerOdd when the address is invalid; `what` names its place in the answer.
     """
@@ -239,7 +244,8 @@ def parts_of(url: str, what: str) -> SplitResult:
 
 
 def origin_of(url: str, what: str) -> tuple[str, str, int | None]:
-    """(scheme, host, port) of an address that an answer contains, with the default port of the scheme.
+    """(scheme, host, port) of an address that an answer contains; an address without a port has the default port of its
+    scheme.
 
     Raises AnswerOdd for an address that programs parse differently: with a login, white space, a backslash or a port
     that is not a number.

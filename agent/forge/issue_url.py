@@ -1,4 +1,4 @@
-"""Parses the browser addresses of issues, pull and merge requests into project and number.
+"""Parses the browser addresses of issues, pull requests and merge requests into project and number.
 
 The functions are pure; the adapters call them for `Forge.task_at`.  The text after the number (`/files`,
 `#issuecomment-1`, `?tab=…`) is ignored.
@@ -17,7 +17,8 @@ _GITLAB = re.compile(rf"(.+)/((?!-/)[^/]+)(?:/-)?/(issues|work_items|merge_reque
 
 
 class IssueUrl(NamedTuple):
-    """The parts of the address of an issue.  `kind` is the task type if the address contains it, else ""."""
+    """The parts of the address of an issue.  `kind` is the task type ("issue", "merge_request") if the address shows
+    it, else ""."""
 
     owner: str
     repo: str
@@ -26,15 +27,16 @@ class IssueUrl(NamedTuple):
 
 
 def on_github(address: str, instance: str) -> IssueUrl | None:
-    """Parse `https://{instance}/owner/repo/issues/7` or `…/pull/7`.  GitHub redirects each form to the other, so the
-    form of the address does not tell an issue from a pull request."""
+    """Parse `https://{instance}/owner/repo/issues/7` or `…/pull/7`.  GitHub redirects either form of an address to the
+    right one, so the form does not show whether it is an issue or a pull request."""
     path = _below(address, instance)
     found = _GITHUB.match(path)
     return None if found is None or _goes_on(path, found) else IssueUrl(found[1], found[2], "", found[3])
 
 
 def on_forgejo(address: str, instance: str) -> IssueUrl | None:
-    """Parse `https://{instance}/owner/repo/issues/7` or `…/pulls/7`.  Forgejo redirects each form to the other."""
+    """Parse `https://{instance}/owner/repo/issues/7` or `…/pulls/7`.  Forgejo redirects either form to the right one,
+    so the form does not show whether it is an issue or a pull request."""
     path = _below(address, instance)
     found = _FORGEJO.match(path)
     return None if found is None or _goes_on(path, found) else IssueUrl(found[1], found[2], "", found[3])
@@ -53,10 +55,10 @@ def on_gitlab(address: str, instance: str) -> IssueUrl | None:
 
 
 def _goes_on(path: str, found: re.Match[str]) -> bool:
-    """Whether the rest of the address has more than one line.
+    """Whether the part of the address after the number contains a line break, so that it is not an address.
 
-    The pattern does not check this, since it would scan the rest once for each place where the name of a project may
-    end.
+    The regular expressions of this module do not check this, since they would scan the rest once for each position at
+    which the name of a project may end.
     """
     return "\n" in path[found.end() :]
 

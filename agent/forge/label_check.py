@@ -1,7 +1,7 @@
 """Compares the labels of the configuration with the labels that exist on a forge, to find misspelt ones.
 
-An issue with a label in another spelling asks for nothing, and nobody would notice.  The adapters read the labels; this
-module makes the sentences for the operator.
+The program ignores an issue with a label that is spelt in another way than the configured one, and nobody would notice.
+The adapters read the labels; this module compares them and writes the sentences for the operator.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from agent.forge.base import Labels
 
 CLOSE = 0.85
-"""Similarity (of difflib) from which on a label may be a misspelt one."""
+"""Minimum similarity (of difflib) at which a label counts as another spelling of a configured label."""
 
 MOST_PROJECTS = 20
-"""Number of projects with labels that are read: one request for each."""
+"""Maximum number of projects for which the adapters read the labels, with one request each."""
 
 NAMED = 3
-"""Number of projects that a sentence names."""
+"""Maximum number of projects that a sentence names."""
 
 
 def near(label: str, names: Iterable[str]) -> str:
@@ -34,10 +34,11 @@ def near(label: str, names: Iterable[str]) -> str:
 def label_problems(
     section: str, labels: Labels, there: Mapping[str, Collection[str]], fold: Callable[[str], str]
 ) -> Iterator[str]:
-    """Sentences about labels of the section of the settings that do not exist, or exist in another spelling.
+    """Sentences about configured labels that the projects do not have, or have in another spelling.
 
-    `there` maps a project to its labels.  `fold` maps spellings to one that the forge treats as one label.  A missing
-    label is reported only if it is the one that people set, since the program makes the others.
+    `there` maps the name of a project to the names of its labels.  `fold` maps all spellings that the forge treats as
+    the same label to one text.  A label that no project has is reported only if it is the bot label, which people set;
+    the program creates the other labels itself.
     """
     ours = {fold(name) for name in labels.names()}
     folded = {project: {fold(name) for name in names} for project, names in there.items()}

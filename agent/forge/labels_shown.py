@@ -1,4 +1,5 @@
-"""The colours and descriptions of the six labels, for the forges that create a label with both."""
+"""The colours and descriptions with which the adapters create the six labels of this program, on forges where labels
+have both."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class Requester:
         body: Any,
         headers: Mapping[str, str],
     ) -> tuple[int, dict[str, str], bytes]:
-        """(status, headers with lower-case names, body).
+        """Send one request and return (status, headers with lower-case names, body).
 
         Raises the exceptions of `requests` when there is no answer, and HostChanged for a redirect to another host.
         """

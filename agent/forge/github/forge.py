@@ -515,7 +515,7 @@ class GitHubForge:
         """Remove a label; returns whether this call removed it, False when another process removed it first.
 
         If the answer of one attempt was lost and the label is gone afterwards, this call counts as the one that removed
-        it: otherwise no daemon would work on the issue.
+        it: otherwise no daemon would regard the issue as its own.
         """
         unknown = False
         for attempt in (1, 2, 3):
@@ -532,10 +532,10 @@ class GitHubForge:
                 clock.sleep(4.0 ** (attempt - 1))
             else:
                 return True
-        raise AssertionError  # the third attempt returns or raises
+        raise AssertionError  # not reached, since the third attempt returns or raises
 
     def _was_unassigned(self, project: Project, key: TaskKey) -> bool:
-        """Whether a person removed the bot from the assignees after the run began."""
+        """Whether the bot was removed from the assignees after the run began (after the processing label was set)."""
         began = taken = ""
         for event in self.wire.pages(f"{project.path}/issues/{_number(key)}/events"):
             when = str(event.get("created_at") or "")
@@ -553,7 +553,7 @@ class GitHubForge:
 
 
 def _itself(key: TaskKey) -> tuple[int, ...]:
-    """The pull request that is the task itself, whose reviews are read too."""
+    """The number of the task's pull request if the task itself is a pull request, so that its reviews are read too."""
     return (int(_number(key)),) if key.task_type == "pull_request" else ()
 
 

@@ -1,13 +1,14 @@
-"""Finds out whether a fork's branch has changed after somebody asked for the work on its pull request.
+"""Finds out whether the branch of a pull request from a fork has changed since somebody asked for work on it.
 
-GitHub reports no commit with a label or a comment.  Dates in commits say nothing, since their author chooses them.
-These facts come from GitHub's own clock:
+When a label or a comment was added, GitHub does not report the newest commit of that time.  The dates in commits are
+not used, since the author of a commit chooses them.  This module uses facts from GitHub's own clock:
 
 - `head.repo.pushed_at` of the pull request: the last push to any branch of the fork (REST, "Get a pull request");
 - the pushes to one branch, each with its time and the commits before and after (REST, "List repository activities");
 - the commit that a review was written on (REST, "List reviews for a pull request").
 
-Usually the first is older than the request, which settles it without another request.  `forge.py` calls this module.
+If the last push (`pushed_at`) is older than the request for work, the branch has not changed since, and no further
+request to GitHub is needed; this is the usual case.  `forge.py` calls this module.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def head_moved(forge: GitHub, project: Project, number: str, pull: PullRef, sinc
 
 
 def _commit_at(forge: GitHub, fork: str, branch: str, when: datetime) -> str | None:
-    """The commit of a fork's branch just before a time; None if GitHub lists no push from which this follows."""
+    """The commit of a fork's branch just before a time; None if GitHub lists no push that shows this commit."""
     if not fork:
         return None
     ref, later = f"refs/heads/{branch}", None
@@ -62,11 +63,12 @@ def _commit_at(forge: GitHub, fork: str, branch: str, when: datetime) -> str | N
             continue
         if clock.parse(str(push["timestamp"])) < when:
             return str(push.get("after") or "")
-        later = str(push.get("before") or "").strip("0") and str(push["before"])  # zeros: the push made the branch
+        # the hash is all zeros if the push created the branch
+        later = str(push.get("before") or "").strip("0") and str(push["before"])
     return later
 
 
 def _is_reviewed(forge: GitHub, project: Project, number: str, commit: str) -> bool:
-    """Whether a person with permission has written a review of this very commit."""
+    """Whether a person with permission has written a review of the commit `commit`."""
     reviews: Any = forge.wire.pages(f"{project.path}/pulls/{number}/reviews", odd=lambda _error: None)
     return any(one.get("commit_id") == commit and forge.places.may_ask(project, one.get("user")) for one in reviews)

@@ -1,12 +1,12 @@
-"""The HTTP client of GitHub: rate limiter, token, conditional requests, retries; it translates every foreign error into
-an error of this program.
+"""The HTTP client of GitHub: rate limiter, token, conditional requests, retries; it translates every error of GitHub or
+PyGithub into an error of this program.
 
 The adapter sends every request through `GitHubWire.call`, and PyGithub transmits it (`requester.py`).  This module
-knows HTTP and GitHub's rules for clients, but no issue, label or pull request.
+handles HTTP and GitHub's rules for clients; it does not interpret issues, labels or pull requests.
 
-Requests are conditional: the answer of each GET is stored, compressed, with its ETag, which the next request of the
-resource sends as `If-None-Match`.  A 304 does not count against the rate limit, and its result is the stored answer.  A
-request is sent each time, so an outdated answer is never used.
+Requests are conditional: the answer to each GET is stored, compressed, with its ETag, and the next request for the same
+resource sends that ETag as `If-None-Match`.  A 304 does not count against the rate limit, and its result is the stored
+answer.  A request is sent for every read, so an outdated answer is never used.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 TRIES = 3
 LIMITED_TRIES = 5
-QUICK = 5.0  # longest wait in seconds before requests that are repeated soon anyway
-PATIENT = 900.0  # longest wait in seconds before requests that must not be lost
+QUICK = 5.0  # longest wait in seconds for a rate limit before a request that is repeated soon anyway
+PATIENT = 900.0  # longest wait in seconds for a rate limit before a request that must not be lost
 KEPT_BYTES = 8 << 20
 AGENT = f"makimono/{__version__}"
 API = "application/vnd.github+json"
@@ -46,10 +46,10 @@ VERSION = "2022-11-28"
 
 
 class GitHubWire:
-    """The API at `section.base_url` as the account of the section.
+    """Sends requests to the API at `section.base_url`, as the account of the section.
 
-    `projects` are used to find an app's installation.  `learn` makes the redactor mask secrets that are not in the
-    settings (`Redactor.learn`).
+    `projects` are used to find the installation of a GitHub App.  `learn` makes the redactor mask secrets that are not
+    in the settings (`Redactor.learn`).
     """
 
     def __init__(
@@ -72,8 +72,8 @@ class GitHubWire:
             SettingsToken(section) if section.app is None else AppToken(section, self._as_app, projects, learn)
         )
         self.kept = EtagCache(KEPT_BYTES)
-        self.answered_at: float | None = None  # time of the monotonic clock of the last answer
-        self.pause = 0.0  # seconds between two polls, as the host's last answer demanded
+        self.answered_at: float | None = None  # time of the last answer, by the monotonic clock
+        self.pause = 0.0  # seconds between two polls that the host's last answer demanded
         self._manner = threading.local()
         self._requesters: dict[str, Any] = {}
 
@@ -87,12 +87,12 @@ class GitHubWire:
         again: bool | None = None,
         checked: bool = True,
     ) -> Answer:
-        """Send one request, and repeat it where that is safe.
+        """Send one request, and repeat it if it fails and a repetition is safe.
 
         `again`: the request may be sent a second time although the first may have been executed (the default for all
         verbs but POST); otherwise ForgeUnreachable with `maybe` is raised.  `checked`: the shape of the answer is
-        checked (`answer_shapes.py`), and AnswerOdd is raised when it is wrong.  Raises no other errors than
-        ForgeLimited, ForgeUnreachable, ForgeAccessRefused and ForgeRefused.
+        checked (`answer_shapes.py`), and AnswerOdd is raised when it is wrong.  Other errors are ForgeLimited,
+        ForgeUnreachable, ForgeAccessRefused and ForgeRefused.
         """
         again = verb != "POST" if again is None else again
         patience, reserve = self._manner.__dict__.get("now", (PATIENT, 0.0))
@@ -141,7 +141,7 @@ class GitHubWire:
     @contextmanager
     def hurried(self, reserve: float = 0.0) -> Iterator[None]:
         """A context in which this thread waits at most 5 s for a rate limit, because the same request is repeated soon
-        anyway.  `reserve`: the share of the rate limit that is left to other requests."""
+        anyway.  `reserve`: the share of the rate limit that these requests leave for other requests."""
         before = self._manner.__dict__.get("now", (PATIENT, 0.0))
         self._manner.now = (QUICK, reserve)
         try:
@@ -150,11 +150,12 @@ class GitHubWire:
             self._manner.now = before
 
     def get(self, path: str, *, query: Mapping[str, Any] | None = None) -> Any:
-        """The JSON from one GET."""
+        """Send one GET and return the JSON of the answer."""
         return self.call("GET", path, query=query).data
 
     def rendered(self, path: str) -> Any:
-        """The JSON from one GET, with each text as HTML in addition to the Markdown; the answer is not stored.
+        """Send one GET and return the JSON of the answer, in which each text is HTML as well as Markdown; the answer is
+        not stored in the cache.
 
         Raises ForgeError.
         """
@@ -189,10 +190,10 @@ class GitHubWire:
             following = self._next(answer.headers.get("link", ""))
 
     def mutation(self, name: str, variables: Mapping[str, Any], schema: str) -> Any:
-        """Run a named GraphQL mutation.
+        """Execute the GraphQL mutation of this name.
 
-        All mutations in use are idempotent, so the request is repeated like a PUT.  Raises ForgeRefused (422) with the
-        message when GraphQL answers with errors.
+        All mutations that this program sends are idempotent, so a failed request is repeated like a PUT.  Raises
+        ForgeRefused (422) with the message when GraphQL answers with errors.
         """
         query = f"mutation Do($input: {name[0].upper()}{name[1:]}Input!) {{ {name}(input: $input) {{ {schema} }} }}"
         return self._graphql(name, query, {"input": dict(variables)}, change=True)
@@ -220,7 +221,8 @@ class GitHubWire:
         return data["data"][name]
 
     def ca_file(self) -> Path | None:
-        """An up-to-date file of CA certificates for the host; None means the default certificates."""
+        """The path of a current file of CA certificates for the host; None if the section has no `ca_file`, so that the
+        default certificates are used."""
         return None if self.trust is None else self.trust.file()
 
     def close(self) -> None:
@@ -243,7 +245,7 @@ class GitHubWire:
                 key = private_key(self.section)
                 self.learn(key)
                 token = requester.app_token(self.section.app.id, key)
-                self.learn(token, until=clock.now())  # the token is valid for ten minutes, and masked for longer
+                self.learn(token, until=clock.now())  # the redactor masks the token for longer than its ten minutes
                 return token
 
             current = self.tokens.current if kind == "user" else as_app
@@ -264,7 +266,7 @@ class GitHubWire:
         return status, answered, text
 
     def _as_app(self, verb: str, path: str) -> Any:
-        """Send a request as the app itself, to make a token or to get its name."""
+        """Send a request as the GitHub App itself, to create an installation token or to get the app's name."""
         what = f"{self.host}: {verb} {path}"
         for attempt in count(1):
             try:
@@ -314,9 +316,9 @@ class GitHubWire:
     def _limited(self, bucket: str, status: int, headers: Mapping[str, str], message: str) -> float | None:
         """Seconds to wait when the answer is a rate limit, None when it is another error.
 
-        An answer with `remaining: 0` is the primary limit; wait until the reset, for this bucket alone.  An answer with
-        Retry-After, or with GitHub's message, is a secondary limit; wait for all buckets.  A 403 that is none of these
-        is a missing permission.
+        An answer with `x-ratelimit-remaining: 0` means the primary limit; only requests of the same bucket wait, until
+        the reset.  An answer with Retry-After, or with GitHub's message about it, means the secondary limit; requests
+        of all buckets wait.  Any other 403 means a missing permission.
         """
         if status not in (403, 429):
             return None

@@ -1,9 +1,10 @@
 """Recognises addresses of pictures in GitHub issues, and downloads the pictures with a token.
 
 `/user-attachments/assets/{id}`, and the older `/{owner}/{repo}/assets/…`, redirect to a signed address
-(openai/codex#43923, pingdotgg/t3code#10775); an Enterprise Server has `/storage/user/…` (desktop/desktop#16553).  With
-a fine-grained token these addresses answer 404 in a private repository (josegonzalez/python-github-backup#477).  For a
-private repository the HTML of the issue in the API contains a signed address of the same picture.
+(openai/codex#43923, pingdotgg/t3code#10775); an Enterprise Server has `/storage/user/…` (desktop/desktop#16553).  For
+pictures of a private repository GitHub answers 404 at these addresses to a fine-grained token
+(josegonzalez/python-github-backup#477).  So for a private repository this module takes a signed address of the same
+picture from the issue's HTML, which the API returns.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def fetch_picture(wire: GitHubWire, key: TaskKey, address: str) -> bytes:
 
 
 def _is_store(parts: SplitResult, web: SplitResult) -> bool:
-    """Whether an address is on one of GitHub's file hosts; those of an Enterprise Server are subdomains of it."""
+    """Whether an address is on one of GitHub's file hosts; an Enterprise Server has them at its subdomain `media.`."""
     name = (parts.hostname or "").lower()
     if STORES.fullmatch(name):
         return parts.scheme == "https"
@@ -61,8 +62,8 @@ def _is_store(parts: SplitResult, web: SplitResult) -> bool:
 
 
 def _rendered(wire: GitHubWire, key: TaskKey) -> Iterator[str]:
-    """The addresses of all pictures in the API's HTML of an issue and its comments; none if that HTML cannot be
-    read."""
+    """The addresses of all pictures in the API's HTML of an issue and its comments; HTML that cannot be read is
+    skipped."""
     place = f"/repos/{key.owner}/{key.repo}/issues/{key.task_id}"
     for path in (place, f"{place}/comments?per_page=100"):
         try:

@@ -1,7 +1,7 @@
-"""The pull requests of one repository: finds one by its branch, opens one at most once, changes single fields.
+"""The pull requests of one repository: finds one by its branch, opens at most one per branch, changes single fields.
 
-Ready and draft are set through GraphQL: REST can open a draft but cannot change this later.  `forge.py` calls this
-module.
+"Draft" and "ready for review" are set through GraphQL: REST can open a draft but cannot change its state later.
+`forge.py` calls this module.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class Pulls:
 
 
 def pull_ref(item: dict[str, Any]) -> PullRef:
-    """Converts a pull request of GitHub's API into a `PullRef`."""
+    """Converts a pull request from GitHub's API into a `PullRef`."""
     state: Literal["open", "closed", "merged"] = "open" if item["state"] == "open" else "closed"
     if item.get("merged_at") or item.get("merged"):
         state = "merged"
@@ -132,7 +132,7 @@ def pull_ref(item: dict[str, Any]) -> PullRef:
 
 
 def number_in(url: str | None) -> str | None:
-    """The number in the address of a pull request; None for any other address."""
+    """The number in the address of a pull request; None if the address is not that of a pull request."""
     found = re.search(r"/pull/([0-9]+)/?$", url or "")
     return found[1] if found else None
 
@@ -144,5 +144,5 @@ def fit_title(text: str) -> str:
 
 
 def fit_body(text: str) -> str:
-    """`text` in at most the length that GitHub accepts, with a note where it was cut."""
+    """`text` cut to the maximum length that GitHub accepts, with a note at the cut."""
     return text if len(text) <= MAX_BODY else text[: MAX_BODY - len(CUT)] + CUT

@@ -58,7 +58,7 @@ class Repositories:
         self._projects: dict[str, tuple[float, Project]] = {}
         self._writers: dict[tuple[str, str], tuple[float, bool]] = {}
         self._own: str | None = None
-        self._account: dict[str, Any] | None = None  # the answer about the account of the token
+        self._account: dict[str, Any] | None = None  # GitHub's answer about the account of the token, once it was read
 
     def project(self, owner: str, repo: str) -> Project:
         """The repository that a task key names.
@@ -91,8 +91,9 @@ class Repositories:
         return project
 
     def labels(self, listed: Sequence[tuple[str, str]], serves: Callable[[str, str], bool]) -> Mapping[str, list[str]]:
-        """Repository → its labels, for a few of the repositories that the section lists, else of those that the token
-        can see and `serves` accepts.  The unreadable ones are left out, since a poll reports them."""
+        """Repository → names of its labels, for at most MOST_PROJECTS repositories: those that the section lists, or
+        else those that the token can see and `serves` accepts.  Repositories that cannot be read are left out, since a
+        poll reports them."""
         found = {}
         for owner, repo in islice(listed or (one for one in self._seen() if serves(*one)), MOST_PROJECTS):
             with suppress(IssueUnreadable, ForgeRefused, ForgeAccessRefused, AnswerOdd):
@@ -133,7 +134,7 @@ class Repositories:
         return self._own
 
     def _user(self) -> dict[str, Any]:
-        """The account of the token; that of an App is a user with its own number."""
+        """GitHub's facts about the account of the token; the account of an App is a user with an id of its own."""
         if self._account is None:
             tokens = self.wire.tokens
             path = f"/users/{quote(self.own(), safe='')}" if isinstance(tokens, AppToken) else "/user"
@@ -141,11 +142,12 @@ class Repositories:
         return self._account
 
     def commit_identity(self) -> tuple[str, str] | None:
-        """(name, no-reply mail address) of the account, by which the host assigns commits to it; None if the answer
-        does not have its number.
+        """The (name, no-reply mail address) with which a commit is attributed to the account by the host; None if
+        GitHub's answer has no id for the account.
 
         Source: https://docs.github.com/en/account-and-profile/reference/email-addresses-reference ("Your noreply email
-        address": `ID+USERNAME@users.noreply.github.com`).  An Enterprise host has its own name there.
+        address": `ID+USERNAME@users.noreply.github.com`).  An Enterprise host has its own name in place of
+        `github.com`.
         """
         user = self._user()
         login, number = user.get("login"), user.get("id")
@@ -155,7 +157,7 @@ class Repositories:
         return str(user.get("name") or login), f"{number}+{login}@users.noreply.{host}"
 
     def is_own(self, user: Any) -> bool:
-        """Whether an answer's `user` is the own account."""
+        """Whether the `user` in an answer of GitHub is the own account."""
         return login(user).casefold() == self.own().casefold()
 
     def may_ask(self, project: Project, user: Any) -> bool:
@@ -185,7 +187,7 @@ class Repositories:
         return writes
 
     def check_host(self, url: str) -> str:
-        """Check an address for git, because git sends the token there.
+        """Check that an address for git is on the configured host, because git sends the token to it.
 
         Raises ForgeError when the address has another scheme, host or port.
         """
@@ -205,5 +207,5 @@ def login(user: Any) -> str:
 
 
 def is_bot(user: Any) -> bool:
-    """Whether the account belongs to a machine."""
+    """Whether GitHub marks the account as a machine."""
     return (user or {}).get("type") == "Bot" or login(user).endswith("[bot]")

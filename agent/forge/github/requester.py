@@ -1,8 +1,9 @@
-"""PyGithub's Requester with two additions: redirects keep their query, and the token is read at each request.
+"""PyGithub's Requester with two additions: a redirected request keeps its query, and the token is read at each request.
 
 No other module imports PyGithub.  This module is imported at the first request (0.2 s, 17 MB), so a process without a
-GitHub task does not pay for it.  PyGithub 2.10 follows a 301 by its path alone, which loses `labels=…` and `page=…`
-after a repository was renamed, and does not follow a 307; `requests` does both.  `http.py` calls this module.
+GitHub task does not pay for it.  PyGithub 2.10 uses only the path of a 301's address, so that after a repository was
+renamed `labels=…` and `page=…` are lost, and it does not follow a 307; the library `requests` follows both correctly.
+`http.py` calls this module.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class _Http(HTTPRequestsConnectionClass):
         return _send(self)
 
     def close(self) -> None:
-        """Does nothing: the session stays open."""
+        """Does nothing, so that the session stays open for the next request."""
 
 
 class _Https(HTTPSRequestsConnectionClass):
@@ -62,11 +63,11 @@ class _Https(HTTPSRequestsConnectionClass):
         return _send(self)
 
     def close(self) -> None:
-        """Does nothing: the session stays open."""
+        """Does nothing, so that the session stays open for the next request."""
 
 
 class _LiveToken(Auth):
-    """An authentication that reads the token at each request."""
+    """PyGithub's authentication object; it reads the token again at each request."""
 
     def __init__(self, current: Callable[[], str]) -> None:
         self._current = current
@@ -96,7 +97,7 @@ def make(base_url: str, current: Callable[[], str], ca_file: Path | None, agent:
 
 
 def app_token(app_id: int, private_key: str) -> str:
-    """A short-lived JWT of the app itself (valid for at most 10 minutes).
+    """A JWT with which the GitHub App itself logs in (valid for at most 10 minutes).
 
     Raises ConfigError when the key is invalid.
     """

@@ -3,7 +3,8 @@
 The module determines who set the label or assigned the bot, whether the text was edited afterwards, and whom to ask for
 a review.
 
-The getter and `forge.py` call it, also when a pull request becomes ready.
+`tasks.py` and `forge.py` call it; `forge.py` also does so when a pull request is no longer a draft, to request a
+review.
 """
 
 from __future__ import annotations
@@ -33,10 +34,11 @@ EDITS = """query Edits($owner: String!, $name: String!, $number: Int!) {
     }
   }
 }"""
-"""The newest edits of a text.
+"""The GraphQL query for the newest edits of an issue's text.
 
-GraphQL is used because REST reports neither the time of an edit nor the editor.  `lastEditedAt` alone is not enough: a
-tick in a task list by somebody with permission would hide an earlier edit.
+GraphQL is used because REST reports neither the time of an edit nor the editor.  The time of the last edit
+(`lastEditedAt`) alone is not enough: if somebody with permission ticks a box in a task list, this last edit would hide
+an earlier edit by somebody else.
 """
 
 
@@ -46,8 +48,8 @@ def events_of(forge: GitHub, project: Project, number: Any) -> list[dict[str, An
 
 
 def last_actor(forge: GitHub, project: Project, events: Iterable[dict[str, Any]], *, labelled: bool) -> Any:
-    """The account of the newest event that starts a task (with `labelled` a label, otherwise an assignment of the
-    bot).
+    """The account of the newest event that asks for work (with `labelled` the addition of the bot label, otherwise an
+    assignment of the bot).
 
     Returns None if there is no such event, {} for a deleted account.  An event of the own account counts only if that
     account has permission to ask for work.
@@ -74,8 +76,8 @@ def _asks(forge: GitHub, event: dict[str, Any], *, labelled: bool) -> Any:
 def times_of_requests(
     forge: GitHub, project: Project, events: Iterable[dict[str, Any]], since: str = ""
 ) -> list[datetime]:
-    """The times at which people with permission asked for the work, by a label, an assignment, or the comment of the
-    time `since`."""
+    """The times at which people with permission asked for the work, by a label, by an assignment, or by a comment
+    (`since` is the time of that comment)."""
     asked = [clock.parse(since)] if since else []
     for event in events:
         who = _asks(forge, event, labelled=True) or _asks(forge, event, labelled=False)
@@ -113,7 +115,7 @@ def altered(
 def _edits_of_text(forge: GitHub, project: Project, item: dict[str, Any]) -> list[tuple[datetime, Any]]:
     """(time, account) of each edit of the text, oldest first.
 
-    GitHub lists the first version among the edits; it is left out.
+    GitHub lists the original text as the first edit; it is left out.
     """
     owner, name = project.full_name.split("/", 1)
     answer = forge.wire.graph("repository", EDITS, {"owner": owner, "name": name, "number": int(item["number"])})
@@ -136,9 +138,10 @@ def ask_for_review(forge: GitHub, project: Project, number: str, pull: str) -> N
 
 
 def request_review(forge: GitHub, project: Project, pull: str, actor: Any) -> None:
-    """Request a review from an account, also if it has reviewed before; not from a bot or the own account.
+    """Request a review from an account, also if it has reviewed before; do nothing for a machine account or the own
+    account.
 
-    If GitHub refuses the reviewer, this is logged and nothing else fails."""
+    If GitHub refuses the reviewer, this is logged and no error is raised."""
     if not actor or not login(actor) or is_bot(actor) or forge.places.is_own(actor):
         return
     try:
@@ -149,7 +152,8 @@ def request_review(forge: GitHub, project: Project, pull: str, actor: Any) -> No
 
 
 def who_ended(forge: GitHub, project: Project, number: str, act: Act) -> str:
-    """The account of the newest event that ended a task in this way; "" if it is the own one, or unknown."""
+    """The account of the newest event by which an account other than the own one ended a task in the way `act`; "" if
+    there is none."""
     ours = {forge.labels.queued, forge.labels.processing, forge.labels.paused}
     for event in reversed(events_of(forge, project, number)):
         label = forge.own_name((event.get("label") or {}).get("name"))

@@ -1,9 +1,10 @@
 """Lists the issues and pull requests of GitHub that wait for the agent (see `base.TaskGetter`).
 
 An issue waits when it has the label or is assigned to the bot, and an account with write access asked for the work in
-this way.  Each project costs two conditional requests for lists; with `owner` or `query` two searches cover all
-projects.  A poll without changes costs nothing of the core rate limit: the answer to every list is a 304.  The poller
-calls this through `GitHubForge.task_getter`.
+this way.  Each project needs two conditional requests for lists (by label and by assignment); if the section has
+`query`, or `owner` without projects, two searches find the issues of all projects instead.  Lists that have not changed
+do not count against GitHub's rate limit, since GitHub answers 304.  The poller uses this module through
+`GitHubForge.task_getter`.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
     from agent.forge.github.adapter_interface import GitHub
     from agent.forge.github.repositories import Project
 
-# the asker of an issue that changed within this time is not cached, since a second change within the same second would
-# not show
+# the person who asked for work on an issue is cached only if the issue has not changed for this time, since a second
+# change within the same second would not alter the issue's time of change
 SETTLED = timedelta(minutes=1)
 
 
@@ -53,7 +54,8 @@ class GitHubTaskGetter(BaseTaskGetter):
     # --- listing ----------------------------------------------------------------------------------------------
 
     def _candidates(self) -> Iterator[tuple[str, str, dict[str, Any]]]:
-        """(owner, repository name as in keys, item) of all issues that may be waiting."""
+        """(owner, repository name as in task keys, GitHub's object) of each issue or pull request that may be
+        waiting."""
         if self.forge.searches:
             yield from self._searched()
             return
@@ -79,7 +81,7 @@ class GitHubTaskGetter(BaseTaskGetter):
             yield common | {"assignee": self.forge.places.own()}
 
     def _by_assignment(self) -> bool:
-        """Whether this poll also lists assignments to the bot; an app cannot be assigned."""
+        """Whether this poll also lists assignments to the bot; False for a GitHub App, which cannot be assigned."""
         return not self._left and not isinstance(self.forge.wire.tokens, AppToken)
 
     def _searched(self) -> Iterator[tuple[str, str, dict[str, Any]]]:
@@ -97,7 +99,8 @@ class GitHubTaskGetter(BaseTaskGetter):
     # --- selection --------------------------------------------------------------------------------------------
 
     def _task(self, owner: str, repo: str, item: dict[str, Any]) -> Task | None:
-        """The task of an item; None when the item does not wait, or does not wait any more."""
+        """The task of an issue or pull request; None when it does not wait for work, or when the person who asked
+        cannot be determined."""
         present = self.forge.label_names(item)
         ours = present & self.forge.labels.names()
         labelled = self.forge.labels.queued in present
@@ -127,10 +130,10 @@ class GitHubTaskGetter(BaseTaskGetter):
     def _asker(self, project: Project, item: dict[str, Any], state: tuple[Any, ...]) -> str:
         """The login of the account that set the label or assigned the bot; the author if GitHub reports neither.
 
-        Raises IssueUnreadable when no account with permission has asked.  Whether the text was edited since then is
-        checked by the worker (`Forge.altered`), which reports it on the issue.
+        Raises IssueUnreadable when no account with permission has asked.  This method does not check whether the text
+        was edited after the request: the worker does (`Forge.altered`) and reports it on the issue.
 
-        The account is looked up once for each state of an issue: during a poll if the author has no permission,
+        The account is looked up once for each state of an issue: during a poll if the issue's author has no permission,
         otherwise when the task is taken.
         """
         places = self.forge.places

@@ -2,9 +2,9 @@
 
 `doctor` uses this module.
 
-The scopes of a classic token are in a header of every answer, the permissions of an app in the answer with its token.
-A fine-grained token has neither, and is recognised by that: the program tries to read with it, and a header of GitHub's
-refusal names the missing permission.  No text of this module contains a token.
+GitHub reports the scopes of a classic token in a header of every answer, and the permissions of an app in the answer
+that contains its token.  For a fine-grained token it reports neither: the module sends read requests with such a token,
+and a header of GitHub's refusal names the missing permission.  No text of this module contains a token.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ EXPIRES = "github-authentication-token-expiration"
 EXPIRES_SOON = 14  # days
 LOOKED_AT = 20  # projects
 WRITTEN = {"contents": "Contents", "issues": "Issues", "pull_requests": "Pull requests"}
-"""Permissions with which an app or a fine-grained token may write: name in the API → name on GitHub's page."""
+"""Permissions that an app or a fine-grained token needs for writing: name in the API → name on GitHub's web page."""
 
 TRIED = {"/commits": "Contents", "/issues": "Issues", "/pulls": "Pull requests"}
 
 
 def rights(forge: GitHub) -> Iterator[str]:
-    """Sentences about problems, each with the remedy; none when there is no problem."""
+    """Sentences about problems, each with the remedy; no sentence when there is no problem."""
     with forge.wire.hurried():
         if isinstance(forge.wire.tokens, AppToken):
             yield from _of_app(forge, forge.wire.tokens)
@@ -72,7 +72,8 @@ def _of_scopes(instance: str, header: str) -> Iterator[str]:
 
 
 def _of_expiry(instance: str, header: str) -> Iterator[str]:
-    """The header has the form `2026-12-01 00:00:00 UTC`, or `+0100` in place of `UTC`."""
+    """A sentence if the token expires soon; `header` has the form `2026-12-01 00:00:00 UTC`, or `+0100` in place of
+    `UTC`."""
     if (day := re.match(r"\d{4}-\d\d-\d\d", header)) is None:
         return
     if (clock.parse(f"{day[0]}T00:00:00Z") - clock.now()).days < EXPIRES_SOON:
@@ -105,5 +106,5 @@ def _may_read(forge: GitHub, path: str) -> bool:
     except ForgeAccessRefused:
         return False
     except ForgeRefused:
-        return True  # the repository is empty, or the feature is switched off, so the right is not missing
+        return True  # the repository is empty, or the feature is switched off, so no permission is missing
     return True

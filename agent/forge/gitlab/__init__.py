@@ -1,1 +1,1 @@
-"""The forge GitLab over the REST API v4.  The adapter is in `forge.py`."""
+"""The adapter for GitLab, over the REST API v4.  Its class is in `forge.py`."""

@@ -1,8 +1,8 @@
-"""The type of the GitLab adapter for the parts of this room: the contract of a forge and the attributes that the parts
-share.
+"""The type of the GitLab adapter, as the modules of this package see it: the contract of a forge and the attributes
+that the modules share.
 
-This module defines a type only.  The class in `forge.py` implements the type and imports the parts, so the parts import
-this module instead of `forge.py`.
+This module defines a type only.  The class in `forge.py` implements the type and imports the other modules, so these
+import this module instead of `forge.py`.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ if TYPE_CHECKING:
 
 
 class GitLab(Forge, Protocol):
-    """`projects`: the projects that the section lists, by path or number.
+    """`projects`: the projects that the adapter's section in the settings lists, by path or number.
 
-    `lists`: the API paths that the last poll searched for the label.  `groups`: owners that are groups, not people.
-    `members`: (time of the monotonic clock in seconds, the (path, project) pairs of which the account is a member).
-    `told`, `askers` and `unanswered` belong to `task_getter.BaseTaskGetter`.
+    `lists`: the API paths of the projects and groups in which the last poll searched for issues with the label.
+    `groups`: owners of projects that are groups, not people.  `members`: (time of the request by the monotonic clock,
+    (path, project) of each project of which the account is a member).  `told`, `askers` and `unanswered` belong to
+    `task_getter.BaseTaskGetter`.
     """
 
     section: Any
@@ -40,13 +41,13 @@ class GitLab(Forge, Protocol):
     askers: dict[tuple[Any, ...], Any]
 
     def served(self) -> list[tuple[str, Project]]:
-        """The usable projects among those that the section lists, as (path as in keys, project); the others are
-        reported as problems."""
+        """(path as in task keys, project) of each listed project that can have tasks; for every other listed project a
+        problem is stored (`take_problems`)."""
         ...
 
     def take_problems(self) -> tuple[ForgeError, ...]:
-        """The problems that `served` found since the last call: IssueUnreadable for an unusable project,
-        ForgeUnreachable for one that did not answer."""
+        """The problems that `served` found since the last call of this method: IssueUnreadable for a project that
+        cannot have tasks, ForgeUnreachable for one that did not answer."""
         ...
 
     def is_group(self, project: Project) -> bool:

@@ -1,9 +1,9 @@
 """Finds the changes on GitLab since the last poll, among the issues and merge requests of tasks (see
 `Forge.changed_since`).
 
-The module reads two lists for each listed project; if the section lists no projects, it reads two lists for each group
-of the last poll.  GitLab updates the time of an issue or merge request when it gets a note, on which
-`forge/changed_issues.py` relies.  `forge.py` calls this module.
+The module reads two lists (issues and merge requests) for each project with tasks; if the last poll searched whole
+groups, it reads two lists for each of these groups instead.  GitLab updates the time of change of an issue or merge
+request when a note is added to it; `forge/changed_issues.py` relies on this.  `forge.py` calls this module.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def changed_of(forge: GitLab, watched: Mapping[TaskKey, str | None], cursor: str
 
 
 def _places(forge: GitLab, key: TaskKey, url: str | None) -> set[Place]:
-    """The issues and merge requests on which people may comment for a task: the item of its key, and the merge request
+    """The places in which people may comment on a task: the issue or merge request of its key, and the merge request
     that was opened for the task."""
     try:
         project = forge.places.project_of(key, patience=QUICK).id
@@ -53,13 +53,14 @@ def _places(forge: GitLab, key: TaskKey, url: str | None) -> set[Place]:
 
 
 def number_in(url: str | None) -> str | None:
-    """The number in the address of a merge request; None for any other address."""
+    """The number in the address of a merge request; None if the address is not that of a merge request."""
     found = re.search(r"/merge_requests/([0-9]+)/?$", url or "")
     return found[1] if found else None
 
 
 def _lists(forge: GitLab, places: Mapping[TaskKey, set[Place]]) -> list[str]:
-    """The API paths of the projects to list, or of the groups that contain them if that means fewer lists."""
+    """The API paths of which to request lists: the groups that the last poll searched and the projects that it searched
+    by themselves; if it searched no group, each project with a task."""
     projects = sorted({f"/projects/{project}" for ones in places.values() for project, _, _ in ones})
     groups = [path for path in forge.lists if path.startswith("/groups/")]
     return groups + [path for path in forge.lists if path in projects] if groups else projects
@@ -74,7 +75,7 @@ def _changed(forge: GitLab, name: str, changes: ChangeCursor) -> Iterator[tuple[
             yield f"{item['project_id']} {item['iid']}", str(item["updated_at"])
     except (ForgeRefused, ForgeAccessRefused) as error:
         if isinstance(error, ForgeRefused) and error.status != 404:
-            raise  # 403 and 404 mean that issues or merge requests are switched off there
+            raise  # GitLab answers 403 or 404 where issues or merge requests are switched off
 
 
 def _split(seen: Mapping[str, str]) -> Iterator[tuple[list[str], str]]:

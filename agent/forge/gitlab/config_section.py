@@ -16,9 +16,10 @@ _PROJECT = re.compile(rf"[1-9][0-9]*|{_PART}(?:/{_PART})+")
 
 
 def addresses(base_url: str) -> tuple[str, str]:
-    """(address of GitLab with its sub-path, instance: host, port and sub-path).
+    """(address of GitLab with its sub-path, `instance`: host, port and sub-path), from the setting `base_url`.
 
-    `base_url` may contain the API's own path, of any version: the adapter always uses v4, since v3 no longer exists.
+    `base_url` may end with the path of the API in any version (`/api/v4`), which is removed: the adapter always uses
+    v4, since v3 no longer exists.
     """
     parts = urlsplit(base_url)
     path = re.sub(r"/api(/v\d+)?$", "", parts.path.rstrip("/")).rstrip("/")
@@ -27,8 +28,8 @@ def addresses(base_url: str) -> tuple[str, str]:
 
 
 def listed(section: Any) -> tuple[str, ...]:
-    """The projects that the section lists, as `a/b/c` or as a number, each once; an empty list means all projects of
-    the account."""
+    """The projects that the section lists, each once, as a path `a/b/c` or as a number; an empty list means all
+    projects of the account."""
     if section.token is None:
         raise ConfigError("gitlab.token is not set: set it, or GITLAB_TOKEN in the environment")
     projects = []

@@ -1,6 +1,6 @@
-"""Interprets GitLab's error answers and rate-limit headers, and finds the error of this program for each.
+"""Translates GitLab's error answers into errors of this program, and interprets its rate-limit headers.
 
-The functions are pure and take status, headers and body; `http.py` calls them.
+The functions are pure and get the status, headers or body of an answer; `http.py` calls them.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ LONGEST = 300
 def parse_error(body: bytes) -> tuple[str, ...]:
     """The messages in the body of an error, one sentence for each.
 
-    GitLab has many shapes: `message` as text, list, or mapping of field to list; `error` with `error_description`;
-    plain text of a proxy.
+    GitLab writes the messages in several forms: `message` as text, list, or mapping of field to list; `error` with
+    `error_description`; plain text of a proxy.
     """
     text = body.decode("utf-8", "replace")
     try:
@@ -51,7 +51,7 @@ def _sentences(value: Any, field: str = "") -> Iterator[str]:
 
 
 def error_of(what: str, verb: str, status: int, reasons: tuple[str, ...]) -> ForgeError:
-    """The error for a status of 400 or above that is not a rate limit."""
+    """The error for an answer with a status of 400 or above, except for a rate limit."""
     words = f"{what}: {status} {'; '.join(reasons)}".rstrip()
     if status >= 500:
         return ForgeUnreachable(words, maybe=verb != "GET")

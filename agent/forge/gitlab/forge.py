@@ -2,8 +2,9 @@
 
 This module implements each call of the contract; its parts are beside it: the HTTP client (`http.py`), projects and
 people (`projects.py`), notes and discussions (`notes.py`), merge requests (`merge_requests.py`), the list of waiting
-issues (`tasks.py`) and who asked (`requesting_person.py`), text without quick actions (`outgoing_text.py`).
-docs/forges.md has the facts about GitLab on which this module relies.  `wiring/wiring.py` builds the adapter.
+issues (`tasks.py`), the person who asked for work (`requesting_person.py`) and text without quick actions
+(`outgoing_text.py`).  docs/forges.md has the facts about GitLab on which this module relies.  `wiring/wiring.py` builds
+the adapter.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ GIT_USER = "oauth2"
 class GitLabForge:
     """The adapter of one section `gitlab` of the settings: a host, an account, and the projects that it serves.
 
-    `alone`: no other section has the same host, so this adapter serves every key of the host.
+    `alone`: no other section of the settings has the same host, so this adapter serves every task key of the host.
     """
 
     source = "gitlab"
@@ -76,9 +77,9 @@ class GitLabForge:
         self.told: set[str] = set()  # problems that were reported, so that each is reported once
         self.unanswered = UnansweredLists(lambda: self.wire.get("/version", patience=QUICK))
         self.groups: set[str] = set()  # project owners that are groups, not people
-        self.lists: list[str] = []  # the API paths that the last poll searched for the label
+        self.lists: list[str] = []  # API paths in which the last poll searched for issues with the label
         self.members: tuple[float, list[tuple[str, Project]]] | None = None
-        self.askers: dict[tuple[Any, ...], Any] = {}  # state of an issue that waits → account that asked
+        self.askers: dict[tuple[Any, ...], Any] = {}  # state of a waiting issue → account that asked for work
         self._problems: list[ForgeError] = []
         self._states: dict[TaskKey, tuple[str, bool]] = {}
 
@@ -96,7 +97,8 @@ class GitLabForge:
         return self.alone or self._may_cover(key)
 
     def _may_cover(self, key: TaskKey) -> bool:
-        """Whether this section of the settings covers the project of a key; the key belongs to this GitLab host."""
+        """Whether this section of the settings covers the project of a key, given that the key belongs to this GitLab
+        host."""
         name = f"{key.owner}/{key.repo}".casefold()
         if self.projects:
             return any(name == self._names(one).casefold() for one in self.projects)
@@ -106,15 +108,16 @@ class GitLabForge:
         return GitLabTaskGetter(self)
 
     def idle(self, interval: float) -> str:
-        """A sentence about the requests in one hour without changes, with a poll every `interval` seconds (for
-        `doctor`)."""
+        """A sentence about the number of requests that polls every `interval` seconds send in an hour in which nothing
+        changes (for `doctor`)."""
         return f"{self.per_hour(interval):.0f} requests per idle hour, all conditional"
 
     def per_hour(self, interval: float) -> float:
-        """Number of requests in one hour of polls without changes.
+        """The number of requests that polls send in an hour in which nothing changes.
 
-        The requests for each place are two lists of waiting issues, and two lists of changes if tasks have ended; in
-        addition two lists of assignments, and the projects when their stored facts are too old.
+        At each poll the adapter requests two lists of waiting issues and two lists of changes (as if each had ended
+        tasks) per project or group, and two lists of assignments; each project is requested again when its stored facts
+        are too old.
         """
         looks = 3600 / interval
         places = self.projects or self.lists
@@ -122,12 +125,12 @@ class GitLabForge:
         return looks * (4 * len(places) + 2) + anew
 
     def rights(self) -> tuple[str, ...]:
-        """Sentences about problems of the token and the account that exist or will come soon (for `doctor`)."""
+        """Implements `ForgeReports.rights` (for `doctor`)."""
         return tuple(token_permissions.rights(self))
 
     def label_problems(self) -> tuple[str, ...]:
-        """Implements `ForgeReports.label_problems`; GitLab tells labels with other capitals apart.  The labels of a
-        project include those of its groups."""
+        """Implements `ForgeReports.label_problems`; GitLab treats names that differ only in capitals as different
+        labels.  The labels of a project include those of its groups."""
         served = self.served() if self.projects else MemberProjects(self).projects()
         there = {}
         for name, project in served[:MOST_PROJECTS]:
@@ -209,7 +212,7 @@ class GitLabForge:
         return f"refs/merge-requests/{pull_id}/head"
 
     def commenters_may_ask(self) -> bool:
-        """Implements `ForgeReports.commenters_may_ask`: comments of others are left out."""
+        """Implements `ForgeReports.commenters_may_ask`: comments of people who may not ask for work are left out."""
         return True
 
     def author_may_ask(self, key: TaskKey) -> bool:
@@ -240,9 +243,9 @@ class GitLabForge:
         return (*news, *edit), str(cursor) if unchanged else after.text()
 
     def _edited(self, key: TaskKey, seen: str, who: dict[str, Any] | None) -> tuple[tuple[Comment, ...], str]:
-        """(the edit of the issue's own text since the digest `seen`, the digest of the present text); an edit by an
-        account without permission is left out.  `who`: the author of GitLab's system note about the edit; if there is
-        no such note, no request is sent."""
+        """(the edit of the issue's title or text as a comment, if its digest is no longer `seen`; the digest of the
+        present title and text); an edit by an account without permission is left out.  `who`: the author of GitLab's
+        system note about the edit; if there is no such note, no request is sent."""
         if not seen or who is None:
             return (), seen
         try:
@@ -302,7 +305,7 @@ class GitLabForge:
             return None
         seen = str(item.get("updated_at") or "")
         kept = self._states.get(key)
-        # the notes of the issue report who unassigned whom; they are read once per change
+        # the notes of the issue report who unassigned whom; they are read once per change of the issue
         if kept is None or kept[0] != seen:
             path = self.items.path(key, project)
             kept = seen, taken_away(self.wire, self.places, path, self.labels.processing)
@@ -342,7 +345,7 @@ class GitLabForge:
                 raise
 
     def _own_note(self, key: TaskKey, comment_id: str) -> str:
-        """The path of a note of the own account."""
+        """The API path of a note, which must be of the own account."""
         if not comment_id.isascii() or not comment_id.isdigit():
             raise ForgeError(f"{comment_id!r} is not the number of a note")
         path = f"{self.items.path(key, self.places.project_of(key))}/notes/{comment_id}"
@@ -386,7 +389,7 @@ class GitLabForge:
                 raise
             else:
                 return pull
-        raise AssertionError  # the last attempt returns or raises
+        raise AssertionError  # not reached, since the last attempt returns or raises
 
     def update_pull(
         self,
@@ -421,7 +424,8 @@ class GitLabForge:
         react(self.wire, project.path, self.items.path(key, project), comment)
 
     def shows_whole(self, text: str) -> bool:
-        """Implements `ForgeReports.shows_whole`: GitLab and Markdown may differ about what is code."""
+        """Implements `ForgeReports.shows_whole`: the text is not shown unchanged if it contains lines that GitLab might
+        execute as quick actions."""
         return outgoing_text.plain(text) == text
 
     def who_ended(self, key: TaskKey, act: Act) -> str:
@@ -443,7 +447,7 @@ class GitLabForge:
             raise IssueUnreadable(f"{project.full_name}: {what} switched off, so no result can be shown; switch it on")
         host = re.sub(r"[^A-Za-z0-9.-]", "_", self.instance)
         # The address is built from base_url, not from `http_url_to_repo`: the external URL of GitLab may not be
-        # reachable from here.
+        # reachable from this machine.
         url = f"{self.base_url}/{project.full_name}.git"
         head = f"refs/merge-requests/{number_of(key)}/head" if is_merge(key) else None
         return Repository(host, project.owner, project.name, url, project.default_branch, self.wire.ca_file(), head)
@@ -460,8 +464,8 @@ class GitLabForge:
     # --- shared by the parts ----------------------------------------------------------------------------------
 
     def served(self) -> list[tuple[str, Project]]:
-        """The usable projects among those that the section lists, as (path as in keys, project); the others are
-        reported as problems."""
+        """(path as in task keys, project) of each listed project that can have tasks; for every other listed project a
+        problem is stored (`take_problems`)."""
         found: list[tuple[str, Project]] = []
         refused: ForgeError | None = None
         in_a_row = 0
@@ -492,13 +496,13 @@ class GitLabForge:
                 refused = error if not isinstance(error, IssueUnreadable) else refused
                 continue
             found.append((project.full_name if one.isdigit() else one, project))
-        if refused is not None and not found:  # no project is accessible at all
+        if refused is not None and not found:  # no listed project is accessible
             raise refused
         return found
 
     def take_problems(self) -> tuple[ForgeError, ...]:
-        """The problems that `served` found since the last call: IssueUnreadable for an unusable project,
-        ForgeUnreachable for one that did not answer."""
+        """The problems that `served` found since the last call of this method: IssueUnreadable for a project that
+        cannot have tasks, ForgeUnreachable for one that did not answer."""
         problems, self._problems = tuple(self._problems), []
         return problems
 
@@ -507,7 +511,8 @@ class GitLabForge:
         return project.owner in self.groups
 
     def _names(self, one: str) -> str:
-        """The path of a listed project, also if the section lists it by its number."""
+        """The path of a listed project; if the section lists the project by its number, the path is requested from
+        GitLab."""
         if not one.isdigit():
             return one
         try:
@@ -536,14 +541,15 @@ class GitLabForge:
     def _reviewer(self, key: TaskKey, project: Project) -> int | None:
         """The id of the person who asked for the work, if that person has permission.
 
-        By now the label that started the task is gone, but its event still exists.
+        The label that started the task is no longer on the issue, but GitLab still lists the event of its addition.
         """
         _, item = self.items.get(key)
         who = who_asked(self.wire, self.places, project, collection_of(key), item, self.labels.queued, patience=PATIENT)
         return number(who) if not self.places.is_own(who) and self.places.may_ask(project, who) else None
 
     def _written(self, key: TaskKey, note: str) -> str | None:
-        """The id of the note that an unanswered POST may have written, found by its marker, else by its text."""
+        """The id of the note that a POST without an answer may have written; the note is found by its marker or, if it
+        has none, by its text."""
         marker = hidden_in(note)
         talk = self._talk(key, self.places.project_of(key))
         if marker is not None:
@@ -562,7 +568,8 @@ def _unfit(project: Project) -> str | None:
         return "it is archived, so nothing can be asked for there"
     if not (project.has_issues or project.has_merges):
         return "its issues and merge requests are switched off, so nothing can be asked for there"
-    # 0 means that the access is inherited from a higher group, which the answer does not contain
+    # the role 0 in GitLab's answer means that the account inherits its role from a higher group, which the answer does
+    # not contain
     if 0 < project.access < DEVELOPER:
         return "the account of the token has less than Developer access there and can push nothing; make it Developer"
     return None

@@ -1,8 +1,9 @@
-"""Finds out whether a fork's branch has changed after somebody asked for the work on its merge request.
+"""Finds out whether the branch of a merge request from a fork has changed since somebody asked for work on it.
 
-GitLab makes a version of the merge request at each push, with its time and the newest commit (Merge requests API, "Get
-merge request diff versions").  A version with the same commit, as after a change of the target branch, changes nothing.
-Dates in commits say nothing, since their author chooses them.  `forge.py` calls this module.
+At each push GitLab creates a version of the merge request, with the time and the newest commit (Merge requests API,
+"Get merge request diff versions").  GitLab also creates a version with the same commit, for example after a change of
+the target branch; it does not count as a change.  The dates in commits are not used, since the author of a commit
+chooses them.  `forge.py` calls this module.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ def head_moved(
         return said_unknown(pull.fork, present, f"its versions cannot be read: {error}")
     if not versions:
         return said_unknown(pull.fork, present, "GitLab lists no version of it")
-    # the first version is made shortly after the merge request, perhaps after a label that it was opened with
+    # GitLab creates the first version shortly after the merge request, perhaps later than a label with which the merge
+    # request was opened
     asked_for = next((commit for when, commit in reversed(versions) if when < asked), versions[0][1])
     return "" if asked_for == present else said_moved(pull.fork, asked_for, present, asked)

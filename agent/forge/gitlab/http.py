@@ -1,7 +1,7 @@
-"""The HTTP client of GitLab: what its API has of its own beside `forge/rest_wire.py`.
+"""The HTTP client for GitLab: the parts of the client in `forge/rest_wire.py` that are specific to GitLab's API.
 
 The adapter sends every request through `GitLabWire.call`, and python-gitlab transmits it (`requester.py`).  This module
-knows HTTP and GitLab's rules for clients, but no issue, label or merge request.
+handles HTTP and GitLab's rules for clients; it does not interpret issues, labels or merge requests.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ __all__ = ["AGENT", "PATIENT", "QUICK", "GitLabWire", "is_missing"]
 
 
 class GitLabWire(RestWire):
-    """The API of the GitLab at `base_url` (host, port, sub-path) as the account of `section.token`."""
+    """Sends requests to the API of the GitLab at `base_url` (host, port, sub-path), as the account of
+    `section.token`."""
 
     api = "/api/v4"
     shapes = SHAPES
@@ -68,9 +69,10 @@ class GitLabWire(RestWire):
         path: str,
         params: dict[str, Any],
         answer: Answer,
-        number: int,  # noqa: ARG002 - GitLab names the page
+        number: int,  # noqa: ARG002 - GitLab's header names the next page
     ) -> tuple[str, dict[str, Any]] | None:
-        """A proxy may remove the links; then `x-next-page` names the page."""
+        """The next page of a list without a `Link` header, which a proxy may have removed; GitLab's header
+        `x-next-page` has its number."""
         page = answer.headers.get("x-next-page", "")
         return (path, {**params, "page": page}) if page.isdigit() and "link" not in answer.headers else None
 

@@ -1,7 +1,7 @@
-"""The merge requests of one project: finds one by its branch, opens one at most once, changes single fields.
+"""The merge requests of one project: finds one by its branch, opens at most one per branch, changes single fields.
 
 Peculiarities of GitLab: a draft is marked in the title; a branch may be unknown to the API for some seconds after its
-push; a second merge request of the same branch and target is a 409.  `forge.py` calls this module.
+push; GitLab answers 409 to a second merge request with the same branch and target.  `forge.py` calls this module.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ BRANCH_WAITS = (1.0, 2.0, 4.0, 8.0, 15.0)
 """Seconds between attempts while the API does not know a branch after its push."""
 
 LOOK_UP_WAIT = 2.0
-"""Seconds to wait after an unanswered POST before the search for its result, since GitLab may still be executing the
-POST."""
+"""Seconds to wait after a POST without an answer before the merge request is searched for, since GitLab may still be
+executing the POST."""
 
 _STATES: dict[str, Literal["open", "closed", "merged"]] = {
     "opened": "open",
@@ -39,7 +39,7 @@ _STATES: dict[str, Literal["open", "closed", "merged"]] = {
 
 
 class BranchUnknown(ForgeError):
-    """The API does not know the source branch, or does not know it yet: GitLab processes a push in the background."""
+    """GitLab's API does not have the source branch, perhaps only not yet: GitLab processes a push in the background."""
 
 
 class MergeRequests:
@@ -118,7 +118,7 @@ class MergeRequests:
     ) -> PullRef:
         """Update the merge request; only fields that differ are sent.
 
-        A merge request that becomes ready gets `reviewer`, unless it has reviewers already.
+        If the update makes a draft ready for review, `reviewer` becomes its reviewer, unless it has reviewers already.
         """
         if not number.isascii() or not number.isdigit():
             raise ForgeError(f"{number!r} is not the number of a merge request")
@@ -133,7 +133,7 @@ class MergeRequests:
                 "description": None if body is None else outgoing_text.truncate(body, outgoing_text.MAX_DESCRIPTION),
             }
             if title is None and draft in (None, now.draft):
-                wanted["title"] = None  # a title that a person wrote is not normalised
+                wanted["title"] = None  # the title is not to change, so do not normalise what a person wrote
             changes: dict[str, Any] = {
                 name: value for name, value in wanted.items() if value is not None and value != (item.get(name) or "")
             }
@@ -150,8 +150,9 @@ class MergeRequests:
     def ask_again(self, number: str, name: str) -> None:
         """Ask an account for a review, also if it has reviewed before.
 
-        The API cannot repeat a request; a quick action can, in a note that GitLab does not keep (docs.gitlab.com,
-        "GitLab quick actions").  A person who is no member, or a bot, is not asked."""
+        The API cannot ask the same reviewer again; the quick action `/request_review` can, in a note that GitLab does
+        not store (docs.gitlab.com, "GitLab quick actions").  If GitLab refuses the reviewer, this is logged and no
+        error is raised."""
         if re.fullmatch(r"[A-Za-z0-9_.-]+", name) is None:
             return
         path = f"{self.path}/{number}"
@@ -167,7 +168,8 @@ class MergeRequests:
         return there if there is not None and there.state == "open" else None
 
     def _named(self, error: ForgeRefused, head: str) -> PullRef | None:
-        """The merge request that a refusal names (`already exists …: !5`), used when the list is out of date."""
+        """The merge request that GitLab's refusal names (`already exists …: !5`), in case the list of merge requests
+        does not contain it yet."""
         for reason in error.reasons:
             if match := re.search(r"!([1-9]\d*)", reason):
                 pull = pull_ref(self.wire.get(f"{self.path}/{match[1]}"))
@@ -175,8 +177,8 @@ class MergeRequests:
         return None
 
     def _is_unknown(self, error: ForgeRefused, head: str) -> bool:
-        """Whether a refusal means that the source branch is unknown: the message of the refusal decides, or else a
-        request for the branch."""
+        """Whether a refusal means that the source branch is unknown: the message of the refusal says so, or a request
+        for the branch finds none."""
         words = " ".join(error.reasons).lower()
         if "source" in words and "not exist" in words:
             return True
@@ -194,7 +196,8 @@ class MergeRequests:
 
 
 def pull_ref(item: dict[str, Any]) -> PullRef:
-    """Converts a merge request of GitLab's API into a `PullRef`, with the title without the draft mark."""
+    """Converts a merge request from GitLab's API into a `PullRef`; the prefix that marks a draft is removed from its
+    title."""
     shown = str(item.get("title") or "")
     draft = bool(item.get("draft", item.get("work_in_progress", outgoing_text.without_draft(shown) != shown)))
     return PullRef(

@@ -1,8 +1,9 @@
 """Reads the comments of an issue and of its merge requests: notes, and the discussions that contain them.
 
-Only notes of people are read.  System notes ("assigned to @x") are left out, and internal notes too, because their text
-must not reach a public merge request.  Notes are listed by newest change, so a poll without news is one request.  The
-discussions are read only when a new note belongs to a thread.  A note's number is unique in all of GitLab.
+System notes ("assigned to @x") are left out as comments, and so are internal notes, because the text of an internal
+note must not reach a public merge request.  Notes are listed by newest change, so a poll that finds nothing new needs
+one request.  The discussions are read only when a new note belongs to a thread.  A note's number is unique in all of
+GitLab.
 """
 
 from __future__ import annotations
@@ -24,13 +25,14 @@ if TYPE_CHECKING:
     from agent.forge.gitlab.http import GitLabWire
     from agent.forge.gitlab.projects import Project, Projects
 
-# the clocks of several Rails processes differ, and their writes may end in another order
+# subtracted from the time of the newest note that was read: the clocks of GitLab's processes differ, and their writes
+# may end in another order
 OVERLAP = timedelta(seconds=30)
 EDITS = ("changed the description", "changed title", "marked the checklist item", "marked the task")
 """Beginnings of the system note that GitLab writes when somebody edits the text of an issue or merge request.
 
-An edit that also ticks an item of a task list has the note about the item alone ("marked the task" before GitLab 15),
-so this note may stand for an edit of all the text:
+For an edit that also ticks an item of a task list GitLab writes only the note about the item ("marked the task" before
+GitLab 15), so that note may also mean an edit of the whole text:
 https://gitlab.com/gitlab-org/gitlab/-/blob/master/app/services/issuable/common_system_notes_service.rb
 """
 THREADED = ("DiffNote", "DiscussionNote")
@@ -58,12 +60,12 @@ class NoteReader:
         self.project = project
         self.thing = thing
         self.patience = patience
-        # the account that edited the text of `thing` since the cursor of `since`
+        # the account that last edited the text of `thing`, if it did so after the cursor given to `since`
         self.editor: dict[str, Any] | None = None
 
     def since(self, cursor: CommentCursor) -> tuple[tuple[Comment, ...], CommentCursor, int]:
-        """(new and edited comments of people with permission, the next cursor, the number of other comments left
-        out)."""
+        """What is new since a cursor: (new and edited comments of people with permission, the next cursor, the number
+        of comments of people without permission)."""
         newest, digests, left_out = cursor.since, dict(cursor.digests), 0
         news: list[tuple[ItemNumber, dict[str, Any]]] = []
         edited: set[str] = set()
@@ -120,8 +122,8 @@ class NoteReader:
         for thing in dict.fromkeys((self.thing, *pulls)):
             for note in self.wire.pages(self.notes(thing), query=query, patience=self.patience, odd=odd_comment):
                 updated = _utc(note.get("updated_at"))
-                # When a merge request is read for the first time, some of its notes are older than the newest note of
-                # the issue.
+                # An old note without a digest does not end the loop: when a merge request is read for the first time,
+                # some of its notes are older than the newest note of the issue.
                 if after is not None and updated and clock.parse(updated) < after and str(note["id"]) in cursor.digests:
                     break
                 is_edit = note.get("system") and str(note.get("body") or "").startswith(EDITS)
@@ -138,7 +140,7 @@ class NoteReader:
                 yield self._comment(thing, note, threads.get(int(note["id"])))
 
     def _threads(self, thing: ItemNumber, wanted: set[int]) -> dict[int, dict[str, Any]]:
-        """Note → the discussion that contains it, for the wanted notes."""
+        """Number of a note → the discussion that contains it, for the notes with the numbers `wanted`."""
         found: dict[int, dict[str, Any]] = {}
         if not wanted:
             return found
@@ -178,12 +180,14 @@ class NoteReader:
 
 
 def _utc(text: Any) -> str:
-    """A time in UTC, so that times can be compared: GitLab writes its own time zone, which changes twice a year."""
+    """A time of GitLab in UTC, so that times can be compared as text: GitLab writes times in its own time zone, of
+    which the offset changes twice a year."""
     return clock.stamp(clock.parse(str(text))) if text else ""
 
 
 def _place(position: dict[str, Any]) -> str:
-    """File and line of a note on a change; a line that exists only on the old side is marked as such."""
+    """File and line of a note on a line of a merge request; a line that exists only in the old file is marked as
+    such."""
     path = position.get("new_path") or position.get("old_path")
     if not path:
         return ""

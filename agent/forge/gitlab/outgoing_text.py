@@ -1,7 +1,8 @@
-"""Prepares text for GitLab: titles with `Draft: `, lengths, and no quick actions.
+"""Prepares text for GitLab: adds `Draft: ` to titles, limits the length, and escapes quick actions.
 
 A line `/close` or `/assign @x` in a note or a description is a *quick action*: GitLab executes it with the rights of
-the author.  Texts of this program quote models and people, so such lines are escaped.  All functions are pure.
+the author.  Texts that this program posts quote models and people, so lines that look like quick actions are escaped.
+All functions are pure.
 """
 
 from __future__ import annotations
@@ -22,20 +23,20 @@ _LEFT_OUT = re.compile(r"^```.+?\n```$|^<[^>\n]+?>\n.+?\n</[^>\n]+?>$|^>>>\n.+?\
 """Parts of a text in which GitLab recognises no quick actions: lib/gitlab/quick_actions/extractor.rb,
 `EXCLUSION_REGEX`."""
 MOST_OPENINGS = 20
-"""If a text has more openings of code blocks than this, nothing in it counts as code, since the search for the end of
-each would scan the rest of the text."""
+"""If more than this number of code blocks begin in a text, no part of it counts as code, since the search for the end
+of each block would scan the rest of the text."""
 _OPENING = re.compile(r"^(?:```|<[^>\n]*+>$|>>>$)", re.MULTILINE)
 
 _ANY_DRAFT = re.compile(r"^(?:\s*(?:draft:|\[draft\]|\(draft\)))+\s*", re.IGNORECASE)
 
 
 def plain(text: str) -> str:
-    """`text` without quick actions and unpaired surrogates.
+    """`text` in which quick actions are escaped, and unpaired surrogates and NUL are replaced.
 
     A quick action gets a backslash before its slash.  A block of code stays unchanged, so that a patch in it can be
-    applied, if both Markdown and GitLab's parser of quick actions treat it as code; if they differ, the backslash is
-    visible in the block.  GitLab removes carriage returns before it searches for quick actions, so they are removed
-    here first.
+    applied, if both Markdown and GitLab's parser of quick actions treat it as code; if only one of them does, quick
+    actions in the block get the backslash too.  GitLab removes carriage returns before it searches for quick actions,
+    so they are removed here first.
     """
     text = text.encode("utf-8", "replace").decode().replace("\0", "\ufffd")
     text = text.replace("\r\n", "\n").replace("\r", "\n")
@@ -52,19 +53,19 @@ def plain(text: str) -> str:
 
 
 def truncate(text: str, limit: int) -> str:
-    """`plain` text of at most `limit` characters; a text that was cut still contains the hidden marker."""
+    """`text` after `plain`, cut to at most `limit` characters; a text that was cut still contains its hidden marker."""
     text = plain(text)
     if len(text) <= limit:
         return text
     mark = hidden_in(text)
     tail = f"{CUT}\n\n{hide(mark)}" if mark else CUT
-    # the cut may turn `/close/x` into a quick action, which needs room for a backslash
+    # the cut may turn `/close/x` into a quick action; one character is left for its backslash
     head = text[: limit - len(tail) - 1]
     return plain(head) + tail
 
 
 def draft_title(text: str, *, draft: bool) -> str:
-    """The title in one line; the prefix `Draft: ` marks a draft."""
+    """The title `text` on one line and of at most MAX_TITLE characters, for a draft with the prefix `Draft: `."""
     line = without_draft(" ".join(text.encode("utf-8", "replace").decode().split())) or "Untitled"
     room = MAX_TITLE - len(DRAFT)
     line = line if len(line) <= room else f"{line[: room - 1]}…"
@@ -72,5 +73,5 @@ def draft_title(text: str, *, draft: bool) -> str:
 
 
 def without_draft(text: str) -> str:
-    """A title without its draft mark."""
+    """A title without the prefixes (`Draft:`) by which GitLab recognises a draft."""
     return _ANY_DRAFT.sub("", text)

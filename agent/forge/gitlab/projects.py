@@ -46,7 +46,8 @@ class Project:
 
     @property
     def owner(self) -> str:
-        """The path of all groups that contain the project."""
+        """The path of the group, with all groups above it, or of the person that owns the project (`a/b` of
+        `a/b/c`)."""
         return self.full_name.rpartition("/")[0]
 
     @property
@@ -95,19 +96,19 @@ class Projects:
         return self.project(f"{key.owner}/{key.repo}", patience=patience)
 
     def name_of(self, project_id: int | None) -> str:
-        """The path of a project, for example of a fork; a description if the token may not see the project or it is
-        gone."""
+        """The path of a project, for example of a fork; `project 7` if the token may not see the project, `a project
+        that is gone` if GitLab reports no number."""
         try:
             return self.project(str(project_id)).full_name if project_id is not None else "a project that is gone"
         except (IssueUnreadable, ForgeAccessRefused):
             return f"project {project_id}"
 
     def forget(self, key: TaskKey) -> None:
-        """Remove the stored facts about the project of a key, because they may be wrong."""
+        """Remove the stored facts about the project of a key, because they may be outdated."""
         self._projects.pop(f"{key.owner}/{key.repo}", None)
 
     def learn(self, found: dict[str, Any]) -> Project:
-        """A project as an answer describes it; it is stored under its number and its path."""
+        """Make a `Project` from GitLab's answer, and store it in memory under its number and its path."""
         rights = found.get("permissions") or {}
         levels = [(rights.get(kind) or {}).get("access_level") or 0 for kind in ("project_access", "group_access")]
         project = Project(
@@ -135,7 +136,8 @@ class Projects:
         return self._own
 
     def commit_identity(self) -> tuple[str, str]:
-        """(name, mail address for commits) of the account: the address that it has chosen, else its no-reply address.
+        """(name, mail address for commits) of the own account: the address that is set in its profile, or else its
+        no-reply address.
 
         Source: https://docs.gitlab.com/api/users/ ("Retrieve the current user": `commit_email`) and
         https://docs.gitlab.com/user/profile/ ("Use an automatically generated private commit email":
@@ -147,12 +149,12 @@ class Projects:
         return str(self._account.get("name") or username), str(mail)
 
     def is_own(self, user: Any) -> bool:
-        """Whether the user in an answer is the own account."""
+        """Whether the `user` in an answer of GitLab is the own account."""
         return number(user) == self.own()[0]
 
     def is_ours(self, user: Any) -> bool:
-        """Whether the user is the own account or the account that `bot_name` names: comments of neither are passed to a
-        run."""
+        """Whether the user is the own account or the account that `bot_name` names: comments of these two accounts are
+        not passed to a run."""
         return self.is_own(user) or (bool(self.bot_name) and username(user).casefold() == self.bot_name)
 
     def may_ask(self, project: Project, user: Any, *, patience: float = PATIENT) -> bool:
@@ -167,8 +169,8 @@ class Projects:
         return self.access_of(project, number(user), patience) >= DEVELOPER
 
     def is_machine(self, user: Any, *, patience: float = PATIENT) -> bool:
-        """Whether GitLab marks the account as a bot; only `/users/{id}` reports this, and it is requested once for each
-        account."""
+        """Whether GitLab marks the account as a bot; GitLab reports this only at `/users/{id}`, which is requested once
+        for each account."""
         name, who = username(user), number(user)
         if _MACHINE.fullmatch(name):
             return True

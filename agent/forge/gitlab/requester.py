@@ -1,10 +1,10 @@
-"""Sends one request with python-gitlab, and adds three features that it lacks.
+"""Sends one request with python-gitlab, and changes three of its behaviours.
 
 No other module imports python-gitlab.  This module is imported at the first request (0.15 s), so a process without a
 GitLab task does not pay for it.  python-gitlab drops the headers of an error (such as Retry-After), follows a redirect
-to any host with the token, and reads `~/.netrc`.  To avoid that, this module stores the headers of the last answer,
-refuses a redirect to another host, and reads no such file.  This module never waits and never retries.  `http.py` calls
-this module.
+to any host with the token, and reads `~/.netrc`.  Instead of that, this module stores the last answer with its headers,
+refuses a redirect to another host, and never reads `~/.netrc`.  This module never waits and never retries.  `http.py`
+calls this module.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Requester:
         body: Any,
         headers: Mapping[str, str],
     ) -> tuple[int, dict[str, str], bytes]:
-        """(status, headers with lower-case names, body).
+        """Send one request and return (status, headers with lower-case names, body).
 
         Raises the exceptions of `requests` when there is no answer.
         """

@@ -1,8 +1,8 @@
 """Finds the person who asked for the work on an issue or merge request: the person who last set the label or assigned
 the bot.  The module also determines whether the text was edited afterwards.
 
-GitLab stores label changes as resource events, and assignments and edits as system notes.  The getter and `forge.py`
-call this module, also when a merge request is opened: the person who asked becomes its reviewer.
+GitLab stores label changes as resource events, and assignments and edits as system notes.  `tasks.py` and `forge.py`
+call this module; `forge.py` also does so to make the person who asked the reviewer of the task's merge request.
 """
 
 from __future__ import annotations
@@ -36,14 +36,15 @@ def who_asked(
     *,
     patience: float,
 ) -> Any:
-    """The account (`id`, `username`) that added `label`, or that assigned the bot if `label` is None; the author when
-    GitLab does not report it."""
+    """The account (`id`, `username`) that added `label`, or that assigned the bot if `label` is None; the author of the
+    issue when GitLab does not report that account."""
     path = f"{project.path}/{kind}/{item['iid']}"
     try:
         actor = (
             _assigned_by(wire, places, path, patience) if label is None else _labelled_by(wire, path, label, patience)
         )
-    except (ForgeRefused, ForgeAccessRefused):  # this GitLab is old, or the account may not read the events
+    # this version of GitLab has no such events, or the account may not read them
+    except (ForgeRefused, ForgeAccessRefused):
         actor = None
     return actor or item.get("author")
 
@@ -77,7 +78,7 @@ def altered(
     """The reason why the title or text is not the one for which a person with permission asked, "" if it is (see
     `Forge.altered`).
 
-    System notes report the edits; people below the Developer role may also edit.
+    GitLab's system notes report the edits; the check is needed because people below the Developer role can edit too.
     """
     path = f"{project.path}/{kind}/{item['iid']}"
 
@@ -108,8 +109,8 @@ def times_of_requests(
     patience: float = PATIENT,
     notes: Iterable[dict[str, Any]] | None = None,
 ) -> list[datetime]:
-    """The times at which people with permission asked for the work, by a label, an assignment, or the comment of the
-    time `since`.
+    """The times at which people with permission asked for the work, by a label, by an assignment, or by a comment
+    (`since` is the time of that comment).
 
     `path` is the issue's path in the API; `notes` are its system notes, which are requested if it is None.
     """
@@ -128,7 +129,8 @@ def times_of_requests(
             and (event.get("label") or {}).get("name") == label
             and places.may_ask(project, event.get("user"), patience=patience)
         ]
-    except (ForgeRefused, ForgeAccessRefused):  # this GitLab is old, or the account may not read the events
+    # this version of GitLab has no such events, or the account may not read them
+    except (ForgeRefused, ForgeAccessRefused):
         if item.get("created_at"):
             # without events the author counts as the person who asked (`who_asked`)
             asked.append(clock.parse(str(item["created_at"])))
@@ -136,7 +138,7 @@ def times_of_requests(
 
 
 def taken_away(wire: GitLabWire, places: Projects, path: str, label: str) -> bool:
-    """Whether somebody removed the bot's assignment after `label` (that of a running task) was last added."""
+    """Whether the bot's assignment was removed after `label` (the processing label) was last added."""
     name = places.own()[1]
     words = [
         (clock.parse(str(note["created_at"])), meant)
@@ -155,7 +157,7 @@ def taken_away(wire: GitLabWire, places: Projects, path: str, label: str) -> boo
 
 def who_ended(wire: GitLabWire, places: Projects, path: str, labels: Labels, act: Act) -> str:
     """The account that last removed the program's label, set the stopped label, or unassigned the bot; "" if it is the
-    own one, or unknown."""
+    own account, or unknown."""
     who: Any = None
     if act == "unassigned":
         notes = _activity(wire, path, QUICK)
@@ -173,7 +175,8 @@ def who_ended(wire: GitLabWire, places: Projects, path: str, labels: Labels, act
 
 
 def assigned(body: str, name: str) -> bool | None:
-    """The effect of a system note on the account: True for assigned, False for unassigned, None for neither.
+    """The effect of a system note on the account `name`: True if the note assigns the account, False if it unassigns
+    it, None if it does neither.
 
     A note has the form `assigned to @a and @b and unassigned @c`, in this order.
     """
@@ -185,6 +188,6 @@ def assigned(body: str, name: str) -> bool | None:
 
 
 def _activity(wire: GitLabWire, path: str, patience: float) -> Any:
-    """The system notes, newest first."""
+    """The system notes of an issue or merge request (`path`), newest first."""
     query = {"sort": "desc", "order_by": "created_at", "activity_filter": "only_activity"}
     return (note for note in wire.pages(f"{path}/notes", query=query, patience=patience) if note.get("system"))

@@ -1,6 +1,6 @@
-"""Reads and labels one issue or merge request of GitLab that is a task, and interprets refusals about it.
+"""Reads and labels the issue or merge request of a task on GitLab, and interprets GitLab's refusals about it.
 
-`forge.py` and the getter call this module.
+`forge.py` and `tasks.py` call this module.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Items:
 
     @contextmanager
     def about(self, key: TaskKey, *, change: bool = False) -> Iterator[None]:
-        """A context manager: if GitLab refuses because the item does not exist or its project is archived, it raises
+        """A context manager: if GitLab refuses because the issue does not exist or its project is archived, it raises
         IssueUnreadable."""
         try:
             yield
@@ -76,7 +76,8 @@ class Items:
     def move(self, key: TaskKey, item: dict[str, Any], to: LabelState) -> None:
         """Change the labels with one request, which adds one label and removes others.
 
-        GitLab executes the request as a whole, creates a missing label, and leaves the other labels unchanged.
+        GitLab executes the request atomically, creates a missing label, and leaves the other labels of the issue
+        unchanged.
         """
         remove, add = self.labels.change(self.label_names(item), to)
         change = {"add_labels": [add] if add else [], "remove_labels": list(remove)}
@@ -118,14 +119,15 @@ def collection_of(key: TaskKey) -> str:
 
 
 def state_of(item: dict[str, Any]) -> Literal["open", "closed"]:
-    """The state of an issue in the contract's terms; a merge request counts as open while it is being merged."""
+    """GitLab's state of an issue as "open" or "closed" (`forge/base.py`); a merge request counts as open while GitLab
+    is merging it."""
     return "open" if item.get("state") in ("opened", "locked") else "closed"
 
 
 def number_of(key: TaskKey) -> str:
-    """The number of the issue within the project, for use in an address.
+    """The number of the key's issue within its project, checked, so that it can be part of an address.
 
-    Raises IssueUnreadable for anything that is not a number.
+    Raises IssueUnreadable if the task key has no number.
     """
     if not _NUMBER.fullmatch(key.task_id):
         raise IssueUnreadable(f"{key.task_id!r} is not the number of an issue on GitLab; they are called 1, 2, 3 …")

@@ -1,9 +1,10 @@
 """Lists the issues and merge requests of GitLab that wait for the agent (see `base.TaskGetter`).
 
 An issue waits when it has the label or is assigned to the bot, and a person with Developer access asked for the work in
-this way.  The label is searched in each listed project, or else in each group of which the account is a member: so a
-label in a stranger's project is never found.  Two lists cover the assignments in all projects.  Every list is a
-conditional request.  The poller calls this through `GitLabForge.task_getter`.
+this way.  Issues with the label are searched for in each listed project; if none is listed, in each project or group of
+which the account is a member.  So a label in a stranger's project is never found.  Two lists (issues and merge
+requests) contain the assignments in all projects.  Every list is a conditional request.  The poller uses this module
+through `GitLabForge.task_getter`.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class GitLabTaskGetter(BaseTaskGetter):
     # --- listing ----------------------------------------------------------------------------------------------
 
     def _candidates(self, projects: dict[int, tuple[str, Project]]) -> Iterator[tuple[str, dict[str, Any]]]:
-        """(kind, item) of all issues and merge requests that may be waiting, in the served projects."""
+        """(kind, GitLab's object) of each issue or merge request in `projects` that may be waiting."""
         self.forge.lists = self._lists(projects)
         lists = self.forge.unanswered.loop(lambda path, why: self._skipped("", f"{path} cannot be listed: {why}"))
         asked = [
@@ -72,8 +73,8 @@ class GitLabTaskGetter(BaseTaskGetter):
             listed: list[dict[str, Any]] = []
             with lists.handling(
                 path
-                # 403 and 404 mean that issues or merge requests are switched off there, or that the project or group
-                # was removed
+                # GitLab answers 403 or 404 if issues or merge requests are switched off, or if the project or group was
+                # removed
             ):
                 listed += self._listed(path, query)
             self.forge.unanswered.note(path, lists.failed.get(path))
@@ -81,8 +82,8 @@ class GitLabTaskGetter(BaseTaskGetter):
         self._end_lists(lists)
 
     def _lists(self, projects: dict[int, tuple[str, Project]]) -> list[str]:
-        """The API paths on which the label is searched: `/projects/1`, or `/groups/a%2Fb` (with all its subgroups) if
-        that means fewer lists."""
+        """The API paths in which issues with the label are searched for: `/projects/1` for each listed project; if none
+        is listed, `/groups/a%2Fb` (with all its subgroups) for projects of a group."""
         if self.forge.projects:
             return [project.path for _, project in projects.values()]
         groups = sorted({project.owner for _, project in projects.values() if self.forge.is_group(project)})
@@ -99,7 +100,8 @@ class GitLabTaskGetter(BaseTaskGetter):
     # --- selection --------------------------------------------------------------------------------------------
 
     def _task(self, names: str, project: Project, kind: str, item: dict[str, Any]) -> Task | None:
-        """The task of an item; None when the item does not wait, or does not wait any more."""
+        """The task of an issue or merge request; None when it does not wait for work, or when the person who asked
+        cannot be determined."""
         places = self.forge.places
         if not (self.forge.items.is_left(item) if self._left else self.forge.items.waits(item)):
             return None
@@ -142,20 +144,21 @@ _ODD_PROJECTS = Items.logging("projects")
 
 
 def odd_project(error: AnswerOdd) -> None:
-    """Leave out a project that cannot be read, and log it once."""
+    """Log a project with an answer of a wrong shape, once for each error text; the reader leaves the project out."""
     with _ODD_PROJECTS.handling(str(error)):
         raise error
 
 
 class MemberProjects:
-    """The projects of which the account is a member (Developer or more), below `owner` when that is set."""
+    """The projects of which the account is a member (role Developer or higher), without those outside the group `owner`
+    if the section sets it."""
 
     def __init__(self, forge: GitLab) -> None:
         self.forge = forge
 
     def projects(self) -> list[tuple[str, Project]]:
-        """(path as in keys, project) of every project; the list is read again every ten minutes, by keyset, so that
-        their number is not limited."""
+        """(path as in task keys, project) of every such project; the list is read again every ten minutes, with keyset
+        pagination, which does not limit the number of projects."""
         forge = self.forge
         if forge.members is not None and clock.monotonic() - forge.members[0] < KEPT_SECONDS:
             return forge.members[1]

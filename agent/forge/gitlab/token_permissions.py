@@ -25,7 +25,7 @@ ROLES = {0: "no member", 5: "Minimal access", 10: "Guest", 15: "Planner", 20: "R
 
 
 def rights(forge: GitLab) -> Iterator[str]:
-    """Sentences about problems, each with the remedy; none when there is no problem."""
+    """Sentences about problems, each with the remedy; no sentence when there is no problem."""
     yield from _of_token(forge)
     number, name = forge.places.own()
     for one in forge.projects[:LOOKED_AT]:
@@ -45,7 +45,7 @@ def _of_token(forge: GitLab) -> Iterator[str]:
     try:
         token = forge.wire.get("/personal_access_tokens/self", patience=QUICK)
     except (ForgeRefused, ForgeAccessRefused):
-        return  # an OAuth token, or an old GitLab, which does not report this
+        return  # GitLab does not report the facts of an OAuth token, and an old GitLab none at all
     if "api" not in token.get("scopes", ()):
         scopes = ", ".join(token.get("scopes", ())) or "none"
         yield (

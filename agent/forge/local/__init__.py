@@ -1,1 +1,2 @@
-"""The local tracker: a folder of Markdown files that people edit.  The adapter is in `forge.py`."""
+"""The adapter for a local tracker: a folder of Markdown files (issues) that people edit.  Its class is in
+`forge.py`."""

@@ -1,10 +1,10 @@
-"""The comments of a local issue are in `issues/{n}.comments.jsonl`, one object per line; people and the own account
-write them.
+"""The comments of a local issue are in `issues/{n}.comments.jsonl`, one object per line; people and the program write
+them.
 
 An object has the fields `id` (integer), `author`, `body`, `created_at` and `updated_at`.  A person may leave out `id`:
 then a digest of the comment is used as its id.  A line that cannot be read is left out and reported; the other lines
-are used.  Comments of the own account are appended; an edit replaces one line and leaves every other byte unchanged.
-`forge.py` calls this module.
+are used.  The program appends its comments; when it edits one, it replaces that line and leaves every other byte of the
+file unchanged.  `forge.py` calls this module.
 """
 
 from __future__ import annotations
@@ -35,15 +35,16 @@ _SEEN = re.compile(r"(text|[0-9]+|h[0-9a-f]{12}(?:-[0-9]+)?):([0-9a-f]{12})")
 
 
 class CommentUnreadable(ForgeError):
-    """One line of the file is no comment; the message names the fault and the expected form.  Never leaves this module:
-    the line is left out and reported."""
+    """A line of the comments file that is no valid comment; the message names the fault and the expected form.  Handled
+    in this module: the line is left out and reported."""
 
     code = "comment_unreadable"
 
 
 @dataclass(frozen=True, slots=True)
 class LocalComments:
-    """The comments in the file `relative`, which belong to one issue.  `bot` is the name of the own account."""
+    """The comments of one issue, in the file `relative` (its path within the tracker's folder).  `bot` is the name of
+    the own account."""
 
     files: TrackerFiles
     relative: str
