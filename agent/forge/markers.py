@@ -1,8 +1,9 @@
-"""Markers, by which a comment of the own account is found again after a crash.
+"""Makes and finds markers, hidden texts in the comments of the own account by which the program finds these comments
+again after a crash.
 
 A marker is the text `makimono:{uuid}:{name}` in an HTML comment, which people do not see.  A marker counts only in a
 comment of the own account (docs/files.md, "Outside effects").  Every forge adapter uses this module.  `issue` and
-`worker` use this module to remove markers from text of people or of a model.
+`worker` also use this module, to remove markers from texts of people or of a model.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def hide(mark: str) -> str:
 
 
 def with_markers(body: Public, *marks: str) -> Public:
-    """`body` with the hidden markers as its last lines."""
+    """`body` followed by the hidden markers `marks`; markers that `body` itself contains are removed."""
     return Public("\n".join((f"{without_markers(body).rstrip()}\n", *map(hide, marks))))
 
 
@@ -49,7 +50,7 @@ def all_in(body: str) -> tuple[str, ...]:
 
 
 def parts_of(mark: str) -> tuple[str, str]:
-    """(uuid, name) of a marker."""
+    """Split a marker into (uuid, name)."""
     _, uuid, name = mark.split(":", 2)
     return uuid, name
 
@@ -57,8 +58,8 @@ def parts_of(mark: str) -> tuple[str, str]:
 def without_markers(text: str) -> str:
     """`text` without anything that could be taken for a marker of this program.
 
-    Hidden markers are removed until none is left, because the removal of one may join the halves of another.  A marker
-    that is not hidden becomes invalid by a space after its colon.
+    Hidden markers are removed until none is left, because the removal of one marker may join the halves of another.  A
+    marker outside an HTML comment is made invalid by a space after its first colon.
     """
     while (shorter := _HIDDEN.sub("", text)) != text:
         text = shorter

@@ -1,9 +1,9 @@
 """Downloads a picture of an issue, only from the forge's own hosts.
 
-A stranger may have written the address.  A download from any host would reveal to the owner of the host that somebody
-reads the issue, and the address could name a machine of this network.  So each adapter defines its own addresses, and
-which of them get the token.  A redirect is followed only to another of these addresses, and the token is sent only to
-the forge itself.  The adapters of GitHub and GitLab use this module.
+A stranger may have written the address of the picture.  A download from any host would reveal to the owner of the host
+that somebody reads the issue, and the address could name a machine of this network.  So each adapter defines which
+addresses belong to its forge, and to which of these the token is sent.  A redirect is followed only to another of these
+addresses, and the token is sent only to the forge itself.  The adapters of GitHub and GitLab use this module.
 """
 
 from __future__ import annotations
@@ -21,16 +21,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-LARGEST = 10_000_000  # maximum bytes; `security/pictures.py` accepts no more
+LARGEST = 10_000_000  # maximum bytes of a picture; `security/pictures.py` accepts no larger one
 REDIRECTS = 3
 TIMEOUT = (10, 30)
 
 
 @dataclass(frozen=True, slots=True)
 class PictureHosts:
-    """`own` returns whether an address belongs to the forge; then the request has the `token` header.
+    """`own` returns whether an address belongs to the forge itself; a request to such an address gets the headers that
+    `token` returns.
 
-    `others` returns whether an address belongs to a host where the forge stores files; such a host gets no token.
+    `others` returns whether an address belongs to a host where the forge stores files; a request to such a host gets no
+    token.
     """
 
     own: Callable[[SplitResult], bool]
@@ -41,14 +43,15 @@ class PictureHosts:
 
 
 def fetch(address: str, hosts: PictureHosts) -> bytes:
-    """The bytes of the picture at `address`.
+    """Download the picture at `address`.
 
     Raises PictureRefused when the address is not of this forge, or the picture is gone, refused or too large.  Raises
     ForgeUnreachable when the host does not answer.
     """
     with requests.Session() as session:
         session.trust_env = True
-        session.auth = lambda request: request  # keeps requests from reading ~/.netrc
+        # an authentication that does nothing; without it requests would read ~/.netrc
+        session.auth = lambda request: request
         for _ in range(REDIRECTS + 1):
             parts = parts_of(address)
             own = hosts.own(parts)
@@ -74,7 +77,8 @@ def fetch(address: str, hosts: PictureHosts) -> bytes:
 
 
 def parts_of(address: str) -> SplitResult:
-    """The parts of an address with the scheme http or https.  Raises PictureRefused for any other address."""
+    """Split an address into its parts.  Raises PictureRefused unless its scheme is http or https and it contains no
+    login."""
     try:
         parts = urlsplit(address)
         _ = parts.port
@@ -89,7 +93,7 @@ def _body(answer: requests.Response, parts: SplitResult) -> bytes:
     if answer.status_code != 200:
         raise PictureRefused(f"{parts.hostname} answered {answer.status_code}")
     kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind.startswith("text/"):  # the answer is a login page
+    if kind.startswith("text/"):  # the host answers with a login page instead of the picture
         raise PictureRefused(f"{parts.hostname} answered with {kind}, not with a picture")
     try:
         return http.read(answer, LARGEST).content

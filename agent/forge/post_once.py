@@ -1,7 +1,7 @@
-"""Sends a request that creates something, at most twice, so that it is created once.
+"""Sends a request that creates something (a comment) at most twice, so that the thing is created only once.
 
-If the answer of the first attempt is lost, the forge may have carried it out, so the result is searched for before the
-second attempt.  The adapters call this module for comments.
+If the answer of the first attempt is lost, the forge may have executed it, so the module searches for what it may have
+created before the second attempt.  The adapters call this module for comments.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 def post_once(post: Callable[[], str], find: Callable[[], str | None] | None) -> str:
-    """The id of what `post` has created, or `find` has found after a lost answer.
+    """The id of what `post` has created, or of what `find` has found after the answer to `post` was lost.
 
-    Without `find` there is no second attempt.  Raises the errors of both, and ForgeUnreachable when nothing was created
-    or that stays unknown.
+    Without `find` there is no second attempt.  Raises the errors of `post` and `find`; ForgeUnreachable means that
+    nothing was created, or that this is unknown.
     """
     for attempt in (1, 2):
         try:
@@ -30,4 +30,4 @@ def post_once(post: Callable[[], str], find: Callable[[], str | None] | None) ->
                 return there
             if attempt == 2:
                 raise
-    raise AssertionError  # the second attempt returns or raises
+    raise AssertionError  # not reached, since the second attempt returns or raises

@@ -1,10 +1,11 @@
-"""Limits the requests to one host; the daemon and all workers of this machine share it through a small file.
+"""Limits the requests to one host; the daemon and all workers of this machine share the counts in a small file.
 
 The file stores the limits that the forge announced (requests left and the time of the reset, pauses and their ends);
-the limiter also spaces out changes, so that ten workers together behave like one polite client (docs/forges.md, "What
-it asks of the host").  The limiter is independent of the forge: an adapter translates the answers.  The file is
-`{base_dir}/limits/{host}.json`, changed under the flock on the `.lock` beside it.  An unreadable file counts as empty;
-when the file cannot be written, each process counts for itself.  Times in the file are Unix seconds.
+the limiter also puts pauses between requests that change something, so that ten workers together behave like one polite
+client (docs/forges.md, "What it asks of the host").  The limiter does not depend on the kind of forge: each adapter
+passes it the limits from the answers.  The file is `{base_dir}/limits/{host}.json`, changed under a flock on the file
+`{host}.lock` in the same folder.  An unreadable file counts as empty; when the file cannot be written, each process
+counts only its own requests.  Times in the file are Unix seconds.
 """
 
 from __future__ import annotations
@@ -24,31 +25,32 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 EVERYTHING = "*"
-BURST = 20  # number of changes that may follow each other without a pause
-PER_SECOND = 1.0  # number of changes per second after that (GitHub: "at least one second between each", 80 a minute)
-FIRST_PAUSE = 60.0  # pause in seconds, when the forge asks for one without its length
+BURST = 20  # number of changing requests that may be sent without a pause
+# number of changing requests per second after BURST (GitHub: "at least one second between each", 80 a minute)
+PER_SECOND = 1.0
+FIRST_PAUSE = 60.0  # pause in seconds when the forge asks to slow down and names no time
 LONGEST_PAUSE = 900.0
 LOOK_AGAIN = 30.0
 KEPT_SECONDS = 600.0  # facts about repositories and people are requested again after this many seconds
 
 
 class RateLimiter:
-    """The limits of one host.  `folder` is created when the file is first written."""
+    """Counts and delays the requests to one host.  `folder` is created when the file is first written."""
 
     def __init__(self, folder: Path, host: str) -> None:
         self.host = host
         name = re.sub(r"[^A-Za-z0-9.-]+", "_", host).strip(".") or "host"
         self.folder = folder
         self.path = folder / f"{name}.json"
-        self._unwritten: dict[str, Any] | None = None  # the state, as long as the file cannot be written
+        self._unwritten: dict[str, Any] | None = None  # the content for the file, as long as the file cannot be written
 
     def wait(self, bucket: str, *, change: bool, patience: float, reserve: float = 0.0) -> float:
-        """Return when one request may be sent; the method sleeps for at most `patience` seconds, otherwise it raises
-        ForgeLimited.  Returns the number of seconds that it slept.
+        """Sleep until one request may be sent; raises ForgeLimited if that takes more than `patience` seconds.  Returns
+        the number of seconds that it slept.
 
         `bucket` is the forge's name for a rate limit ("core", "search").  `change`: the request changes something on
-        the forge, so it is spaced out.  `reserve`: the share of the rate limit that is left to other requests (a poll
-        leaves some to running tasks).
+        the forge, so the pauses between changing requests apply to it.  `reserve`: the share of the rate limit that
+        this request must leave for other requests (a poll leaves some for running tasks).
         """
         waited = 0.0
         while True:
@@ -74,16 +76,15 @@ class RateLimiter:
         self._change(change)
 
     def went_well(self) -> None:
-        """Record an answer that did not ask to slow down: the next answer that asks to slow down counts as the first in
-        a row again."""
+        """Record an answer that did not ask to slow down, so that `slow_down` begins again with its shortest pause."""
         if self._read().get("strikes"):
             self._change(lambda state: state.pop("strikes", None))
 
     def slow_down(self, bucket: str, seconds: float | None, why: str) -> float:
         """Block requests to `bucket` (or `EVERYTHING`) for `seconds`.
 
-        If `seconds` is None, the pause is 60 s, doubled at each further call in a row, up to 15 min.  Returns the
-        number of seconds.
+        If `seconds` is None, the pause is 60 s, and doubles with each call since the last `went_well`, up to 15 min.
+        Returns the length of the pause in seconds.
         """
         pause = 0.0
 
@@ -110,9 +111,9 @@ class RateLimiter:
     # --- the file ---------------------------------------------------------------------------------------------
 
     def _take(self, bucket: str, change: bool, reserve: float) -> tuple[float, str]:
-        """(seconds to wait, the reason).
+        """Take permission for one request: (seconds to wait before it may be sent, 0 if at once; the reason).
 
-        A change that may be sent at once is counted against the limit for changes.
+        If a changing request may be sent at once, it is counted.
         """
         now = _now()
         state = self._read()
@@ -149,9 +150,10 @@ class RateLimiter:
         return state if _is_ours(state) else {}
 
     def _change(self, change: Callable[[dict[str, Any]], Any]) -> None:
-        """Change the state that the file contains.
+        """Apply `change` to the content of the file.
 
-        When the disk is full, the state stays in this process, so that it can still report why a task waits.
+        When the file cannot be written, the content stays in the memory of this process, so that the process can still
+        report why a task waits.
         """
         state: dict[str, Any] | None = None
         try:
@@ -170,8 +172,8 @@ class RateLimiter:
 
 
 def learnt_anew(interval: float, kept: float = KEPT_SECONDS) -> float:
-    """Number of requests per hour for a fact that is requested again after `kept` seconds, with a poll every `interval`
-    seconds."""
+    """The number of requests per hour for a fact that polls every `interval` seconds request again when it is older
+    than `kept` seconds."""
     return 3600 / (interval * math.ceil(kept / interval))
 
 

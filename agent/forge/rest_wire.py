@@ -1,9 +1,9 @@
 """The HTTP client of a forge with a token in the settings: rate limiter, conditional requests, retries, pages; it
-translates every foreign error into an error of this program.
+translates every error of the host or of a library into an error of this program.
 
-The adapter sends every request through `RestWire.call`.  This module knows HTTP, but no issue, label or pull request.
-GitLab's and Forgejo's clients are subclasses (`gitlab/http.py`, `forgejo/http.py`); GitHub's has more kinds of tokens
-and of limits, and is a class of its own.
+The adapter sends every request through `RestWire.call`.  This module handles HTTP; it does not interpret issues, labels
+or pull requests.  GitLab's and Forgejo's clients are subclasses (`gitlab/http.py`, `forgejo/http.py`); GitHub's client
+(`github/http.py`) is not a subclass, since GitHub has more kinds of tokens and of rate limits.
 """
 
 from __future__ import annotations
@@ -33,17 +33,19 @@ if TYPE_CHECKING:
 
 TRIES = 3
 LIMITED_TRIES = 5
-QUICK = 5.0  # longest wait in seconds before requests that are repeated soon anyway
-PATIENT = 900.0  # longest wait in seconds before requests that must not be lost
+QUICK = 5.0  # longest wait in seconds for a rate limit before a request that is repeated soon anyway
+PATIENT = 900.0  # longest wait in seconds for a rate limit before a request that must not be lost
 BUCKET = "api"
 AGENT = f"makimono/{__version__}"
 
 
 class RestWire(ABC):
-    """The API of the host at `base_url` (scheme, host, port, sub-path) as the account of `section.token`.
+    """Sends requests to the API of the host at `base_url` (scheme, host, port, sub-path), as the account of
+    `section.token`.
 
-    `api` is the path of the API below `base_url`, `shapes` has the shapes of its answers, `advice` is the likely cause
-    of an answer that is not JSON, and `page_size` is the query of a list.
+    `api` is the path of the API below `base_url`, `shapes` has the shapes of its answers, `advice` is the text of error
+    messages about the likely cause of an answer that is not JSON, and `page_size` is the query parameter with the
+    number of items per page.
     """
 
     api: ClassVar[str]
@@ -59,8 +61,8 @@ class RestWire(ABC):
         self.limiter = RateLimiter(base_dir / "limits", host)
         self.trust = ca_bundle_of(base_dir, section.ca_file)
         self.kept = EtagCache()
-        self.answered_at: float | None = None  # time of the monotonic clock of the last answer
-        self.pause = 0.0  # seconds between two polls, as the host's last answer demanded
+        self.answered_at: float | None = None  # time of the last answer, by the monotonic clock
+        self.pause = 0.0  # seconds between two polls that the host's last answer demanded
         self._manner = threading.local()
 
     def token(self) -> str:
@@ -79,12 +81,12 @@ class RestWire(ABC):
         reserve: float | None = None,
         checked: bool = True,
     ) -> Answer:
-        """Send one request, and repeat it where that is safe.
+        """Send one request, and repeat it if it fails and a repetition is safe.
 
         `again`: the request may be sent a second time although the first may have been executed (the default for all
-        verbs but POST); otherwise ForgeUnreachable with `maybe` is raised.  `patience` and `reserve` are those of
-        `hurried`, if they are None.  `checked`: the shape of the answer is checked, and AnswerOdd is raised when it is
-        wrong.  Raises no other errors than ForgeLimited, ForgeUnreachable, ForgeAccessRefused and ForgeRefused, and
+        verbs but POST); otherwise ForgeUnreachable with `maybe` is raised.  If `patience` or `reserve` is None, the
+        value of the surrounding `hurried` is used.  `checked`: the shape of the answer is checked, and AnswerOdd is
+        raised when it is wrong.  Other errors are ForgeLimited, ForgeUnreachable, ForgeAccessRefused, ForgeRefused and
         those of the subclass.
         """
         again = verb != "POST" if again is None else again
@@ -133,7 +135,7 @@ class RestWire(ABC):
     @contextmanager
     def hurried(self, reserve: float = 0.0) -> Iterator[None]:
         """A context in which this thread waits at most 5 s for a rate limit, because the same request is repeated soon
-        anyway.  `reserve`: the share of the rate limit that is left to other requests."""
+        anyway.  `reserve`: the share of the rate limit that these requests leave for other requests."""
         before = self._manner.__dict__.get("now", (PATIENT, 0.0))
         self._manner.now = (QUICK, reserve)
         try:
@@ -149,7 +151,7 @@ class RestWire(ABC):
         patience: float | None = None,
         reserve: float | None = None,
     ) -> Any:
-        """The JSON from one GET."""
+        """Send one GET and return the JSON of the answer."""
         return self.call("GET", path, query=query, patience=patience, reserve=reserve).data
 
     def pages(
@@ -161,8 +163,8 @@ class RestWire(ABC):
         reserve: float | None = None,
         odd: Callable[[AnswerOdd], None] | None = None,
     ) -> Iterator[dict[str, Any]]:
-        """Every item of a list, to its last page.  Invalid items are left out and passed to `odd`; if `odd` is None,
-        AnswerOdd is raised."""
+        """Every item of a list; the method requests all pages up to the last one.  Invalid items are left out and
+        passed to `odd`; if `odd` is None, AnswerOdd is raised."""
         following: tuple[str, dict[str, Any]] | None = (path, self.page_size | dict(query or {}))
         seen: set[str] = set()
         what = f"{self.host}: GET {path}"
@@ -182,7 +184,8 @@ class RestWire(ABC):
                 following = self._following(path, params, answer, number)
 
     def ca_file(self) -> Path | None:
-        """An up-to-date file of CA certificates for the host; None means the default certificates."""
+        """The path of a current file of CA certificates for the host; None if the section has no `ca_file`, so that the
+        default certificates are used."""
         return None if self.trust is None else self.trust.file()
 
     def close(self) -> None:
@@ -191,8 +194,8 @@ class RestWire(ABC):
         self.kept.clear()
 
     def _next(self, link: str) -> str | None:
-        """Path and query of the next page, without the prefix of the API; the host and sub-path in the link are
-        ignored."""
+        """Path and query of the next page, from its link: the path without the prefix of the API; the host and sub-path
+        in the link are ignored."""
         for one in requests.utils.parse_header_links(link) if link else ():
             if one.get("rel") == "next":
                 parts = http.parts_of(one["url"], f"{self.host}: Link")
@@ -207,7 +210,8 @@ class RestWire(ABC):
     def _send(
         self, verb: str, path: str, query: Mapping[str, Any], body: Any, extra: Mapping[str, str]
     ) -> tuple[int, dict[str, str], bytes]:
-        """(status, headers with lower-case names, body) of one request; `extra` are headers.
+        """Send one request and return (status, headers with lower-case names, body); `extra` are additional headers of
+        the request.
 
         Raises the exceptions of `requests` when there is no answer.
         """
@@ -222,14 +226,15 @@ class RestWire(ABC):
 
     @abstractmethod
     def _error_of(self, what: str, verb: str, status: int, reasons: tuple[str, ...]) -> ForgeError:
-        """The error for a status of 400 or above that is not a rate limit."""
+        """The error for an answer with a status of 400 or above, except for a rate limit."""
 
     @abstractmethod
     def _retry_delay(self, headers: Mapping[str, str]) -> float | None:
-        """Seconds to wait after a 429, None if the answer does not say."""
+        """Seconds to wait after a 429, None if the answer names no time."""
 
     def _budget(self, headers: Mapping[str, str]) -> tuple[int, int, float] | None:
-        """(remaining, limit, seconds until the reset) of the rate limit, None if the answer does not say."""
+        """The rate limit in the headers of an answer: (remaining requests, limit, seconds until the reset), None if the
+        headers do not contain it."""
         del headers
         return None
 
@@ -237,5 +242,5 @@ class RestWire(ABC):
     def _following(
         self, path: str, params: dict[str, Any], answer: Answer, number: int
     ) -> tuple[str, dict[str, Any]] | None:
-        """(path, query) of the page after an answer without a link, None after the last page.  `number` counts the
-        items up to now."""
+        """(path, query) of the next page of a list if the answer has no `Link` header, None after the last page.
+        `number` is the number of items read so far."""

@@ -1,10 +1,11 @@
-"""The common part of GitHub's and GitLab's getters (see `base.TaskGetter`).
+"""The base class of the task getters of GitHub, GitLab and Forgejo, which list the waiting tasks (see
+`base.TaskGetter`).
 
-One poll lists the tasks that wait, or the tasks that some daemon has; it looks up a limited number of askers and
-reports each problem once.
+A poll lists the tasks that wait, or the tasks on which some daemon works; it looks up the person who asked for a
+limited number of issues, and reports each problem once.
 
-The subclasses list the items and decide which of them are tasks.  Each poll makes a new getter, so the forge holds the
-state that must outlive it.
+The subclasses list the issues and pull requests and decide which of them are tasks.  Each poll makes a new getter, so
+state that must outlive a poll is an attribute of the forge object.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-RESERVE = 0.1  # the last tenth of the rate limit is reserved for running tasks
-LOOK_UPS = 50  # maximum look-ups of askers in one poll; the other issues wait for the next poll
+RESERVE = 0.1  # the share of the rate limit that a poll leaves for running tasks
+LOOK_UPS = 50  # how many issues one poll may look up to find who asked; other issues wait for the next poll
 
 
 class _Forge(Protocol):
@@ -46,12 +47,12 @@ class BaseTaskGetter(ABC):
         self._problems: list[IssueUnreadable] = []
         self._look_ups = 0
         self._askers: dict[tuple[Any, ...], Any] = {}
-        self._left = False  # True: list the tasks that some daemon has, not those that wait
+        self._left = False  # True: list the issues with a label of a task that some daemon has, not those that wait
         self._items = Items(self._skipped, refusals=(ForgeAccessRefused,))
 
     def get_task_list(self) -> list[Task]:
         found = self._all()
-        self.forge.askers = self._askers  # entries of issues that no longer wait are dropped
+        self.forge.askers = self._askers  # this removes the entries of issues that no longer wait
         return found
 
     def get_left_list(self) -> list[Task]:
@@ -73,16 +74,17 @@ class BaseTaskGetter(ABC):
         """All tasks that this poll finds; the keys sort them by project and number."""
 
     def _labels(self) -> tuple[str, ...]:
-        """The labels that this poll lists."""
+        """The labels for which this poll lists issues."""
         return self.forge.labels.in_use() if self._left else (self.forge.labels.queued,)
 
     def _may_look_up(self) -> bool:
-        """Whether one more asker may be looked up in this poll; each call counts as one look-up."""
+        """Whether this poll may look up who asked for work on one more issue; each call counts as one look-up."""
         self._look_ups += 1
         return self._look_ups <= LOOK_UPS
 
     def _due(self, lists: Iterable[T], name: Callable[[T], str]) -> list[T]:
-        """The lists to ask at this poll; those that wait for a later poll make this one incomplete."""
+        """The lists to request at this poll; if some lists have to wait for a later poll, `failed` is set, since this
+        poll is incomplete."""
         due, later = self.forge.unanswered.in_order(lists, name)
         if later:
             self.failed = self.failed or postponed(map(name, later))
@@ -91,8 +93,8 @@ class BaseTaskGetter(ABC):
     def _end_lists(self, lists: Items) -> None:
         """End the loop over the lists of this poll.
 
-        If one of the lists succeeded, the error of a list that did not answer is in `failed`, and refused lists are
-        reported as problems.  If no list succeeded, the first error is raised.
+        If one of the lists succeeded, the error of a list that did not answer is stored in `failed`, and a list that
+        was refused is reported as a problem.  If no list succeeded, the first error is raised.
         """
         if lists.went_well:
             away = {name: error for name, error in lists.failed.items() if isinstance(error, ForgeUnreachable)}
@@ -102,7 +104,7 @@ class BaseTaskGetter(ABC):
         lists.finish(unless_some=True)
 
     def _odd(self, error: AnswerOdd) -> None:
-        """Report an item of a list that does not match its shape."""
+        """Report an issue or pull request in a list that does not have the expected shape."""
         self._skipped("", str(error))
 
     def _skipped(self, item: str, why: str) -> None:

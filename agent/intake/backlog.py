@@ -1,9 +1,9 @@
 """The tasks that a poll has found and that are not in the ledger yet, in a fair order: a person with few requests does
 not wait for a person with many.
 
-Label changes on a forge are spaced out, so it takes minutes to queue a thousand issues of one person.  The order is
-that of the ledger (`BaseLedger.reserve`): the highest priority first, and within one priority round robin over (person
-who asked, repository).  `poller.py` uses this module.
+There are pauses between label changes on a forge, so it takes minutes to queue a thousand issues of one person.  The
+order is that of the ledger (`BaseLedger.reserve`): the highest priority first, and within one priority round robin over
+(person who asked, repository).  `poller.py` uses this module.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ class Backlog:
     def __init__(self, priority: Callable[[Task], int]) -> None:
         self._priority = priority
         self._waiting: dict[tuple[int, Party], deque[Task]] = {}
-        self._last: dict[Party, int] = {}  # party → the number of the newest task of this party that was taken
+        self._last: dict[Party, int] = {}  # party → a running number, given when a task of the party was last taken
         self._numbers = count(1)
 
     def __len__(self) -> int:
         return sum(map(len, self._waiting.values()))
 
     def replace(self, tasks: Iterable[Task]) -> None:
-        """Replace the waiting tasks by these; tasks of one party are taken in this order."""
+        """Replace the waiting tasks by `tasks`; tasks of one party and priority are taken in this order."""
         self._waiting = {}
         for task in tasks:
             self._waiting.setdefault((self._priority(task), _party(task)), deque()).append(task)

@@ -1,13 +1,14 @@
-"""Reads the comments of people on tasks that no worker holds: tasks that wait, and tasks that have ended.
+"""Reads the comments of people on tasks on which no worker works: tasks that wait, and tasks that have ended.
 
 When a person answers the question of a task, the task continues.  The commands `/stop`, `/pause` and `/resume` are
-executed.  A task is stopped when its issue was closed or its label removed.  After the end of a task a comment that
-mentions the account, or `/retry`, starts a new task that continues it, for `context_inheritance.expiry_days`
-(docs/forges.md, "Talk").
+executed.  A task is stopped when its issue was closed or its label removed.  For `context_inheritance.expiry_days`
+after the end of a task, a comment that mentions the account, or `/retry`, starts a new task that continues the ended
+one (docs/forges.md, "Talk").
 
 Few requests are needed: one list per repository returns the changed issues (`Forge.changed_since`), and only these are
-read.  Nothing happens twice: the row stores the id of a comment with a command, and the id of a comment that starts a
-task is a key of the ledger.  The poller (`poller.py`), which has a thread of its own, calls this module.
+read.  No comment takes effect twice: the task's row stores the id of each executed command's comment, and the ledger
+accepts the id of a comment that starts a task only once.  The poller (`poller.py`), which has a thread of its own,
+calls this module.
 """
 
 from __future__ import annotations
@@ -48,17 +49,19 @@ if TYPE_CHECKING:
     from agent.values import TaskKey
 
 SKEW = timedelta(minutes=10)
-"""The largest difference that is allowed between the forge's clock and ours: a change that is further before an end
-does not concern the task."""
+"""The largest allowed difference between the forge's clock and the local one: a change counts for an ended task unless
+it is more than this time before the end of the task."""
 
 PAUSED_SECONDS = 3600.0
-"""The interval at which a waiting task is checked even if nothing changed, since a deleted issue is in no list."""
+"""The interval in seconds at which a waiting task is checked even if no change was listed, since no list shows that an
+issue was deleted."""
 
 
 class CommentPoller:
     """Polls the comments of one forge.
 
-    The state of this object is only its position in the lists of changes; the facts are in the rows of the ledger.
+    This object stores only its position in the lists of changes and the changes that it has not processed; everything
+    else is in the rows of the ledger.
     """
 
     def __init__(self, settings: Settings, ledger: Ledger, forge: Forge, events: Events) -> None:
@@ -67,7 +70,7 @@ class CommentPoller:
         self.forge = forge
         self.events = events
         self.cursor: str | None = None
-        self.stirred: set[TaskKey] = set()  # keys that have changed and are not processed yet
+        self.stirred: set[TaskKey] = set()  # keys of tasks with changes that are not processed yet
         self.released: set[tuple[str, int, Status]] | None = None  # the rows without a worker at the last poll
         self.paused_at = -PAUSED_SECONDS
         # keys of `stirred` that could not be processed at the last poll; they are processed last
@@ -79,8 +82,8 @@ class CommentPoller:
     def poll(self, started: list[str]) -> bool:
         """Poll once; returns whether anything changed.
 
-        The uuids of tasks that were started are added to `started`.  Raises ForgeError when the forge does not answer:
-        changes that are not processed stay for the next poll.
+        The uuids of tasks that were started are added to `started`.  Raises ForgeError when the forge does not answer;
+        the next poll then processes the remaining changes.
         """
         rows = self._watched()
         if not rows:
@@ -113,14 +116,15 @@ class CommentPoller:
         self.events.emit("issue_skipped", source=self.forge.source, instance=self.forge.instance, why=said)
 
     def _let_go(self, rows: Mapping[TaskKey, Row]) -> set[TaskKey]:
-        """The keys of rows that a worker has released or ended since the last poll.
+        """The keys of tasks that a worker has put back or ended since the last poll.
 
-        A comment that was posted while the worker had the task may be unread, although its change is already before the
-        cursor.  Once every `PAUSED_SECONDS` the keys of all waiting rows are returned.
+        These are checked because nobody may have read a comment that was posted while the worker had the task, although
+        the cursor of the list of changes is already past it.  Once every `PAUSED_SECONDS` the keys of all waiting tasks
+        are returned.
         """
         waiting = {_state(row): row for row in rows.values() if _is_begun(row)}
         closed = {_state(row): row for row in rows.values() if row.status in CLOSED_STATUSES}
-        # the first cursor of the list begins before all ends of tasks that are checked
+        # the first poll needs no ended tasks here, since its cursor begins before all their ends
         before = set(closed) if self.released is None else self.released
         self.released = {*waiting, *closed}
         if clock.monotonic() - self.paused_at >= PAUSED_SECONDS:
@@ -129,10 +133,10 @@ class CommentPoller:
         return {row.key for state, row in (waiting | closed).items() if state not in before}
 
     def _watched(self) -> Mapping[TaskKey, Row]:
-        """The newest row of each key, if it is not running.
+        """Task key → newest row of this key, for each task of this forge that no worker runs.
 
-        A pull request may be a task itself and also the result of the task of an issue: then the newer of the two rows
-        comes first.
+        A pull request may be a task itself and also the result of another task, that of an issue: the keys are in the
+        order of the ledger, in which the newer row of the two comes first.
         """
         days = timedelta(days=self.settings.context_inheritance.expiry_days)
         rows = self.ledger.rows_to_watch(self.forge.source, self.forge.instance, clock.now() - days)
@@ -144,7 +148,8 @@ class CommentPoller:
         return watched
 
     def _answer(self, row: Row) -> tuple[bool, str | None]:
-        """(whether the change is processed completely, the uuid of a task that was started or None)."""
+        """Process the changes of one task: (whether they are processed completely, the uuid of a task that was started
+        or None)."""
         if row.status in CLOSED_STATUSES:
             return self._after_the_end(row)
         if _is_begun(row) and self._is_stopped(row):
@@ -168,23 +173,24 @@ class CommentPoller:
     def _believe(self, row: Row) -> bool:
         """Whether the label shows an end of the task that is missing in the row, because a backup was restored.
 
-        If the label shows an end, the forge is newer than the row, and the row gets the status that the label shows.
+        If the label shows an end, it is newer than the row, and the row gets the status that the label shows.
         """
         with suppress(IssueUnreadable):  # the issue was deleted
             status = shown_end(self.forge, row.key, row.uuid, self.forge.read_issue(row.key).labels)
             if status is None:
                 return False
-            with suppress(ClaimLost):  # a worker takes the row, and finds the end too
+            with suppress(ClaimLost):  # a worker has taken the row meanwhile; it finds the end too
                 adopt_end(self.ledger, row, owner(self.settings.base_dir), status)
                 until = clock.now() + SKEW
-                if self.ledger.begin_notification(row.uuid, until):  # the forge already shows the end
+                # nothing is to report, since the forge already shows the end
+                if self.ledger.begin_notification(row.uuid, until):
                     self.ledger.mark_notified(row.uuid, until)
                 self.events.emit("row_settled", uuid=row.uuid, was=str(row.status), status=str(status))
             return True
         return False
 
     def _comments(self, row: Row) -> tuple[Comment, ...]:
-        """The comments since the end of the last run, including those on the task's pull request."""
+        """The comments since the last run of the task, including those on its pull request."""
         if row.branch:
             pull = self.forge.find_pull(row.key, row.branch)
             if row.status in CLOSED_STATUSES and pull is not None:
@@ -193,7 +199,7 @@ class CommentPoller:
         return self.forge.comments_since(row.key, cursor)[0]
 
     def _note_end(self, row: Row, pull: PullRef) -> None:
-        """Note for long-term memory what became of the pull request of an ended task."""
+        """Store in the ledger, for long-term memory, whether the pull request of an ended task was merged or closed."""
         if not self.settings.remembers or pull.state == "open":
             return
         if row.pull_state != pull.state and self.ledger.note_pull(row.uuid, pull.state):
@@ -202,7 +208,8 @@ class CommentPoller:
     # --- a waiting task ---------------------------------------------------------------------------------------
 
     def _handle(self, row: Row, comment: Comment) -> bool:
-        """Whether the comment contains a command, which is executed now or was executed before."""
+        """Execute the command in a comment, unless it was executed before; returns whether the comment contains a
+        command."""
         order = commands.command_in(comment, self.forge.own_names())
         if order is None:
             return False
@@ -213,7 +220,7 @@ class CommentPoller:
                 return True
             self.events.emit("order_obeyed", uuid=row.uuid, order=order, author=comment.author, comment=comment.id)
             self.seen.show(row.key, comment)
-            if status in WAITING:  # a stop is reported like every other end (`daemon/finalize.py`)
+            if status in WAITING:  # the end of a stopped task is reported by `daemon/finalize.py`, as every end is
                 show_status(self.settings, self.ledger, lambda: self.forge, self.events, row, why)
         return True
 
@@ -225,7 +232,8 @@ class CommentPoller:
         waiting: str | None = None,
         why: str | None = None,
     ) -> Status | None:
-        """The new status of the row; None when another process has closed it in the meantime."""
+        """Make a request in the ledger; returns the new status of the row, None when another process has closed it in
+        the meantime."""
         said = comment.id if comment is not None else None
         try:
             status = self.ledger.request(row.uuid, word, comment=said, waiting=waiting, why=why)
@@ -240,11 +248,11 @@ class CommentPoller:
     def _after_the_end(self, row: Row) -> tuple[bool, str | None]:
         """Process comments on a task that has ended.
 
-        The cursor of the row stays at the end of the run, so that the new task finds the comments since then.
+        The comment cursor in the row stays at the end of the run, so that a new task finds all comments since then.
         """
         comments = _said_to(row, self._comments(row))
         if comments and is_held(self.forge, row.key, row.uuid, over_in(self.ledger)):
-            return True, None  # the comments are read by a task of another ledger
+            return True, None  # a task of another ledger has the issue and reads the comments
         if (asking := next((one for one in comments if self._starts(one)), None)) is not None:
             uuid, refused = enqueue_task(
                 self.settings,
@@ -284,24 +292,27 @@ class CommentPoller:
 
 
 def _said_to(row: Row, comments: tuple[Comment, ...]) -> list[Comment]:
-    """The comments that are addressed to this task.
+    """The comments that concern this task.
 
-    A row has no cursor if its comments were never read; then comments from before the task are left out.
+    A row has no comment cursor if the comments were never read; then comments from before the creation of the row are
+    left out.
     """
     return comments_since(comments, row.created_at, row.started_by) if row.cursor is None else list(comments)
 
 
 def _is_begun(row: Row) -> bool:
-    """Whether a worker had the waiting row for long enough to set the processing label; for other rows the label means
-    nothing yet.  The result is False if the end is decided, because the label may be that of the end."""
+    """Whether a worker has already worked on this waiting task, so that the issue must have the processing label; only
+    then does a missing label mean that people ended the task.  The result is False if the task's end is decided but not
+    yet published, because the label may already be that of the end."""
     return not row.is_decided and (row.status is Status.PAUSED or (row.status is Status.QUEUED and row.last_seq > 0))
 
 
 def _state(row: Row) -> tuple[str, int, Status]:
-    """A value that differs after every run of a worker."""
+    """A value of the row that each run of a worker changes."""
     return (row.uuid, row.attempt, row.status)
 
 
 def _mark(row: Row) -> datetime:
-    """The time from which on a change concerns this row."""
+    """The time after which a change on the forge concerns this row: the end of the task, or the creation of the row if
+    it has not ended."""
     return clock.parse(row.completed_at or row.created_at)

@@ -1,9 +1,9 @@
 """Puts a task into the ledger, then shows on the forge that the task is taken.
 
-The row is written first, then the label is changed.  A crash between the two leaves a queued row and the old label,
-which the next poll or the worker changes (docs/design/context.md, 4.6).  Between the two steps the issue is claimed
-(`issue/claims.py`): a task that another daemon with a ledger of its own has is withdrawn before any worker can take it.
-`poller.py`, `comment_poller.py` and the command `retry` call this module.
+A crash between these two steps leaves a queued row and the old label, which the next poll or the worker changes
+(docs/design/context.md, 4.6).  Between the steps the issue is claimed (`issue/claims.py`): if a daemon with another
+ledger has the issue, the new row is withdrawn before any worker can take it.  `poller.py`, `comment_poller.py` and the
+command `retry` call this module.
 """
 
 from __future__ import annotations
@@ -31,14 +31,15 @@ if TYPE_CHECKING:
     from agent.values import Public, TaskKey
 
 Refusal = Literal["", "limit", "known", "taken"]
-"""`limit`: a daily limit delays the task until tomorrow.
+"""The reason why a task was not queued.  `limit`: a daily limit is used up, so the task has to wait until tomorrow.
 
-`known`: a task of that key is open, or this comment has started a task before.  `taken`: the issue does not wait, or
-does not wait any more, because it is closed or another daemon has it.
+`known`: a task with this key is open, or the comment has already started a task.  `taken`: the issue does not wait for
+work (any more), because it is closed or another daemon has it.
 """
 
 HELD = timedelta(seconds=30)
-"""The delay of a new row, during which the label is changed; after a crash in this time the row still becomes due."""
+"""The time for which a new row is not due, so that the label can be changed first; if the process crashes meanwhile,
+the row becomes due after it."""
 
 
 def enqueue_task(
@@ -58,12 +59,13 @@ def enqueue_task(
     quiet: timedelta | None = None,
     seen: Callable[[], None] = lambda: None,
 ) -> tuple[str | None, Refusal]:
-    """(the uuid of the new task, or None; the reason why there is none).
+    """Put a task into the ledger: (the uuid of the new task, or None; the reason why there is none).
 
-    `started_by`: the id of the comment that asks for the task, on an issue after its last task has ended.  `take` shows
-    on the forge that the task is taken (`Forge.mark_taken` by default).  `uuid`: the uuid of a lost task that has a
-    claim on the issue.  `quiet`: the time without a change after which claims of other daemons expire (`quiet_of` by
-    default).  `seen` shows at the request that it was seen; it is called when the row is new.
+    `started_by`: the id of the comment that asks for this task, if the last task of the issue has ended.  `take` shows
+    on the forge that the task is taken (`Forge.mark_taken` by default).  `uuid`: the uuid for the row, if a task that
+    lost its row already has a claim on the issue.  `quiet`: the time without a change after which claims of other
+    daemons expire (`quiet_of` by default).  `seen` shows on the forge, at the request for work, that the program has
+    read it; it is called when the row is new.
     """
     of_project = for_project(settings, getattr(forge, "section", None), f"{key.owner}/{key.repo}")
     if (spent := budget_spent(of_project, ledger, key.owner, key.repo, key.instance)) is not None:
@@ -147,12 +149,12 @@ def priority_of(settings: Settings, labels: Iterable[str]) -> int:
 
 
 def adopt_open_task(ledger: Ledger, key: TaskKey) -> bool:
-    """Whether this process may set the label of a task that is already open.
+    """Whether this process may set the processing label for a task that already has a row.
 
-    The result is False while another process delays its new row and is about to set the label.  If that process found
-    the label already changed, it would conclude that a daemon with a ledger of its own has the issue, and withdraw the
-    row.  If that process died in between, this process acts in its place after the delay: it first offers the row,
-    which then cannot be withdrawn any more.
+    The result is False while the process that added the row is about to set the label (HELD).  If that process found
+    the label already changed, it would conclude that a daemon with another ledger has the issue, and withdraw the row.
+    After the delay this process sets the label in its place, since it may have died: before that it offers the row to
+    workers, so that the row cannot be withdrawn any more.
     """
     row = ledger.latest(key)
     if row is None or row.status is not Status.QUEUED or row.attempt > 0 or row.not_before is None:

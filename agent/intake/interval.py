@@ -1,6 +1,6 @@
 """The polling interval of a forge: it starts at `scheduling.interval`, grows with each poll that finds nothing, and
-returns to the start when something changes.  The class does no I/O; `poller.py` uses it, and `doctor` for the figure
-that it prints."""
+returns to `scheduling.interval` when something changes.  The class does no I/O.  `poller.py` uses it, and `doctor`
+computes from it the number of requests that it prints."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SLOWER = 1.5
 
 
 class PollingInterval:
-    """The interval of one forge, in seconds; the first poll is due immediately.
+    """When to poll one forge next; times are in seconds, and the first poll is due immediately.
 
     If `longest` is below `interval`, it counts as `interval`.
     """
@@ -31,7 +31,8 @@ class PollingInterval:
 
     @classmethod
     def for_forge(cls, settings: Settings, forge: Forge) -> PollingInterval:
-        """The interval for a forge; a folder costs no requests, so it is always polled at `scheduling.interval`."""
+        """The interval for a forge; a forge that is a folder needs no requests, so it is always polled at
+        `scheduling.interval`."""
         base = settings.scheduling.interval
         return cls(base, idle_interval(settings) if hasattr(forge, "per_hour") else base)
 
@@ -40,7 +41,7 @@ class PollingInterval:
         return clock.monotonic() >= self.due_at
 
     def polled(self, *, happened: bool, pause: float = 0.0) -> None:
-        """Record a poll that was just made.
+        """Record a poll that has just ended, and compute when the next one is due.
 
         `pause` is the number of seconds that the forge asks to wait, 0 if it does not ask.
         """
@@ -54,12 +55,12 @@ class PollingInterval:
         self.due_at = clock.monotonic()
 
     def poke(self) -> None:
-        """Make the next poll due immediately, or at the end of a pause that the forge asked for; an idle forge is
-        polled at the shortest interval again."""
+        """Make the next poll due immediately, or at the end of a pause that the forge asked for; the interval becomes
+        the shortest one again."""
         self.interval = self.shortest
         self.due_at = min(self.due_at, max(clock.monotonic(), self.rests_until))
 
 
 def idle_interval(settings: Settings) -> float:
-    """The interval of a forge on which nothing changes."""
+    """The longest interval, at which a forge is polled on which nothing changes."""
     return max(settings.scheduling.interval, settings.scheduling.idle_interval)

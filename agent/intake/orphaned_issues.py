@@ -1,20 +1,24 @@
 """Queues issues that have the label `processing` or `paused` but no task in the ledger, since their rows were lost.
 
-If a row is lost together with its folder, or before it had a folder, its issue would show `processing` or `paused` for
-ever.  So issues with these labels are compared with the ledger: when a daemon starts and its ledger was lost, a few
-times a day, and by `doctor --repair`.  Such an issue may also belong to a task of another daemon with a ledger of its
-own.  The claim on the issue (`issue/claims.py`) names its owner by an id of the ledger, its home:
+If a task's row is lost together with the task's folder, or before the task had a folder, its issue would show
+`processing` or `paused` for ever.  So issues with these labels are compared with the ledger: when a daemon starts and
+its ledger was lost, a few times a day, and by `doctor --repair`.  Such an issue may also belong to a task of another
+daemon with a ledger of its own.  The claim on the issue (`issue/claims.py`) names the ledger of its task by an id (its
+home), which decides what happens:
 
-- Claim from this ledger: the issue is queued under the uuid of the claim, with its replica if it has one; at once if
-  the ledger is known to be lost, else after `quiet_of`.
-- No claim: the issue is queued at once if the ledger is known to be lost, else after a day without a change.
-- Claim from another ledger, or of an older version: the issue is queued after a day without a change, and only if it
-  has the label `processing`.
-- Claim of a task of this ledger that has a reported end: the issue is never queued.  This claim appears when an older
-  attempt stopped between its check of the fence and its write, and wrote late; the end is shown again.
+- The claim is from this ledger: the issue is queued under the uuid of the claim, and continues from the task's replica
+  if there is one; at once if the ledger is known to be lost, otherwise after the issue was without a change for
+  `quiet_of`.
+- There is no claim: the issue is queued at once if the ledger is known to be lost, otherwise after a day without a
+  change.
+- The claim is from another ledger, or was made by an older version of this program: the issue is queued after a day
+  without a change, and only if it has the label `processing`.
+- The claim is from a task of this ledger of which the end was already reported: the issue is not queued, but the end is
+  shown again.  This happens if an older attempt was suspended between its check that it still owns the task and its
+  write to the issue, and so wrote after the end.
 
-If the other daemon returns to such an issue, it finds the claim of another task there and ends its own
-(`claims.check`).
+If a daemon later returns to an issue that was queued in this way elsewhere, it finds the claim of another task there
+and ends its own task (`claims.check`).
 """
 
 from __future__ import annotations
@@ -46,8 +50,9 @@ SECONDS = 6 * 3600.0
 OTHERS_SECONDS = 45.0
 """The wait in seconds after the loss of a shared ledger.
 
-In this time each host restores its rows from its folders, and workers notice that they have no row.  A task that is
-queued under its old uuid before that would start again although its conversation exists.
+In this time each host restores its rows from its folders, and workers notice that they have no row.  A task that was
+queued under its old uuid before the wait is over would start from the beginning although its conversation exists on
+another host.
 """
 
 AWAY_SECONDS = 60.0
@@ -66,12 +71,12 @@ def enqueue_orphans(
     surely: bool,
     waits: Callable[[str, str], object] = lambda _key, _why: None,
 ) -> list[str]:
-    """Queue the lost tasks; returns their uuids.
+    """Queue the tasks of issues that have lost their rows; returns the uuids.
 
     `surely`: the ledger is known to be lost.  If the replica of an issue does not answer, `waits` is called with the
-    issue's key and the error, and the issue is left unchanged until the replica answers; likewise with the name of the
-    forge if a part of it does not answer.  Raises ForgeError when the
-    forge as a whole cannot be read.
+    issue's key and the error, and the issue is left unchanged until the replica answers.  If a part of the forge does
+    not answer, `waits` is called with the name of the forge and the error.  Raises ForgeError when the forge as a whole
+    cannot be read.
     """
     found: list[str] = []
     getter = forge.task_getter()

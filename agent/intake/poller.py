@@ -1,7 +1,7 @@
-"""Polls the forges: puts waiting issues into the ledger, and processes comments on tasks that no worker holds.
+"""Polls the forges: puts waiting issues into the ledger, and processes comments on tasks on which no worker works.
 
-The daemon's poller thread has one `Poller`, which polls each forge at its own interval (`interval.py`);
-`fetch_and_enqueue_tasks` polls all of them once (docs/design/context.md, 4.6).
+The daemon's poller thread has one `Poller`, which polls each forge at its own interval (`interval.py`); the function
+`fetch_and_enqueue_tasks` polls every forge once (docs/design/context.md, 4.6).
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ if TYPE_CHECKING:
 
 
 AT_ONCE = 20
-"""The maximum number of tasks to take before the comments on waiting tasks are polled again.
+"""The maximum number of tasks that one poll takes before it reads the comments on waiting tasks.
 
-Label changes are spaced out, so it takes hours to take thousands of tasks.
+There are pauses between label changes on a forge, so it takes hours to take thousands of tasks.
 """
 
 
 @dataclass(slots=True)
 class OrphanCheck:
-    """The time of the next comparison of issues with the ledger (of the monotonic clock), and whether the ledger is
-    known to be lost."""
+    """`at`: when to compare the issues with the ledger next, to find lost rows (a time of the monotonic clock);
+    `surely`: the ledger is known to be lost."""
 
     at: float = field(default_factory=clock.monotonic)
     surely: bool = False
@@ -55,8 +55,8 @@ class OrphanCheck:
 class PolledForge:
     """One forge and its state between two polls.
 
-    `backlog`: tasks that were found but not taken yet.  The forge is listed again at `list_at`, so that a new issue
-    does not wait until all of them are taken.
+    `backlog`: tasks that were found but not taken yet.  The issues of the forge are listed again at `list_at`, so that
+    a new issue does not wait until the whole backlog is taken.
     """
 
     forge: Forge
@@ -77,9 +77,9 @@ class PolledForge:
 class Poller:
     """Polls every forge.  A forge that fails does not stop the others; its error is announced as an event.
 
-    `unasked`: the forges that did not answer in the newest `poll`, or of which a part did not.  `lost`: an event that
-    is set when rows are known to be lost; then issues are compared with the ledger once (`orphaned_issues.py`).
-    `compares`: issues are also compared a few times a day.
+    `unasked`: the forges that did not answer at the last poll, or of which a part did not answer.  `lost`: a threading
+    event that is set when rows of the ledger are known to be lost; then the issues are compared with the ledger once
+    (`orphaned_issues.py`).  `compares`: the issues are also compared with the ledger a few times a day.
     """
 
     def __init__(
@@ -100,7 +100,8 @@ class Poller:
         self.lost = lost
         self.compares = compares
         self.places = [self._place(forge) for forge in forges]
-        self.moved_at = clock.monotonic()  # the time at which the last task was handled
+        # the time (of the monotonic clock) at which the last found task was processed
+        self.moved_at = clock.monotonic()
         self.items = Items(self._failed, whole=tuple(one for one in WHOLE if one is not ForgeUnreachable))
 
     def _place(self, forge: Forge) -> PolledForge:
@@ -139,7 +140,7 @@ class Poller:
         return new
 
     def last_progress(self) -> float:
-        """The time of the monotonic clock at which a forge last answered, or a task was last handled."""
+        """The time (of the monotonic clock) at which a forge last answered or a found task was last processed."""
         answers = (ForgeReports(place.forge).answered_at() for place in self.places)
         return max(self.moved_at, *(when for when in answers if when is not None), 0.0)
 
@@ -191,7 +192,7 @@ class Poller:
             self.away.discard(name)
             if failed is None:
                 self.events.emit("poll_finished", source=forge.source, instance=forge.instance, found=found)
-            else:  # the rest of the source was polled
+            else:  # a part of the forge did not answer, the rest was polled
                 self.unasked.append(name)
                 self.events.emit("poll_failed", source=forge.source, instance=forge.instance, error=str(failed))
             self._check_labels(place)
@@ -207,7 +208,7 @@ class Poller:
         try:
             problems = list(ForgeReports(forge).label_problems())
         except (ForgeUnreachable, ForgeLimited):
-            return  # labels are checked after the next poll
+            return  # try again after the next poll
         except ForgeError as error:
             problems = [f"the labels cannot be read: {error}"]
         place.labels_checked = True
@@ -215,7 +216,7 @@ class Poller:
             self.events.emit("label_unknown", source=forge.source, instance=forge.instance, why=problem)
 
     def _compare(self, place: PolledForge, new: list[str]) -> None:
-        """Queue issues with lost rows, if a comparison is due."""
+        """Compare the issues with the ledger, if that is due, and queue those that have lost their rows."""
         due = place.left.surely or self.compares
         if not due or clock.monotonic() < place.left.at:
             return
@@ -255,8 +256,8 @@ def fetch_and_enqueue_tasks(settings: Settings, ledger: Ledger, forges: Iterable
 def enqueue(
     settings: Settings, ledger: Ledger, task: Task, events: Events, seen: Callable[[], None] = lambda: None
 ) -> str | None:
-    """Insert the row, then change the label; returns None when a task of that key is already open or its budget is
-    spent.  `seen` is as in `enqueue_task`."""
+    """Put a found task into the ledger, then change the label of its issue; returns the uuid, None when the task is not
+    queued (`Refusal`), for example because a task with this key is already open.  `seen` is that of `enqueue_task`."""
     key = task.get_task_key()
     if task.forge is None:
         raise ForgeError(f"task {key} has no forge; make it with TaskFactory.from_dict(task_dict, forges)")

@@ -1,16 +1,18 @@
-"""Restores rows of the ledger from the folders of tasks, if the ledger has none of them: the table `tasks` was dropped,
-or tasks.db was removed.
+"""Restores rows of the ledger from the folders of tasks, if the ledger has no row for any of the folders: the table
+`tasks` was dropped, or tasks.db was removed.
 
-A folder has all data of its row.  metadata.json has the key of the task, end.json its end, the stores its work, and a
-receipt in effects.jsonl the other columns of the row (`manager.KEPT`).  A task in `completed/` gets a closed row, and
-its end is not reported again.  A task in `running/` is queued and continues from its files.  A task that waits for a
-person stays paused, so that an answer from before or after the loss reaches it.
+The folder of a task contains all data of the task's row: metadata.json has the key of the task, end.json its end, the
+other files its counters, and a receipt in effects.jsonl the other columns of the row (`manager.KEPT`).  A task in
+`completed/` gets a closed row, and its end is not reported again.  A task in `running/` is queued and continues from
+its files.  A task that waits for a person stays paused, so that an answer reaches it, whether it was written before or
+after the loss.
 
-If the ledger has a row for one of the folders, the ledger counts as complete, since the other folders may be without a
-row for any reason.  Rows that another host or the poller has added after the loss do not count.  With `everything` rows
-are restored without this check, and from `quarantine/` too; this is for `doctor --repair`, after a person has looked at
-the folders.  `daemon/reconcile.py` calls this module, and so does the supervisor at each sweep.  `record_elsewhere`
-reads the columns from a replica, for a task that has lost its folder too (`intake/orphaned_issues.py`).
+If the ledger has a row for one of the folders, the ledger was not lost, and nothing is restored: a single folder may
+lack a row for other reasons.  Rows that another host or the poller has added after the loss do not count for this
+check.  With `everything` rows are restored without the check, and from `quarantine/` too; this is for `doctor
+--repair`, after a person has looked at the folders.  `daemon/reconcile.py` calls this module, and so does the daemon's
+supervisor, regularly.  `record_elsewhere` reads the columns of a row from a replica, for a task that has lost both its
+row and its folder (`intake/orphaned_issues.py`).
 """
 
 from __future__ import annotations
@@ -49,23 +51,23 @@ if TYPE_CHECKING:
 
 
 YOUNGER = timedelta(minutes=1)
-"""A row that is younger than its folder by more than this was added after the loss.
+"""A row that is younger than its task's folder by more than this time was added after the loss of the ledger.
 
-Normally the folder is made after the row; the tolerance covers differences between the clocks of hosts.
+Normally the folder is created after the row; the tolerance is for differences between the clocks of hosts.
 """
 
 TELLING = (
     *("metadata.json", "inherited.json", "effects.jsonl", "requests.jsonl"),
     *("messages.jsonl", "compactions.jsonl", "tools.jsonl"),
 )
-"""The files in the folder of an open task that `record_of` reads."""
+"""The files of a replica that are fetched so that `record_of` can read the columns of an open task's row."""
 
 
 def restore_rows(wiring: Wiring, *, everything: bool = False, lost: bool = False) -> int:
     """Restore the rows; returns the number of restored rows.
 
-    A folder without a readable task key gets no row.  `lost`: rows are known to be lost, even if the ledger has some
-    now.  Raises LedgerError or DiskError.
+    A folder without a readable task key gets no row.  `lost`: rows are known to be lost, even if the ledger has rows
+    for some folders.  Raises LedgerError or DiskError.
     """
     folders = list(_folders(wiring.settings.base_dir))
     if not (everything or lost) and any(_is_known(wiring, folder) for folder in folders):
@@ -81,7 +83,7 @@ def restore_rows(wiring: Wiring, *, everything: bool = False, lost: bool = False
             record["attempt"] = max(record["attempt"], _newest_attempt(wiring.settings, folder.name))
         try:
             is_new = wiring.ledger.restore(record)
-        except LedgerError as error:  # only this row failed, so the loop continues
+        except LedgerError as error:  # continue with the next folder, since only this row failed
             wiring.events.emit("row_restored", uuid=folder.name, status="", error=str(error))
             continue
         if is_new:
@@ -91,10 +93,10 @@ def restore_rows(wiring: Wiring, *, everything: bool = False, lost: bool = False
 
 
 def _is_known(wiring: Wiring, folder: Path) -> bool:
-    """Whether the ledger has the task to which the folder belongs.
+    """Whether the ledger still has the row of the task to which the folder belongs.
 
-    A row that is younger does not count, since it was added after the loss, when the issue was found again
-    (`orphaned_issues.py`).
+    A row that is younger than the folder does not count, since it was added after the loss of the ledger, when the
+    issue was found again (`orphaned_issues.py`).
     """
     row = wiring.ledger.get(folder.name)
     if row is None:
@@ -111,7 +113,8 @@ def _folders(base: Path, parents: tuple[str, ...] = ("completed", "running")) ->
 
 
 def _taken_back(wiring: Wiring) -> Iterator[Path]:
-    """Folders of tasks in `quarantine/`, each moved back to its place, unless the task has another folder there."""
+    """Move the folders of tasks without a row from `quarantine/` back to `running/` or `completed/`, unless the task
+    has another folder there; returns the moved folders."""
     base = wiring.settings.base_dir
     for folder in list(_folders(base, (QUARANTINE,))):
         if _said_by(folder) is None or wiring.ledger.get(folder.name) is not None:
@@ -143,7 +146,7 @@ def _made_at(metadata: dict[str, Any]) -> str:
 
 
 def record_of(folder: Path) -> dict[str, Any] | None:
-    """The columns of a row, read from the folder of its task; None when the task key cannot be read."""
+    """The columns of a task's row, read from the task's folder; None when the task key cannot be read."""
     said = _said_by(folder)
     if said is None:
         return None
@@ -168,7 +171,8 @@ def record_of(folder: Path) -> dict[str, Any] | None:
         "outcome": _text(end.get("outcome")),
         "error_code": _text(end.get("error_code")),
         "error_message": _text(end.get("error_message")),
-        "attempt": _number(kept.get("attempt")) or 1,  # two processes never use the same attempt number
+        # the number of the last attempt, so that no later attempt uses it again
+        "attempt": _number(kept.get("attempt")) or 1,
         "priority": _number(kept.get("priority")),
         **{name: _text(kept.get(name)) for name in ("parent_uuid", "started_by", "comment_cursor", "branch", "url")},
         **_counters(folder),
@@ -176,10 +180,11 @@ def record_of(folder: Path) -> dict[str, Any] | None:
 
 
 def _newest_attempt(settings: Settings, uuid: str) -> int:
-    """The last attempt that wrote a replica of the task, possibly on another host; 0 if there is none.
+    """The number of the last attempt that wrote a replica of the task, possibly on another host; 0 if there is no
+    replica.
 
-    If that attempt is newer than the local folder, the next attempt fetches the replica (`worker/takeover.py`).  The
-    result is 0 also when the storage does not answer.
+    If the replica is newer than the local folder, the next attempt fetches the replica (`worker/takeover.py`).  The
+    result is also 0 when the storage of the replica does not answer.
     """
     if settings.context_storage.replica is None:
         return 0
@@ -190,9 +195,9 @@ def _newest_attempt(settings: Settings, uuid: str) -> int:
 
 
 def record_elsewhere(settings: Settings, key: TaskKey, uuid: str) -> dict[str, Any] | None:
-    """The columns of a row, read from the replica of the task; None if there is no replica, or if it belongs to another
-    issue.  The attempt is at least the newest attempt in the replica, so that the next attempt writes the newest
-    replica.  Raises ReplicaAway."""
+    """The columns of a task's row, read from the replica of the task; None if there is no replica, or if it belongs to
+    another issue.  The attempt number is at least that of the newest attempt in the replica, so that the next attempt
+    gets a higher one and its replica counts as the newest.  Raises ReplicaAway."""
     address = settings.context_storage.replica
     if address is None or not settings.context_storage.enabled:
         return None
@@ -201,7 +206,7 @@ def record_elsewhere(settings: Settings, key: TaskKey, uuid: str) -> dict[str, A
 
 
 def _record_in(place: RemoteFolder, key: TaskKey, uuid: str) -> dict[str, Any] | None:
-    """`record_elsewhere` for an open storage."""
+    """The part of `record_elsewhere` that reads, after the storage was opened."""
     for manifest in manifests(place, uuid):
         told = {name: them for name, them in manifest.files.items() if name in TELLING}
         with TemporaryDirectory(prefix="makimono-replica-") as top:
@@ -214,7 +219,7 @@ def _record_in(place: RemoteFolder, key: TaskKey, uuid: str) -> dict[str, Any] |
                     durable_files.make_dir(durable_files.make_dir(folder.parent) / uuid),
                 )
             except ContextError:
-                continue  # an older manifest may be complete
+                continue  # this manifest lacks files; an older one may be complete
             record = record_of(folder)
         if record is not None:
             is_its = all(record[name] == value for name, value in key.to_dict().items())
@@ -223,7 +228,8 @@ def _record_in(place: RemoteFolder, key: TaskKey, uuid: str) -> dict[str, Any] |
 
 
 def _open(folder: Path, paused: str | None) -> dict[str, str | None]:
-    """Status and outcome of an open task; `paused` is the reason why it waits for a person, None when it does not."""
+    """Status and outcome of an open task, for its row; `paused` is the reason why the task waits for a person, None
+    when it does not wait."""
     outcome: str | None
     ending = FinalState.load(folder)
     if ending is not None:
@@ -236,9 +242,9 @@ def _open(folder: Path, paused: str | None) -> dict[str, str | None]:
 
 
 def _counters(folder: Path) -> dict[str, int | float]:
-    """The counters of `TaskContextManager.counters`, computed from a folder that is only read.
+    """The same counters as `TaskContextManager.counters`, computed from a folder without writing to it.
 
-    The cost of a beginning that was copied from another task is left out.
+    What was counted in a beginning that was copied from another task is left out.
     """
     found = MessageIndex.read(folder / "messages.jsonl", Cut.read(folder / "compactions.jsonl"))
     newest = last_record(folder / "tools.jsonl")
@@ -254,7 +260,7 @@ def _counters(folder: Path) -> dict[str, int | float]:
         int(newest["seq"]) if newest else 0,
         sums.cost,
     )
-    with suppress(MakimonoError):  # the file cannot be read
+    with suppress(MakimonoError):  # inherited.json cannot be read
         counted = counted.exceeding(Totals.inherited(folder))
     return {
         "last_seq": found.last_seq,

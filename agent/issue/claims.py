@@ -1,19 +1,22 @@
-"""Elects one daemon per issue among daemons of one account that do not share a ledger; the forge arbitrates.
+"""Elects one daemon per issue among daemons that use the same account but do not share a ledger: the order of comments
+on the forge decides.
 
-The claim is the progress comment, which every task posts anyway.  The claim is the first write on an issue, before the
-label moves.  The marker of the progress comment carries the task's uuid: the claim belongs to the task, not to a host,
+A claim is the progress comment of a task, which every task posts anyway.  It is the first write to an issue, before the
+label changes.  The marker of the progress comment carries the task's uuid: so a claim belongs to a task, not to a host,
 and can be found after a crash.  A claim is *live* until the final comment of the same task is posted, or until the
 local ledger says that the task has ended.  Among several live claims the oldest wins, in the order of the forge's
-comment ids.  Every other daemon deletes its comment and gives up its row.
+comment ids.  A daemon of which the claim did not win deletes its comment and gives up its row.
 
-A forge may make an older comment visible after a younger one (two transactions).  A new claim is therefore read again
-after `Forge.propagation_delay` seconds and counts only then.  A live daemon that holds a claim on a waiting issue moves
-the label at its next poll.  So a claim on a waiting issue without activity for `quiet_of` belongs to a dead daemon, and
-the next daemon that claims removes it.  A task that resumes later finds another claim in place of its own, and ends.
+A forge may make an older comment visible after a younger one (two transactions).  After posting a claim the daemon
+therefore waits `Forge.propagation_delay` seconds, reads the comments again, and only then decides whether it has won.
+A daemon that has a claim on a waiting issue changes the label at its next poll at the latest.  So if a waiting issue
+has a claim and no activity for the time `quiet_of`, the daemon of the claim is dead, and the next daemon that claims
+the issue removes this claim.  If the removed claim's task resumes later, it finds another claim in place of its own,
+and ends.
 
-A comment that requests a new task (`started_by`) is named in a second marker, so that it starts only one task, even if
-that task has ended before another daemon reads the comment.  `intake/enqueue.py` claims for the poller,
-`worker/preparation.py` for the worker.
+The id of a comment that requests a new task (`started_by`) is part of a second marker in the progress comment, so that
+it starts only one task, even if that task has ended before another daemon reads the comment.  `intake/enqueue.py` calls
+this module for the poller, `worker/preparation.py` for the worker.
 """
 
 from __future__ import annotations
@@ -51,10 +54,10 @@ ENDS: dict[Status, End] = {
 }
 PROGRESS, FINAL, HOME = "progress", "final", "of-"
 HOME_FILE = "home.id"
-"""The file in base_dir with the id by which claims name the local ledger (`home_of`)."""
+"""The name of the file in base_dir with the id of the local ledger, which is written into claims (`home_of`)."""
 QUIET_SECONDS, LOOKS = 900.0, 3
-"""A claim on a waiting issue expires after this many seconds without activity, but not before this many polls of an
-idle daemon."""
+"""A claim on a waiting issue expires after QUIET_SECONDS without activity, but not before an idle daemon would have
+polled LOOKS times."""
 
 
 _HOME_ID = re.compile(r"[0-9a-f]{8}")
@@ -66,7 +69,7 @@ def quiet_of(settings: Settings) -> timedelta:
 
 
 def over_in(ledger: Ledger) -> Callable[[str], bool]:
-    """A function of a task's uuid, which returns True if the task is in this ledger and has ended."""
+    """Returns a function that gets the uuid of a task and says whether the task is in `ledger` and has ended there."""
 
     def is_over(uuid: str) -> bool:
         row = ledger.get(uuid)
@@ -76,14 +79,14 @@ def over_in(ledger: Ledger) -> Callable[[str], bool]:
 
 
 def home_of(settings: Settings) -> str:
-    """8 hexadecimal digits that identify the ledger from which a claim was made: this host and base_dir, or the shared
-    database.  The digits are a digest, so they reveal no secret and no path, and they stay the same when the ledger is
-    lost (`intake/orphaned_issues.py`).
+    """The id of a ledger in claims, 8 hexadecimal digits: a digest of the shared database's address, or of this host
+    and base_dir.  Since the id is a digest, it reveals no secret and no path; it stays the same when the ledger is lost
+    (`intake/orphaned_issues.py`).
 
-    The id of a base_dir is stored there in HOME_FILE when it is first used.  So the id stays the same when the host
-    gets another name, when a new container uses the same volume, and when base_dir is moved.  If the file is missing,
-    the id is computed again from the host name and the path, so that a base_dir that was removed and made again has the
-    same id.
+    For a local ledger the id is stored in base_dir, in HOME_FILE, when it is first used.  So the id stays the same when
+    the host gets another name, when a new container uses the same volume, and when base_dir is moved.  If HOME_FILE is
+    missing, the id is computed again from the host name and the path of base_dir, so that a base_dir that was removed
+    and created again has the same id.
     """
     address = settings.taskqueue.ledger
     if has_address(settings):
@@ -94,13 +97,13 @@ def home_of(settings: Settings) -> str:
         if _HOME_ID.fullmatch(found):
             return found
     home = _digest(address.partition(":")[0], f"{hostname()}\0{settings.base_dir.resolve()}")
-    with suppress(DiskError):  # if the write fails, the file is written at the next use
+    with suppress(DiskError):  # if the write fails, the next call tries it again
         durable_files.write_file(kept, f"{home}\n".encode())
     return home
 
 
 def has_address(settings: Settings) -> bool:
-    """Whether the ledger has a URL, which is the same on all hosts that share it."""
+    """Whether the ledger is a database with a URL, which is the same on all hosts that share the ledger."""
     return "://" in settings.taskqueue.ledger
 
 
@@ -109,7 +112,8 @@ def _digest(kind: str, place: str) -> str:
 
 
 def with_claim_markers(words: Public, uuid: str, started_by: str | None, home: str) -> Public:
-    """A progress comment with its markers: the task, its ledger (`home_of`), and the comment that requested it."""
+    """A progress comment with its markers, which name the task, its ledger (`home_of`), and the comment that requested
+    the task."""
     asking = [marker(uuid, _asking(started_by))] if started_by is not None else []
     return with_markers(words, *asking, marker(uuid, f"{HOME}{home}"), marker(uuid, PROGRESS))
 
@@ -126,14 +130,14 @@ def claim(
     take: Callable[[], bool],
     is_over: Callable[[str], bool] = lambda _uuid: False,
 ) -> bool:
-    """Claim the issue for this task; True if it has the issue.
+    """Claim the issue for the task `uuid`; returns True if the task has the issue now.
 
-    If the result is True, the progress comment with the text of `words` is posted, and `take` has changed the label.
-    `take` returns False if the issue no longer waits.  `is_over` returns True for the uuid of a task that is in this
-    ledger and has ended, even if its end could not be posted yet.
+    If the result is True, the progress comment with the text of `words` is posted (unless all daemons use the same
+    lock), and `take` has changed the label.  `take` must return False if the issue no longer waits for work.  `is_over`
+    returns True for the uuid of a task that is in this ledger and has ended, even if its end could not be posted yet.
 
-    If the result is False, nothing of the task is left on the issue.  The call is idempotent, also across processes.
-    After a ForgeError the result is unknown; call it again.
+    If the result is False, the issue has no comment of the task.  A repeated call does no harm, also from another
+    process.  After a ForgeError it is unknown whether the task has the issue; the caller has to call again.
     """
     if forge.propagation_delay is None and started_by is None:
         return take()
@@ -157,7 +161,8 @@ def claim(
         return False
     for other in dead.keys() & live.keys():
         forge.remove_comment(key, live[other].id)
-    for copy in _of(seen, uuid)[1:]:  # the worker and a slow poller may both have posted the comment
+    # the worker and a slow poller may both have posted the task's progress comment; the oldest one stays
+    for copy in _of(seen, uuid)[1:]:
         forge.remove_comment(key, copy.id)
     if not take():
         withdraw(forge, key, uuid)
@@ -178,11 +183,11 @@ def check(
     posted: bool,
     is_over: Callable[[str], bool] = lambda _uuid: False,
 ) -> None:
-    """The worker's first step: raise TakenElsewhere if the issue does not belong to this task, or does not belong to it
-    any more.
+    """The worker's first step: raise TakenElsewhere if the issue belongs to another daemon's task; if this task has no
+    claim yet, claim the issue.
 
-    `posted`: an earlier attempt of this task has posted the progress comment and seen it.  `issue` is the issue as it
-    was just read.
+    `posted`: an earlier attempt of this task has posted the progress comment, and the task had the issue then.  `issue`
+    is the issue, which the caller has just read.
     """
     if forge.propagation_delay is None:
         return
@@ -210,7 +215,7 @@ def check(
 
 
 def withdraw(forge: Forge, key: TaskKey, uuid: str) -> None:
-    """Remove the claim of the task."""
+    """Remove the claim of the task from the issue."""
     for one in _of(forge.marked_comments(key), uuid):
         forge.remove_comment(key, one.id)
 
@@ -234,9 +239,10 @@ def is_end_shown(marks: Iterable[MarkedComment], uuid: str) -> bool:
 
 
 def shown_end(forge: Forge, key: TaskKey, uuid: str, present: Iterable[str]) -> Status | None:
-    """The end of this task according to its final comment and the label on the forge; None if they show no end.
+    """The status with which a task has ended, as its final comment and the label on the forge show it; None if they
+    show no end.
 
-    If comment and label show an end although the row is open, the forge is right: the row comes from a backup that was
+    If they show an end although the task's row is open, the forge is right: the row comes from a backup that was
     restored.
     """
     here = set(present) - {""}
@@ -247,24 +253,26 @@ def shown_end(forge: Forge, key: TaskKey, uuid: str, present: Iterable[str]) -> 
 
 
 def is_quiet(issue: IssueText, marks: Iterable[MarkedComment], quiet: timedelta) -> bool:
-    """Whether neither the issue nor a marked comment has changed for `quiet`."""
+    """Whether neither the issue nor a comment with a marker has changed for the time `quiet`."""
     since = clock.now() - quiet
     return not any(_is_after(when, since) for when in (issue.updated_at, *(one.updated_at for one in marks)))
 
 
 def is_held(forge: Forge, key: TaskKey, uuid: str, is_over: Callable[[str], bool] = lambda _uuid: False) -> bool:
-    """Whether another task has the issue: it has a live claim, and the label says that somebody works.
+    """Whether another task has the issue: the other task has a live claim, and the label of the issue says that a task
+    works on it or is paused.
 
-    The claim alone does not count, since the comment of a dead daemon may remain for ever.
+    A claim without the label does not count, since the comment of a dead daemon may remain for ever.
     """
     others = _live(forge.marked_comments(key), uuid, is_over).keys() - {uuid}
     return bool(others) and not forge.labels.can_start(forge.read_issue(key).labels)
 
 
 def _may_go_on(forge: Forge, key: TaskKey) -> bool:
-    """Whether a comment can start a task (`Forge.mark_taken`).
+    """Whether a comment can start a task: the issue is open and no task works on it (the same rule as in
+    `Forge.mark_taken`).
 
-    The permission is checked before the first write, because a write changes the issue and makes every daemon read it
+    This is checked before the claim is posted, because a comment changes the issue and makes every daemon read it
     again.
     """
     issue = forge.read_issue(key)
@@ -274,11 +282,11 @@ def _may_go_on(forge: Forge, key: TaskKey) -> bool:
 def _dead(
     forge: Forge, key: TaskKey, others: list[MarkedComment], quiet: timedelta, *, again: bool
 ) -> dict[str, MarkedComment]:
-    """Claims of other tasks that have no living daemon, as uuid → comment.
+    """The expired claims among those of other tasks (their daemon is dead): uuid → progress comment.
 
-    If a comment requested the task (`again`), the age of the issue does not count: the label shows that nobody works on
-    it (`Forge.mark_taken`), and the request itself changed the issue.  The issue is read after the comments, so that a
-    claim posted in between shows as a change.
+    If a comment requested the task (`again`), it does not matter when the issue last changed: the comment itself has
+    changed the issue, and the label shows that nobody works on it (`Forge.mark_taken`).  The issue is read after the
+    comments, so that a claim posted in between shows as a change.
     """
     if not others:
         return {}
@@ -293,7 +301,8 @@ def _is_after(when: str, moment: datetime) -> bool:
 
 
 def _has_ended(forge: Forge, issue: IssueText) -> bool:
-    """Whether the label shows that the work has ended, which means that another daemon did it."""
+    """Whether the issue has the done or the failed label, although this task has not ended: then another daemon has
+    done the work."""
     return not {forge.labels.done, forge.labels.failed}.isdisjoint(issue.labels)
 
 
@@ -302,7 +311,7 @@ def _whose(one: MarkedComment) -> str:
 
 
 def _live(marks: Iterable[MarkedComment], own: str, is_over: Callable[[str], bool]) -> dict[str, MarkedComment]:
-    """Live claims as uuid → progress comment, the oldest first.
+    """The live claims among the marked comments: uuid of the task → progress comment, the oldest first.
 
     The claim of the task `own` counts even after its end.
     """
@@ -322,7 +331,7 @@ def _of(marks: Iterable[MarkedComment], uuid: str) -> list[MarkedComment]:
 
 
 def _is_answered(marks: Iterable[MarkedComment], uuid: str, started_by: str | None) -> bool:
-    """Whether the comment `started_by` has started another task."""
+    """Whether a marker shows that the comment `started_by` has already started another task."""
     if started_by is None:
         return False
     name = _asking(started_by)

@@ -23,9 +23,10 @@ def adopt_end(
     error_message: str | None = None,
     error_code: str | None = None,
 ) -> None:
-    """Close the row.  Raises LedgerError (ClaimLost) if another process claims or closes the row meanwhile."""
+    """Close an open row with the status of its end.  Raises LedgerError (ClaimLost) if another process claims or closes
+    the row meanwhile."""
     attempt = row.attempt
-    # the table of transitions allows only the holder of a claim to complete a task
+    # the ledger allows only the process that has claimed a row to complete it, so claim the row first
     if row.status is not Status.RUNNING:
         ledger.request(row.uuid, "resume")
         ledger.offer(row.uuid)

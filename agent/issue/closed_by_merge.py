@@ -1,8 +1,9 @@
-"""Distinguishes a person's wish to stop a task from an issue that its own merged pull request has closed.
+"""Distinguishes two reasons for a closed issue: a person who wants to stop the task, and the merge of the task's own
+pull request, which closes the issue.
 
-A host closes an issue when a pull request with a closing word is merged.  That happens by itself, so it is no order: a
-task that goes on works to its end, and what comes after the merge goes into another pull request.  The worker calls
-this module while the model works, `intake/comment_poller.py` for a task that waits.
+A forge closes an issue when a pull request with a closing keyword ("closes #7") is merged.  That is automatic and not a
+request to stop: the task continues to its end, and changes after the merge go into another pull request.  The worker
+calls this module while the model works, `intake/comment_poller.py` for a task that waits.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ if TYPE_CHECKING:
 
 
 def is_closed_by_merge(forge: Forge, key: TaskKey, branch: str | None) -> bool:
-    """Whether the only reason to stop is that the issue is closed, and the pull request of `branch` was merged.
+    """Whether the closed issue is the only reason to stop the task, and the pull request of `branch` was merged.
 
-    Called when `Forge.requested` has returned "stop".  Raises ForgeError."""
+    The caller calls this when `Forge.requested` has returned "stop".  Raises ForgeError."""
     if not branch:
         return False
     try:

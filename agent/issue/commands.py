@@ -1,8 +1,9 @@
-"""Finds commands and mentions in a comment.  The functions are pure, and the same for every forge.
+"""Finds commands and mentions in a comment.  The functions are pure and serve every forge.
 
 Adapters deliver only comments of people who have permission to give commands.  A command counts only on the first line
 of a comment, so that a quotation, a code block or a sentence about `/stop` stops nothing.  A mention in code, in a
-quotation or in hidden text does not count.  A Markdown parser distinguishes these parts (`security/author_text.py`).
+quotation or in hidden text does not count.  A Markdown parser recognises these parts of a comment
+(`security/author_text.py`).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _WORD = re.compile(rf" {{0,3}}/({'|'.join(COMMANDS)})[ \t]*", re.IGNORECASE)
 def command_in(comment: Comment, names: Sequence[str]) -> Command | None:
     """The command on the first line of a new comment, with or without a mention before it; None if there is no command.
 
-    An edited comment is not searched, since its first version was handled already.
+    An edited comment never counts as a command, since its first version was already processed.
     """
     if comment.is_bot or comment.is_edit:
         return None
@@ -48,7 +49,7 @@ def mentions(comment: Comment, names: Sequence[str]) -> bool:
         return False
     called = [_mention(name) for name in names]
     if not any(one.search(comment.body) for one in called):
-        return False  # a fast check, which saves the parsing of most comments
+        return False  # a fast check, so that most comments need not be parsed as Markdown
     text = own_text(comment.body)
     return any(one.search(text) for one in called)
 
@@ -58,7 +59,7 @@ def _order(line: str, names: Sequence[str]) -> re.Match[str] | None:
 
 
 def _split(body: str) -> tuple[str, str]:
-    """(the first line of a comment that is not empty, the text after it)."""
+    """Split a comment: (its first line that is not empty, the text after that line)."""
     text = body.replace("\r\n", "\n")
     start = text.rfind("\n", 0, len(text) - len(text.lstrip())) + 1
     first, _, rest = text[start:].partition("\n")

@@ -1,6 +1,6 @@
-"""Posts the program's comments, each within the length that the forge allows, and each only once.
+"""Posts the program's comments on an issue: each is cut to the length that the forge allows and posted only once.
 
-This module posts every comment of a task: progress, end, and the daemon's comments for a task without a worker.
+Every comment of a task is posted by this module: progress, end, and replies.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ MARGIN = 200
 """The number of characters of a comment that are reserved for the marker and for a note that the text was cut."""
 
 SHORT = 4000
-"""A comment of at most this many characters is not shortened further, even if a proxy refuses it."""
+"""If a proxy refuses a comment as too long, the comment is shortened and posted again, unless it has at most this many
+characters."""
 
 
 def truncate(text: Public, forge: Forge, uuid: str) -> Public:
@@ -44,11 +45,11 @@ def post_once(
     effects: Effects | None,
     signed: Callable[[Public], Public] | None = None,
 ) -> str:
-    """Post the comment `name` of the task with the text of `body`, unless its marker shows that it is posted; returns
-    its id.
+    """Post a comment of the task with the text of `body`, unless its marker (with `name`) shows that it was already
+    posted; returns the id of the comment.
 
-    `effects` records the receipt; it is None if the task has no folder, and then only the marker prevents a second
-    post.  `signed` adds the markers, if there is more than one.
+    `effects` records the receipt in the task's folder; if it is None, since the task has no folder, only the marker
+    prevents a second post.  `signed` adds the markers to the text, if the comment has more than one.
     """
     mark = marker(uuid, name)
 

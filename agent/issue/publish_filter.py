@@ -1,10 +1,10 @@
 """Cleans every text before it is published: comments, pull requests, titles, commit messages, branch names.
 
-A `PublishFilter` belongs to one forge.  The filter cleans each value of a template separately, since only the template
-itself may close an issue or mention a person.  After that the filter cleans the whole text, because two values side by
-side may form a secret.  The result has the type `Public`, and forges accept no other type (`forge/base.py`; the type
-checker enforces this).  Each passage that was masked or disarmed is reported in an event with the rule ids of
-`security/finding_catalogue.py`.
+A `PublishFilter` belongs to one forge.  The filter cleans each value that is filled into a template separately, since
+only the template itself may contain a closing keyword or mention a person.  After that the filter cleans the whole
+text, because two values side by side may form a secret.  The cleaned text has the type `Public`; the methods of a forge
+accept no other type (`forge/base.py`; the type checker enforces this).  An event reports how many passages of a text
+were masked or made harmless, by the rule ids of `security/finding_catalogue.py`.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ KINDS: dict[str, Kind] = {
 class PublishFilter:
     """Cleans texts for the forge `instance`.
 
-    The filter masks the secrets that `redact` knows at that time, fragments of them, texts with the shape of a token,
-    and paths of this machine (`places`).  The filter disarms words that would act on the forge, such as mentions and
-    closing keywords. `tell(what, rules)` is called with the findings of a text as rule id → count, once for each text
-    and result.
+    The filter masks the secrets that `redact` knows, fragments of these secrets, texts with the shape of a token, and
+    paths of this machine (`places`).  The filter alters words that would have an effect on the forge, such as mentions
+    and closing keywords, so that they have none.  `tell(what, rules)` is called with the findings of a text (rule id →
+    count), but not again while the findings for this kind of text stay the same.
     """
 
     def __init__(
@@ -69,8 +69,8 @@ class PublishFilter:
 
     @classmethod
     def for_task(cls, settings: Settings, events: Events, instance: str, uuid: str | None = None) -> PublishFilter:
-        """The publish filter of a task.  `uuid` is added to the filter's events, for listeners that do not know the
-        task.
+        """The publish filter for the texts of a task.  `uuid` is added to the filter's events, so that listeners know
+        which task an event concerns.
         """
         more = {} if uuid is None else {"uuid": uuid}
 
@@ -80,24 +80,26 @@ class PublishFilter:
         return cls(masker_of(settings), instance=instance, places=places_of(settings, instance), tell=tell)
 
     def filter(self, text: str, kind: Kind, found: Counter[str]) -> str:
-        """Clean a value of a text: remove what a terminal would execute or a person does not see, markers, secrets, and
-        words that act where the text is published.  The number of findings is added to `found`, by rule."""
+        """Clean a value for a text: remove control sequences, invisible characters and markers, mask secrets, and alter
+        words that would have an effect on the forge.  The number of findings of each rule is added to `found`."""
         text = without_markers(_shown(text))
         return str(getattr(Inert(self._own, found), kind)(self._masked(text, found)))
 
     def masked(self, text: str) -> str:
-        """`text` without secrets, tokens and paths of this machine; mentions and keywords are not changed."""
+        """`text` in which secrets, tokens and paths of this machine are masked; mentions and keywords are not
+        changed."""
         return self._masked(text, Counter())
 
     def render(self, name: str, /, **values: object) -> Public:
-        """The template `name`, filled and cleaned."""
+        """Fill the template `name` with cleaned values, and clean the whole text."""
         found: Counter[str] = Counter()
         return self._whole(
             name, prompts.publish(name, lambda text: self.filter(text, KINDS[name], found), **values), found
         )
 
     def title(self, text: str) -> Public:
-        """Clean the title of a pull request.  A merge uses the title as the subject of a commit."""
+        """Clean the title of a pull request.  The title is cleaned like a commit message, since a merge uses it as the
+        subject of a commit."""
         found: Counter[str] = Counter()
         return self._whole("title", self.filter(text, "plain", found), found)
 
@@ -110,18 +112,18 @@ class PublishFilter:
         return self._whole("commit", text, found)
 
     def branch(self, name: str) -> Public:
-        """Clean the name of a branch.  A mask in a branch name is written `masked`, since git does not allow `*` in
+        """Mask secrets in the name of a branch.  The mask in a branch name is `masked`, since git does not allow `*` in
         names.
         """
         found: Counter[str] = Counter()
         return self._whole("branch", self._masked(name, found).replace(MASK, "masked"), found)
 
     def filter_again(self, text: str) -> Public:
-        """Clean a text again that an earlier process composed and saved."""
+        """Mask secrets again in a text that an earlier process composed, cleaned and saved."""
         return self._whole("kept", text, Counter())
 
     def shows_whole(self, text: str) -> bool:
-        """Whether a code block in a comment would show `text` unchanged."""
+        """Whether the filter would leave `text` in a code block of a comment unchanged."""
         return self.masked(without_markers(_shown(text))) == text
 
     def _whole(self, what: str, text: str, found: Counter[str]) -> Public:
@@ -150,7 +152,8 @@ def _pieces(secrets: tuple[str, ...]) -> Pieces:
 
 
 def _shown(text: str) -> str:
-    """`text` with one kind of line break and without invisible characters, except those of emoji."""
+    """`text` without control sequences and invisible characters, except those that are parts of emoji; every kind of
+    line break becomes a line feed."""
     text = plain(text)
     if text.isascii():
         return text
@@ -165,9 +168,9 @@ def _shown(text: str) -> str:
 
 
 def places_of(settings: Settings, instance: str = "") -> list[tuple[str, str]]:
-    """(path, name) of the paths of this machine that an error message may contain.
+    """(path, name that replaces it) of each path of this machine that an error message may contain.
 
-    The path of a local tracker stays readable, since its readers are on this machine.
+    The path of a local tracker is not replaced, since the readers of the tracker are on this machine.
     """
     found = [(instance, instance)] if instance.startswith("/") else []
     found += [(str(settings.base_dir), "base_dir"), (str(settings.base_dir.resolve()), "base_dir")]

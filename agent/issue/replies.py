@@ -1,8 +1,9 @@
-"""Replies to a command or mention that has no effect, and gives the reason: one reply per comment.
+"""Replies to a comment with a command or mention that has no effect, and gives the reason; each comment gets one reply.
 
-Only people with permission to give commands get a reply, since the adapters deliver no other comments.  The row records
-the id of the comment.  If the process died before that, the marker of the reply prevents a second reply.
-`intake/comment_poller.py` replies for the daemon, `worker/session.py` for a running task.
+Only people with permission to give commands get a reply, since the adapters deliver no other comments.  The task's row
+records the ids of comments that have a reply.  If the process dies after the reply and before this record, the marker
+of the reply prevents a second reply.  `intake/comment_poller.py` calls this module for a task without a worker,
+`worker/session.py` for a running task.
 """
 
 from __future__ import annotations
@@ -20,13 +21,14 @@ if TYPE_CHECKING:
     from agent.taskqueue import Ledger, Row
 
 Why = Literal["closed", "limit", "ended", "running"]
-"""The reasons are: the issue is closed; a daily limit is used up; the task has ended; a worker has the task already."""
+"""Why a command or mention has no effect: the issue is closed; a daily limit is used up; the task has ended; a worker
+already works on the task."""
 
 
 def post_reply(
     ledger: Ledger, forge: Forge, events: Events, door: PublishFilter, row: Row, comment: Comment, why: Why
 ) -> None:
-    """Post the reply to the comment, unless the comment has a reply or took effect before.
+    """Post the reply to the comment, unless the comment already has a reply or its command was executed.
 
     Raises ForgeError or LedgerError.
     """

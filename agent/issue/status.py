@@ -1,8 +1,8 @@
 """Shows on the issue the state of a task without a worker: paused, or queued to resume.
 
-The change of the row also records that a notification is due (`tell_at`).  If the process dies before the label was
-changed, or the forge cannot be reached, the poller sends the notification later.  `daemon/finalize.py` does the same
-for tasks that have ended.
+When the ledger changes the status of a row, it also records that the issue must be updated (the column `tell_at`).  If
+the process dies before it has changed the label, or the forge cannot be reached, the daemon updates the issue later.
+`daemon/finalize.py` does the same for tasks that have ended.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from agent.taskqueue import Ledger, Row
 
 AGAIN = timedelta(seconds=60)
-"""The time after which another process may send a notification, and between two attempts if the forge cannot be
-reached."""
+"""The time for which a process that has begun to update the issue excludes other processes, and after which a failed
+update is tried again."""
 
 WAITING = (Status.PAUSED, Status.QUEUED)
 
@@ -38,23 +38,23 @@ WAITING = (Status.PAUSED, Status.QUEUED)
 def show_status(
     settings: Settings, ledger: Ledger, forge: Callable[[], Forge], events: Events, row: Row, note: str = ""
 ) -> bool:
-    """Write the label and the progress comment of an open row, if a notification is due; returns False if that failed
-    now.
+    """Set the label and the progress comment of an open task, if the issue must be updated; returns False if nothing
+    was updated or the update failed.
 
-    `note` is one more sentence, for example about the person who paused the task.  `forge` is called only if a
-    notification is due.
+    `note` is a sentence that is added to the comment, for example about the person who paused the task.  The function
+    `forge` is called only if the issue must be updated.
     """
     until = clock.now() + AGAIN
     if not ledger.begin_notification(row.uuid, until):
         return False
     now = ledger.get(row.uuid)
     if now is None or now.status not in WAITING:
-        return False  # the task ended or started meanwhile; another notification covers that
+        return False  # the task ended or started meanwhile; the process that did this updates the issue
     try:
         _show(settings, forge(), events, now, note)
     except IssueUnreadable as error:  # the issue was deleted
         events.emit("effect_failed", uuid=row.uuid, effect="progress", error=str(error))
-    except MakimonoError as error:  # the command takes effect even if its notification fails
+    except MakimonoError as error:  # the update is tried again later; the caller's command has taken effect already
         events.emit("effect_failed", uuid=row.uuid, effect="progress", error=str(error))
         return False
     if ledger.mark_notified(row.uuid, until):
@@ -80,17 +80,18 @@ def _show(settings: Settings, forge: Forge, events: Events, row: Row, note: str)
         forge.edit_comment(row.key, progress, with_claim_markers(words, row.uuid, row.started_by, home_of(settings)))
     except IssueUnreadable:
         raise
-    except ForgeError as error:  # for example a person deleted the comment; the label shows the same state
+    # for example if a person deleted the comment; that is no failure, since the label shows the same state
+    except ForgeError as error:
         events.emit("effect_failed", uuid=row.uuid, effect="progress", error=str(error))
 
 
 def for_the_disk(why: str) -> str:
-    """The note on a task that waits for disk space."""
+    """The note for the progress comment of a task that waits for disk space."""
     return f"{why}. It goes on by itself when that is mended."
 
 
 def announce(events: Events, uuid: str, status: Status, attempt: int, why: str) -> None:
-    """Emit the event for a row that its worker released (`Ledger.release`)."""
+    """Emit the event for the new status of a row that its worker has put back (`Ledger.release`)."""
     if status is Status.QUEUED:
         events.emit("task_requeued", uuid=uuid, attempt=attempt, why=why)
     elif status is Status.PAUSED:

@@ -1,4 +1,4 @@
-"""Finds out what ended a task on the forge, and who did it, for the last comment.
+"""Finds out what ended a task on the forge, and who did it; the final comment of the task contains this reason.
 
 The worker calls this module once, when `Forge.requested` has returned "stop"; `intake/comment_poller.py` calls it for a
 task that waits.
@@ -37,5 +37,5 @@ def reason_on_forge(forge: Forge, key: TaskKey) -> str:
 
 
 def said(who: str, done: str, passive: str) -> str:
-    """The sentence with the account `who`, without it if that is ""."""
+    """A sentence: `who` and `done`, or `passive` alone if `who` is "" (the account is unknown)."""
     return f"{plain(who)} {done}." if who else f"{passive}."

@@ -1,6 +1,7 @@
-"""Models on the wire: one client for each provider, over a shared transport, shared retries and one table of errors.
+"""Clients for model servers: one client class for each provider; all use the same transport, the same retries and one
+table of errors.
 
-Clients are loaded on first use, so a worker imports only the wire it needs.
+A client class is imported on first use, so a worker imports only the modules of its own provider.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Reads fields of a server's JSON by their type.
+"""Reads fields of a server's JSON and checks their types.
 
-A field of another type raises ShapeWrong, which names the field, the expected type and the value found.  The readers of
-the wires (`wire_*.py`) read every nested field in this way, so that a Python error in them is a bug of this program and
-not an odd answer.  A missing field, null, and an empty value count as an empty object or list.
+A field that does not have the expected type raises ShapeWrong, which names the field, the expected type and the value
+found.  The modules that parse answers (`wire_*.py`) read every nested field in this way, so that a Python error in
+these modules is a bug of this program and not the effect of a malformed answer.  A missing field, null, and an empty
+value count as an empty object or list.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ if TYPE_CHECKING:
     from agent.values import Json
 
 SHOWN = 60
-"""Maximum characters of a found value in an error."""
+"""Maximum characters of the found value that an error message shows."""
 
 
 def object_in(record: Mapping[str, Any], name: str) -> Json:
-    """The object in the field `name`; {} for a missing one.  Raises ShapeWrong."""
+    """The object in the field `name`; {} if the field is missing or empty.  Raises ShapeWrong."""
     value = record.get(name)
     if not value:
         return {}
@@ -31,7 +32,7 @@ def object_in(record: Mapping[str, Any], name: str) -> Json:
 
 
 def objects_in(record: Mapping[str, Any], name: str) -> Sequence[Json]:
-    """The list of objects in the field `name`; () for a missing one.  Raises ShapeWrong."""
+    """The list of objects in the field `name`; () if the field is missing or empty.  Raises ShapeWrong."""
     value = record.get(name)
     if not value:
         return ()
@@ -44,7 +45,7 @@ def objects_in(record: Mapping[str, Any], name: str) -> Sequence[Json]:
 
 
 def index_in(record: Mapping[str, Any], name: str = "index") -> int | float | str | None:
-    """The index in the field `name`, a number or a text; None for a missing one.  Raises ShapeWrong."""
+    """The index in the field `name`, a number or a text; None if the field is missing.  Raises ShapeWrong."""
     value = record.get(name)
     if value is not None and not isinstance(value, int | float | str):
         raise _wrong(name, "a number", value)
@@ -52,7 +53,7 @@ def index_in(record: Mapping[str, Any], name: str = "index") -> int | float | st
 
 
 def text_in(record: Mapping[str, Any], name: str) -> str:
-    """The text in the field `name`; "" for a missing one.  Raises ShapeWrong."""
+    """The text in the field `name`; "" if the field is missing.  Raises ShapeWrong."""
     value = record.get(name)
     if value is None:
         return ""

@@ -24,7 +24,7 @@ SYSTEM = b'{"role":"system"'
 
 
 class AnthropicClient(ChatClient):
-    """A client for Anthropic's API, built as `(config, message_store, context_dir)`."""
+    """A client for Anthropic's messages API; its positional arguments are `(config, message_store, context_dir)`."""
 
     name = "anthropic"
     default_url = "https://api.anthropic.com"
@@ -38,7 +38,7 @@ class AnthropicClient(ChatClient):
         return urls.bases(self.base_url, self.call, version_first=True)
 
     def parameters(self, output: int) -> Json:
-        """The parameters that precede tools and system text, always in the same order."""
+        """The parameters of a request that are written before tools and system text, always in the same order."""
         fields = {"model": self.model, "max_tokens": output, "stream": True}
         return {name: value for name, value in fields.items() if name not in self.dropped}
 
@@ -49,7 +49,8 @@ class AnthropicClient(ChatClient):
         self, out: BinaryIO, spans: Sequence[Span], shape: Shape, output: int, aside: SideRequest | None = None
     ) -> None:
         system = system_text(spans, shape)
-        # a cache mark in a request outside the conversation only costs money
+        # no cache mark (`cache_control`) in a request outside the conversation: nothing would read the cache, and
+        # writing it costs money
         marked = aside is None and "cache_control" not in self.dropped
         if aside is None and self.calling.in_text:
             form = self.calling.form
@@ -63,7 +64,8 @@ class AnthropicClient(ChatClient):
         else:
             fields = self.parameters(output) | self.tool_choice(wire_anthropic.tool_choice(aside))
             out.write(wire_anthropic.header(fields, system, self.offered_tools(aside.tools), marked=marked))
-        if aside is not None and shape.tidy and not shape.ids:  # a list of plain texts needs no translation
+        # a message list of plain texts is already in Anthropic's form
+        if aside is not None and shape.tidy and not shape.ids:
             wire_openai.join(out, (line for line in lines(spans) if not line.startswith(SYSTEM)))
         else:
             wire_anthropic.write_messages(out, spans, self.message_change(shape), marked=marked, answer=shape.answer)

@@ -1,27 +1,29 @@
 """The contract of a model client, and the registry of clients.
 
-A client turns a plan (spans of files) into one request of its wire, sends it, and appends the answer to the message
-store.  A client is not the loop: it runs no tools, compacts nothing and does not know the task.  `wiring/wiring.py`
-builds a client with `make_client`; `loop.py`, `window/compressor.py` and `cli` call it.  See docs/design/context.md,
-sections 5.2 to 5.4 and 6.2.
+A client turns a plan (spans of files) into one request in the format of its wire (the API of its provider), sends it,
+and appends the answer to the message store.  A client is not the agent's loop: it runs no tools, does not compact the
+conversation and does not know the task.  `wiring/wiring.py` builds a client with `make_client`; `loop.py`,
+`window/compressor.py` and `cli` call it.  See docs/design/context.md, sections 5.2 to 5.4 and 6.2.
 
 Every client guarantees:
 
 * **Whole or nothing.** The client appends an answer after its last byte, with the provider's `usage` and
-  `finish_reason`.  A stream that is cut, idle, too long or interrupted leaves messages.jsonl unchanged.
-* **Flat memory.** The client writes `request.json` from the files in chunks or line by line, posts it from the open
-  file, and removes it when the request ends, with or without an error.
+  `finish_reason`.  An answer that is cut off, stays idle, is too long or is interrupted leaves messages.jsonl
+  unchanged.
+* **Flat memory.** The client writes `request.json` from the files of the task in chunks or line by line, sends it from
+  the open file, and removes it when the request ends, with or without an error.
 * **Legal or not sent.** A message list that breaks a rule of `agent/message_list_check.py` raises HistoryRefused before
-  a byte is sent.  A plan contains the result of reading its lines; the client reads lines without such a result, each
-  once.
-* **Same bytes, same place.** Between two compactions the bytes of a request are a prefix of the next request, up to the
-  closing brackets.
+  a byte is sent.  A plan contains what was found when its lines were read, so that the client reads only lines that the
+  plan has not read, each once.
+* **Same bytes, same place.** Between two compactions each request begins with the same bytes as the one before it,
+  except for the closing brackets of the earlier request.
 * **Retries by class of error** (`error_mapping.py`, `retry.py`).  A prompt that is too long raises ContextOverflow at
-  once, with the numbers that the server reported; the caller compacts.
+  once, with the numbers of tokens that the server reported; the caller then compacts the conversation.
 * **Every request is recorded.** Each request that is sent adds a line to `message_store.requests`, if the store has it
-  (`request_record.py`).  If `gate` is set and returns an outcome, the client sends only the first request of a turn.
-* **None.** `last` is None if there is no answer yet; `loaded_window` returns None if the server does not report its
-  window.
+  (`request_record.py`).  If `gate` is set and returns an outcome, the client sends no further request in the same turn
+  (a retry) after the first.
+* **None.** The attribute `last` is None if there is no answer yet; `loaded_window` returns None if the server does not
+  report its window.
 """
 
 from __future__ import annotations
@@ -52,11 +54,13 @@ CLIENTS = Registry(
 
 CHOICES = ("", "auto", "none", "required")
 TURN = "turn"
-"""The `purpose` of a request of the conversation; the other purposes are `summary`, `vote` and `memory`."""
+"""The value of `purpose` for a request of the conversation; its values for requests outside the conversation are
+`summary`, `vote` and `memory`."""
 
 
 class Interrupted(StopHeard):
-    """Raised for a stop, which is not an error: `control` ended the wait, and nothing of the answer was appended.
+    """Raised when the task is to stop, which is not an error: `control` has ended the wait for an answer, and no part
+    of the answer was stored.
 
     `outcome` has the reason of the stop.
     """
@@ -70,7 +74,7 @@ class Interrupted(StopHeard):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Result of the `doctor` check of a server: one line for a person, with advice when it is not `ok`.
+    """Result of the `doctor` check of a model server: one line of text for a person, with advice when `ok` is False.
 
     `answers`: the server replied, even if it does not serve the model.
     """
@@ -82,11 +86,11 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class SideRequest:
-    """The tools of a request outside the conversation; they replace the tools of the conversation.
+    """The tools of a request outside the conversation, which has these instead of the tools of the conversation.
 
-    `choice` is "auto", "none", "required", the name of a tool that must be called, or "" for the server's default.  A
-    wire without an equivalent uses the nearest form: Ollama has no tool choice, so a named tool becomes the only tool
-    of the request, and "none" sends no tools.
+    `choice` is "auto", "none", "required", the name of a tool that must be called, or "" for the server's default.  An
+    API without an equivalent uses the nearest form: Ollama has no tool choice, so a named tool becomes the only tool of
+    the request, and "none" sends no tools.
     """
 
     tools: tuple[Json, ...] = ()
@@ -98,7 +102,8 @@ class SideRequest:
         return "" if self.choice in CHOICES else self.choice
 
     def alone(self) -> tuple[Json, ...]:
-        """The tools to offer: all, or only the named tool if one must be called."""
+        """The tools to offer where the API cannot demand a tool by its name: all tools, or only the named tool if one
+        must be called."""
         return tuple(tool for tool in self.tools if self.named in ("", tool["function"]["name"]))
 
 
@@ -111,34 +116,35 @@ class EventSink(Protocol):
 
 
 class LearntStore(Protocol):
-    """Storage of facts about a model on its server, which is shared by processes (`store.learnt_model_facts`)."""
+    """Storage, shared by all processes, of facts that were learnt about a model on its server
+    (`store.learnt_model_facts`)."""
 
     def get(self, server: str, model: str) -> Mapping[str, Any]:
-        """The stored facts, {} if there are none."""
+        """The stored facts about a model on a server, {} if there are none."""
         ...
 
     def put(self, server: str, model: str, facts: Mapping[str, Any]) -> None:
-        """Replace the stored facts."""
+        """Replace the stored facts about a model on a server."""
         ...
 
 
 class ModelClient(Protocol):
-    """A client of one model on one wire, for one conversation.
+    """A client for one model of one provider, for one conversation.
 
-    A client is built as `(config, message_store, context_dir)`.
+    The positional arguments of a client class are `(config, message_store, context_dir)`.
     """
 
     provider: str
     model: str
     tools: Sequence[Json]  # tool schemas in OpenAI's form; they never change within a task
     last: Answer | None
-    takes_no_pictures: bool  # learnt from a refusal: the server does not accept pictures
+    takes_no_pictures: bool  # learnt from a refused request: the server does not accept pictures
     gate: Callable[[], Outcome | None] | None  # returns an outcome when a limit of the task is reached
     listener: Callable[[str], None] | None  # called with each piece of an answer as it arrives
 
     @property
     def picture_form(self) -> str:
-        """The form in which pictures are sent; "" when they are not sent."""
+        """The form in which pictures are sent to this API; "" when no pictures are sent."""
         ...
 
     def send_system_prompt(self, prompt: str) -> int:
@@ -150,16 +156,17 @@ class ModelClient(Protocol):
         ...
 
     def send_function_result(self, name: str, result: Any) -> int:
-        """Append a tool result for the oldest open call of `name`; a value that is not text is written as JSON."""
+        """Append a tool result for the oldest open call of `name`; a result that is not text is stored as JSON."""
         ...
 
     def get_response(self, plan: Plan | None = None) -> tuple[str, list[Json]]:
         """Send one request of the conversation.
 
-        Returns (text, `[{"id", "name", "arguments": dict}]`) after both are appended to the message store.
+        Returns (text, tool calls as `[{"id", "name", "arguments": dict}]`) after both are appended to the message
+        store.
 
-        Without a plan the whole present view is sent.  The caller must not run a call with `"invalid"` beside its
-        arguments, nor any call of an answer with a `last.finish_reason` of "length".
+        Without a plan the whole current context file of the message store is sent.  The caller must not run a tool call
+        that has a field `"invalid"`, nor any tool call of an answer of which `last.finish_reason` is "length".
 
         Raises ModelError or one of its subclasses, DiskError, or Interrupted.
         """
@@ -176,28 +183,29 @@ class ModelClient(Protocol):
         folder: Path | None = None,
         output: int = 0,
     ) -> Answer:
-        """Send one request outside the conversation: nothing is appended, `last` does not change.
+        """Send one request outside the conversation: nothing is appended to the message store, and `last` does not
+        change.
 
         `messages` are in OpenAI's form; a `content` that is a Path means the text of that file, read in pieces.
         `tool_choice` is "auto", "none", "required", or a tool by its name (or in OpenAI's form).  The files of the
-        request are in `folder` (default: the task's folder) under unique names, so threads may send several requests at
-        once.  `output` is the maximum number of tokens of the answer; 0 means the configured maximum.  Raises the same
-        errors as `get_response`.
+        request are written to `folder` (default: the task's folder) under unique names, so several threads may send
+        requests at once.  `output` is the maximum number of tokens of the answer; 0 means the configured maximum.
+        Raises the same errors as `get_response`.
         """
         ...
 
     def get_summary(self, path: Path) -> str:
         """Send the text of the file as the only user message, without tools; returns the answer.
 
-        Raises AnswerUnreadable when the answer is empty, was cut, or is a call instead of text.
+        Raises AnswerUnreadable when the answer is empty, was cut off, or is a tool call instead of text.
         """
         ...
 
     @property
     def slots(self) -> int | None:
-        """The number of requests that the server answers at the same time, None if it has no such number.
+        """The number of requests that the server processes at the same time, None if the server reports no such number.
 
-        The value is certain after `loaded_window` was called."""
+        The value is certain only after `loaded_window` was called."""
         ...
 
     def models(self) -> list[str]:
@@ -208,7 +216,8 @@ class ModelClient(Protocol):
         ...
 
     def loaded_window(self) -> int | None:
-        """The window in tokens that the server reports as loaded; the client requests it once and caches it."""
+        """The context window, in tokens, with which the server has loaded the model, as the server reports it; the
+        client requests it once and caches it."""
         ...
 
     def describe(self) -> str:
@@ -236,10 +245,11 @@ def make_client(
     model: str | None = None,
     kept: LearntStore | None = None,
 ) -> ModelClient:
-    """The client of the configured provider, or of `provider` and `model` (the name may be a dotted path).
+    """Make the client for the configured provider and model, or for `provider` and `model` (the configured class of a
+    provider may be a dotted path).
 
-    A client with a method `recall` gets `kept`: the facts that earlier processes learnt about its server.  Raises
-    ConfigError for an unknown name.
+    `kept` is the storage of facts that earlier processes have learnt about servers; it is passed to a client that has a
+    method `recall`.  Raises ConfigError for an unknown name.
     """
     from agent.config import settings_of
 

@@ -1,7 +1,7 @@
-"""Translates ids of tool calls, when they are sent, into a form that the server accepts.
+"""Translates the ids of tool calls in a request into a form that the server accepts.
 
-An id has the same translation in every process, for the call and for its result, so no table is needed.  Ids from a
-server are stored unchanged.
+An id has the same translation in every process, for the call and for its result, so no table is needed.  The message
+store keeps the ids of the server's answers unchanged.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 SIGNS = digits + ascii_letters
 SHORT = r"[A-Za-z0-9]{9}"
-"""A form that every server accepts: nine letters and digits, as Mistral demands, which has the strictest rule."""
+"""A pattern of ids that every server accepts: nine letters and digits, as demanded by Mistral, which has the strictest
+rule."""
 ANTHROPIC = r"[a-zA-Z0-9_-]{1,64}"
 LENGTHS = (24, 9, 12, 16, 32, 40, 8, 6)
 PREFIXES = ("call_", "", "toolu_", "chatcmpl-tool-")
@@ -32,7 +33,7 @@ NOT_FORM = re.compile(
     r"|unexpected",
     re.IGNORECASE,
 )
-"""Refusals that concern the message list, not the form of an id."""
+"""Words in a refusal that show that it concerns the message list and not the form of an id."""
 _EXACT = re.compile(
     r"length (?:of|is|must be)?\s{0,9}(?:exactly )?(\d{1,9})|exactly (\d{1,9})"
     r"|(?<!\d)(\d{1,9}) (?:alphanumeric )?(?:char|letter)"
@@ -43,7 +44,7 @@ _PATTERN = re.compile(r"pattern:? ?['\"`]?(\^?[\[(][^'\"`\s]*)", re.IGNORECASE)
 
 @lru_cache(maxsize=4096)
 def translate_id(call_id: str, form: str) -> str:
-    """`call_id` if it matches the whole pattern `form`, else an id that is derived from it and matches."""
+    """`call_id` if it matches the pattern `form`; otherwise an id that is computed from it and matches."""
     if not form or re.fullmatch(form, call_id):
         return call_id
     number = int.from_bytes(sha256(call_id.encode("utf-8", "surrogatepass")).digest())
@@ -56,7 +57,8 @@ def translate_id(call_id: str, form: str) -> str:
 
 
 def with_ids(message: Json, form: str) -> Json:
-    """The message with the ids of its calls, or of the call that it answers, in the server's form."""
+    """The message after its ids were translated into the server's form: those of its tool calls, or that of the call of
+    which it is the result."""
     if message["role"] == "tool":
         return message | {"tool_call_id": translate_id(message["tool_call_id"], form)}
     if not message.get("tool_calls"):
@@ -65,7 +67,7 @@ def with_ids(message: Json, form: str) -> Json:
 
 
 def form_of(refusal: str) -> str:
-    """The pattern of ids that a refusal demands, "" when the refusal is not about the form of an id."""
+    """The pattern of ids that the server demands in a refusal, "" when the refusal is not about the form of an id."""
     if not REFUSED.search(refusal) or not WHY.search(refusal) or NOT_FORM.search(refusal):
         return ""
     if found := _PATTERN.search(refusal):

@@ -1,8 +1,9 @@
-"""The common part of all clients: append messages, check them, write request.json, send it, read and append the answer,
-clean up.
+"""The base class of all model clients: it appends messages, checks them, writes request.json, sends it, reads and
+appends the answer, and removes request.json.
 
-The class of a provider adds the address, the headers, the form of a request and the parser of answers.  The contract is
-in `base.py`, facts about the server are in `server_info.py`, facts learnt from refusals in `learnt_from_refusals.py`.
+The subclass for a provider adds the address, the headers, the format of a request and the parser of answers.  The
+contract is in `base.py`, `server_info.py` reads facts about the server, `learnt_from_refusals.py` learns facts from
+refused requests.
 """
 
 from __future__ import annotations
@@ -70,11 +71,12 @@ KEPT = "kept.json"
 
 
 class ChatClient(Learner, ABC):
-    """Base class of the clients.  `config` is Settings or a mapping (docs/design/context.md, 9.1)."""
+    """Base class of the clients.  `config` is a Settings object or a mapping with the same keys
+    (docs/design/context.md, 9.1)."""
 
     name: ClassVar[str]
     default_url: ClassVar[str] = ""
-    call: ClassVar[str] = "/chat/completions"  # the path of a chat request below the base address
+    call: ClassVar[str] = "/chat/completions"  # the path of a chat request below the base URL
     learns: ClassVar[tuple[str, ...]] = (
         "no_tools",
         "alternate",
@@ -86,8 +88,8 @@ class ChatClient(Learner, ABC):
         "said",
     )
     key_header: ClassVar[str] = "Authorization"
-    wire_headers: ClassVar[Mapping[str, str]] = {}  # headers of every request of this wire
-    # the dialect if neither the configuration nor the address selects another
+    wire_headers: ClassVar[Mapping[str, str]] = {}  # headers of every request to this API
+    # the dialect (peculiarities of the API) if neither the configuration nor the address selects another
     own_dialect: ClassVar[Dialect] = COMPATIBLE
 
     def __init__(
@@ -111,7 +113,8 @@ class ChatClient(Learner, ABC):
         self.recognised = "by its address" if named else "nothing says otherwise"
         self.message_store = message_store
         self.context_dir = Path(context_dir)
-        self.conversation = self.context_dir.name  # the uuid of the task, the same in every process
+        # the uuid of the task, which is the same in every process that works on it
+        self.conversation = self.context_dir.name
         self.tools: Sequence[Json] = tuple(tools)
         self.control = control
         self.events = events
@@ -119,24 +122,28 @@ class ChatClient(Learner, ABC):
         self.summary: Answer | None = None  # the last answer of `get_summary`; callers read its usage
         self.lines = Lines()
         self.alternate = False  # learnt: the chat template requires alternating roles
-        # decides which fields of earlier answers are sent again, and learns from refusals
+        # decides which extra fields of earlier answers (such as reasoning) are sent back to the server, and learns this
+        # from refusals
         self.back = ReturnedFields(self.keys.wire)
         self.id_form = ""  # learnt: a pattern of the tool call ids that this server accepts
-        self.shape: Shape | None = None  # shape of the current request; None for a request outside the conversation
+        # what was found in the messages of the current request; None for a request outside the conversation
+        self.shape: Shape | None = None
         self.abilities: dict[str, bool] = {}  # "tools", "images": abilities of the model that the server reports
         self.calling = CallMode(self.keys.tool_calls, self.tools, message_store, self.abilities, self.emit)
         self.pictures_refused = ""  # the error text of a refused request that had pictures
-        self.takes_no_pictures = False  # learnt: the same request succeeded without pictures
+        self.takes_no_pictures = False  # learnt: a request that was refused with pictures succeeded without them
         self.most_output = 0  # learnt: the model's maximum number of output tokens
-        self._asked_output = 0  # the maximum answer length of the newest request
-        self._window: int | None = None  # the loaded window, once the server has reported it
-        self.told_slots = 0  # the number of slots that the server reported, 0 if it reported none
+        self._asked_output = 0  # the maximum answer length, in tokens, that the newest request contained
+        self._window: int | None = None  # the context window of the loaded model, once the server has reported it
+        self.told_slots = 0  # the number of slots (parallel requests) that the server reported, 0 if it reported none
         self.allocated: int | None = (
-            None  # the window that the server reported when a prompt seemed to be truncated (`truncation_detector.py`)
+            # the context window that the server reported when it seemed to have truncated a prompt
+            # (`truncation_detector.py`)
+            None
         )
         self.gate: Callable[[], Outcome | None] | None = None
         self.listener: Callable[[str], None] | None = None
-        self.input_limit = 0  # the maximum tokens of a request, from the present window; 0 if unknown
+        self.input_limit = 0  # the maximum tokens of a request, from the plan; 0 if unknown
         self._transport: Transport | None = None
         self._idle: list[Transport] = []  # additional connections, for concurrent requests
         self._taking = threading.Lock()
@@ -144,12 +151,12 @@ class ChatClient(Learner, ABC):
         self._numbers = count(1)
         self._thread = threading.get_ident()
         self._heard_of: set[str] = set()
-        self.base = 0  # learnt: the index in `bases` of the address that works
+        self.base = 0  # learnt: the index in `bases` of the base URL that works
         self.dropped: set[str] = set()  # learnt: parameters, and keywords in tool schemas, that the server refuses
-        self.said: set[str] = set()  # warnings that were given and are not repeated
+        self.said: set[str] = set()  # warnings that were logged and are not repeated
         self.kept: LearntStore | None = None  # storage of learnt facts that processes share
-        self._known: Json = {}  # the facts in the storage
-        # the facts before the stored facts were added; None after the stored facts were dropped
+        self._known: Json = {}  # the facts about this server as they are in the storage
+        # the facts that this client had before it added the stored facts; None after the stored facts were dropped
         self._fresh: Json | None = None
 
     # --- what a provider's class implements --------------------------------------------------------------------
@@ -158,25 +165,26 @@ class ChatClient(Learner, ABC):
     def encode(
         self, out: BinaryIO, spans: Sequence[Span], shape: Shape, output: int, aside: SideRequest | None = None
     ) -> None:
-        """Write the whole request; `output` is the maximum tokens of the answer, 0 for no limit.
+        """Write the body of a request to `out`; `output` is the maximum number of tokens of the answer, 0 for no limit.
 
-        With `aside` the request is outside the conversation, and has the tools of `aside`.
+        If `aside` is given, the request is outside the conversation, and offers the tools of `aside`.
         """
 
     @abstractmethod
     def read(self, stream: Stream) -> StreamAccumulator:
-        """Read the whole answer."""
+        """Read the server's answer to its end."""
 
     def prepare(self) -> None:
-        """Collect the facts about the server that are needed; called before the first request is written."""
+        """Request the facts about the server that `encode` needs; called before each request is written."""
 
     def request_headers(self, *, summary: bool) -> Mapping[str, str]:
-        """Headers of one request in addition to `headers()`."""
+        """The headers of one request that are sent in addition to those of `headers()`."""
         del summary
         return {}
 
     def validate(self, answer: Answer, plan: Plan | None) -> None:
-        """Raise when a complete answer must not be used.  Without a plan the answer belongs to a summary request."""
+        """Raise an error when a complete answer must not be used.  Without a plan the answer belongs to a summary
+        request."""
 
     # --- the conversation -------------------------------------------------------------------------------------
 
@@ -206,8 +214,8 @@ class ChatClient(Learner, ABC):
         answer, form = self.calling.read(answer)
         answer = self.calling.limit_calls(answer)
         more = self.fields_of(answer) | ({} if answer.request is None else {"request": answer.request})
-        # A prompt count that the provider did not report is replaced by an estimate; a missing count of the answer is
-        # completed.
+        # Token counts are stored only if the provider reported the count of the prompt: otherwise `bill` has an
+        # estimate of it.  A missing count of the answer is estimated.
         reported = answer.usage is not None and 0 < answer.usage.prompt == bill.usage.prompt
         self.message_store.add_message(
             "assistant",
@@ -222,7 +230,7 @@ class ChatClient(Learner, ABC):
         return answer.text, [dict(call) for call in answer.calls]
 
     def fields_of(self, answer: Answer) -> Json:
-        """Arguments of `add_message` for the provider-specific fields of the answer.
+        """The arguments of `add_message` that store the provider-specific fields of an answer, such as its reasoning.
 
         Returns {} if there are none, or if the answer is empty: empty answers are never sent back.
         """
@@ -242,29 +250,31 @@ class ChatClient(Learner, ABC):
         return getattr(getattr(self.message_store, "index", None), "reports", None)
 
     def sends_back(self, name: str) -> bool:
-        """Whether the field `name` of an answer, or of its calls, is sent back with its message."""
+        """Whether later requests contain the field `name` of an earlier answer or of its tool calls."""
         return any(
             self.back.when(self.dialect, name, in_call=in_call) in (When.ALWAYS, When.LOOP) for in_call in (False, True)
         )
 
     def text_mode(self) -> tuple[str, int]:
-        """(text after the system prompt for a model without tool calls, tokens of one call in addition to its
-        contents).
+        """For a model without tool calls: (the text that is added after the system prompt, the tokens that one call in
+        text needs in addition to its contents).
 
-        Returns ("", 0) if the tool calls of the server are used.
+        Returns ("", 0) if the tool calls of the server's API are used.
         """
         return (self.calling.form.prompt, PER_CALL) if self.calling.in_text else ("", 0)
 
     def in_text(self, spans: Sequence[Span]) -> Iterator[Json] | None:
-        """The messages of a request for a model without tool calls; None if the tool calls of the server are used."""
+        """The messages of a request in which tool calls are written as text, for a model without tool calls; None if
+        the tool calls of the server's API are used."""
         return self.as_text(parsed(spans)) if self.calling.in_text else None
 
     def as_text(self, messages: Iterable[Json]) -> Iterator[Json]:
-        """Messages for a model without tool calls, with pictures in the form that this server accepts."""
+        """Change messages for a model without tool calls: their calls become text, and their pictures get the form that
+        this server accepts."""
         return images.with_pictures(self.calling.form.messages(messages), self.context_dir, self.picture_form)
 
     def message_change(self, shape: Shape) -> Change | None:
-        """The change to each outgoing message for this server; None when lines can be sent unchanged."""
+        """A function that changes the stored messages for this server; None when their lines can be sent unchanged."""
         form = self.id_form or self.dialect.id_form
         ids = bool(form) and not all(re.fullmatch(form, call_id) for call_id in shape.ids)
         if self.back.is_as_it_stands(self.dialect, shape) and not ids and not shape.images:
@@ -335,16 +345,16 @@ class ChatClient(Learner, ABC):
         path: Path | None = None,
         offered: Collection[str] | None = None,
     ) -> tuple[Answer, Bill]:
-        """Write the request file, send it with the retries that the errors allow, read the whole answer, and remove the
-        file.
+        """Write the request file, send it, repeat it as far as the errors allow, and read the whole answer; afterwards
+        the file is removed or renamed (`request`).
 
         The file is `path`, or request.json if `path` is None.  `offered` are the names of the tools in the request, by
         default those of the conversation.
         """
         self.prepare()
         started = clock.monotonic()
-        summary = purpose != TURN  # the request is outside the conversation
-        looked = not summary  # the loop has already checked the limits before a turn
+        summary = purpose != TURN  # True: the request is outside the conversation
+        looked = not summary  # the agent's loop checks the limits before each turn, so the first attempt needs no check
 
         def once(path: Path) -> PendingRequest:
             nonlocal looked
@@ -372,7 +382,8 @@ class ChatClient(Learner, ABC):
                 self.emit("answer_received", **said, seconds=round(clock.monotonic() - started, 3))
                 self._who_answered(answer.model)
                 self.calling.accepted(summary=summary)
-                # the database connection belongs to the thread that created the client
+                # only this thread may store facts, since the database connection belongs to the thread that created the
+                # client
                 if threading.get_ident() == self._thread:
                     self.recognise(by_headers(self.transport.heard))
                     self._went_without_pictures()
@@ -391,7 +402,7 @@ class ChatClient(Learner, ABC):
                     self.emit("model_failed", code=error.code, error=str(error))
                     raise
             except ContextOverflow:
-                raise  # the caller makes room in the window
+                raise  # the caller compacts the conversation
             except ModelError as error:
                 if not self._give_up_pictures(error):
                     self._failed(error)
@@ -401,9 +412,8 @@ class ChatClient(Learner, ABC):
         """Whether a refused request is to be sent again in another form.
 
         If the reason of the refusal is known, only the matching part is changed.  If the reason is unknown, the request
-        is sent without its pictures, then without optional parameters, then with its tools in the text.  Without
-        optional parameters, and with the tools in the text, the pictures are sent again, since they were not the
-        reason.
+        is sent without its pictures, then without optional parameters, then with its tools in the text.  In these last
+        two attempts the pictures are included again, since the request without them was refused too.
         """
         explained = self.adapt_to_refusal(error)
         if not explained and self._give_up_pictures(error):
@@ -418,29 +428,30 @@ class ChatClient(Learner, ABC):
             self.pictures_refused = ""
 
     def _failed(self, error: ModelError) -> None:
-        self._keep_pictures()  # the pictures were not the reason of the refusal
+        self._keep_pictures()  # the request failed without its pictures too, so they were not the reason
         self.emit("model_failed", code=error.code, error=str(error))
 
     @contextmanager
     def request(self, write: Callable[[BinaryIO], None], *, keep: bool, own: Path | None = None) -> Iterator[Path]:
-        """The file of a request for the duration of the block: `own`, else request.json.
+        """A context manager that writes the file of a request: `own`, or request.json if `own` is None; the file exists
+        until the end of the block.
 
-        With `keep` the file is renamed to `kept.json` at the end.  The next request overwrites or extends this file
-        (`OpenAIClient.encode`).
+        With `keep` the file is renamed to `kept.json` at the end of the block, and the next request overwrites or
+        extends `kept.json` (`OpenAIClient.encode`).
         """
         path, aside = own or self.context_dir / "request.json", self.context_dir / KEPT
         try:
             with durable_files.writing(path):
                 if keep:
-                    with suppress(FileNotFoundError):  # the file is missing before the first request
-                        os.replace(aside, path)  # noqa: PTH105 - takes paths as text, since it runs at each turn
+                    with suppress(FileNotFoundError):  # kept.json does not exist before the first request
+                        os.replace(aside, path)  # noqa: PTH105 - faster than Path.replace, and it runs at each turn
                 flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
                 with os.fdopen(os.open(path, flags, 0o600), "wb", buffering=READ) as out:
                     write(out)
                     out.truncate()
             yield path
         finally:
-            # an earlier error is more important; the next request overwrites a file that is left
+            # an error here would hide an earlier one, and the next request overwrites a file that was left
             with suppress(OSError):
                 if keep:
                     os.replace(path, aside)  # noqa: PTH105
@@ -448,7 +459,7 @@ class ChatClient(Learner, ABC):
                     path.unlink()
 
     def send(self, path: Path, more: Mapping[str, str], purpose: str = TURN, tokens: int = 0) -> PendingRequest:
-        """Send the request once; adds one line to requests.jsonl."""
+        """Send the request file `path` once; this adds one line to requests.jsonl."""
         with self.request_log.record(purpose, path, tokens) as entry, self.connection() as transport:
             try:
                 with path.open("rb") as body, transport.post(self.url, body, more) as stream:
@@ -465,14 +476,15 @@ class ChatClient(Learner, ABC):
         try:
             return self.read(stream)
         except ShapeWrong as error:
-            # The answer is JSON, but not of this wire: a list instead of an object, or text instead of a list.
+            # The answer is JSON, but does not have the form of this API: a list instead of an object, say, or text
+            # instead of a list.
             raise AnswerUnreadable(
                 f"{self.label} sent JSON of another shape than an answer has ({error}); check base_url and provider"
             ) from error
 
     def _ended(self, draft: StreamAccumulator) -> None:
-        """Translate the server's stop reason to one of ours; an unknown reason is left as it is and does not count as a
-        good end."""
+        """Translate the server's stop reason into one of this program's; an unknown reason is kept as it is and does
+        not count as a normal end."""
         reason = draft.finish
         draft.finish = self.dialect.stop(reason) or reason
         error: ModelError
@@ -487,7 +499,7 @@ class ChatClient(Learner, ABC):
 
     @cached_property
     def request_log(self) -> RequestLog:
-        """The log of this client's requests."""
+        """Writes a line of requests.jsonl for each request of this client."""
         counter = getattr(self.message_store, "counter", None)
         if counter is None or self.model != self.settings.provider().model:
             counter = counter_for(self.model)
@@ -507,9 +519,10 @@ class ChatClient(Learner, ABC):
 
 
 def at_the_limit(answer: Answer, output: int) -> Answer:
-    """The answer with its true stop reason: an answer with exactly the allowed number of tokens was cut at that limit.
+    """The answer with its true stop reason: an answer with exactly the maximum number of tokens (`output`) was cut off
+    at that limit.
 
-    A router between this program and the model may have replaced the reason `length`.
+    A router between this program and the model may have replaced the server's stop reason `length` by another.
     """
     if not output or answer.usage is None or answer.usage.completion != output:
         return answer
@@ -517,19 +530,21 @@ def at_the_limit(answer: Answer, output: int) -> Answer:
 
 
 def names_of(tools: Iterable[Json]) -> frozenset[str]:
-    """The names of tools in OpenAI's form."""
+    """The names of the tools, of which the schemas are in OpenAI's form."""
     return frozenset(str(tool.get("function", {}).get("name")) for tool in tools)
 
 
 def choice_of(tool_choice: str | Mapping[str, Any] | None) -> str:
-    """The value of `SideRequest.choice` for a caller's value: a keyword, a name, or OpenAI's form of a name."""
+    """Convert a caller's tool choice (a keyword, the name of a tool, or OpenAI's object with the name) into the value
+    of `SideRequest.choice`."""
     if tool_choice is None or isinstance(tool_choice, str):
         return tool_choice or ""
     return str(tool_choice["function"]["name"])
 
 
 def write_lines(path: Path, system: str, messages: Iterable[Mapping[str, Any]]) -> None:
-    """Write a file with one message a line; a `content` that is a Path means the text of that file."""
+    """Write a file with one message per line, the system message first unless `system` is empty; a `content` that is a
+    Path means the text of that file."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
     with os.fdopen(os.open(path, flags, 0o600), "wb", buffering=READ) as out:
         if system:
@@ -540,7 +555,8 @@ def write_lines(path: Path, system: str, messages: Iterable[Mapping[str, Any]]) 
                 out.write(line(message))
                 continue
             rest = {key: value for key, value in message.items() if key != "content"}
-            out.write(dumps(rest | {"content": ""})[:-2])  # everything up to the opening quote of the content
+            # the line up to and including the opening quote of the content
+            out.write(dumps(rest | {"content": ""})[:-2])
             out.writelines(escaped(content))
             out.write(b'"}\n')
 

@@ -1,7 +1,7 @@
 """Reads the bodies of error responses: messages, codes and numbers, from a body of any shape.
 
 Known shapes: objects (`{"error": {...}}`), bare strings (`{"error": "..."}`), FastAPI's `detail` with one entry per
-field, lists of errors, JSON inside a message (gateways quote the server behind them), HTML pages of a proxy, an empty
+field, lists of errors, JSON inside a message (a gateway quotes the server behind it), HTML pages of a proxy, an empty
 body.  All functions are pure; `error_mapping.py` maps the result to typed errors.
 """
 
@@ -22,30 +22,32 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MASKED = re.compile(r"(?<![\w.~+/=-])[\w.~+/=-]*+(?:\*{3,}|[•●]{3,})(?:[\w.~+/=•●*-]*[\w=•●*-])?")
-"""A masked key, of which some servers show the beginning or the end."""
+"""Matches a masked API key in a server's message; some servers show the beginning or the end of the key."""
 _OPENS_TITLE = re.compile("<title", re.IGNORECASE)
 _CLOSES_TITLE = re.compile("</title>", re.IGNORECASE)
 _TAG = re.compile(r"<[^>]++(?:>|\Z)")
-"""An HTML tag, or the text after an unclosed `<`, so that the search does not start again at each `<`."""
-CAP = 600  # maximum characters of a server's text in one of our messages
-MATCHED = 8_192  # number of characters that are searched; an error body may be a megabyte of anything
+"""Matches an HTML tag, or an unclosed `<` with all text after it, so that the search does not start again at each
+`<`."""
+CAP = 600  # maximum characters of a server's text that an error message of this program quotes
+MATCHED = 8_192  # number of characters of an error body that are searched; the body may be a megabyte of anything
 MOST_CODES, CODE = 64, 200  # the maximum number of codes (the innermost are preferred), and of characters of one code
-DEEPEST = 16  # maximum nesting of containers: a gateway may quote a router, which quotes a server
-BRANCHES = 16  # maximum number of errors in a list
+DEEPEST = 16  # maximum depth of nested JSON: a gateway may quote a router, which quotes a server
+BRANCHES = 16  # maximum number of errors of a list that are read
 MOST_WORDS = 64  # maximum number of texts that are compared with each other, outermost first
-MOST_TRIES = 64  # brackets of a text at which JSON may begin
+MOST_TRIES = 64  # maximum number of brackets in a text at which the search for JSON begins
 LONGEST = MATCHED + MOST_CODES * (CODE + 1)
 """Maximum characters of `ErrorBody.text`."""
 WRAPPERS = ("error", "errors", "detail", "details", "innererror", "base_resp", "cause", "raw", "metadata", "body")
 """Keys of an error body under which the error itself, or a quoted error of another server, may be."""
 CODES = ("code", "type", "status", "reason", "error_code", "errorcode", "__type", "status_code", "error_type", "name")
 PLACES = ("body", "query", "path", "header", "__root__")
-"""First elements of a `loc` in FastAPI's errors that are not parameters."""
+"""First elements of a `loc` in FastAPI's errors (the place of an error) that are not names of parameters."""
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorBody:
-    """A parsed error body.  `status` is None when the error arrived inside a stream that began with 200.
+    """A parsed error body.  `status` is the HTTP status, None when the error arrived inside a stream that began with
+    status 200.
 
     `codes` are all codes, types and reasons of the body and of nested errors, in lower case, the innermost last;
     `params` the parameters that it names, as dotted paths (`messages.0.content`, `max_tokens`).  `generation`: the body
@@ -56,27 +58,28 @@ class ErrorBody:
     message: str = ""
     codes: tuple[str, ...] = ()
     params: tuple[str, ...] = ()
-    limit: int | None = None  # from the key `n_ctx`
-    requested: int | None = None  # from the key `n_prompt_tokens`
+    limit: int | None = None  # maximum tokens, from the key `n_ctx`
+    requested: int | None = None  # tokens of the prompt, from the key `n_prompt_tokens`
     html: bool = False
     retry_after: float | None = None
     generation: bool = False
 
     @property
     def text(self) -> str:
-        """Message and codes in one lower-case string, for matching."""
+        """Message and codes in one lower-case string, in which codes and wordings are searched for."""
         return " ".join([self.message, *self.codes]).lower()
 
     @property
     def quoted(self) -> str:
-        """The message for a person."""
+        """The server's message as an error message for a person quotes it: masked keys replaced, at most CAP
+        characters."""
         code = next((code for code in self.codes if not code.isdigit()), "")
         words = MASKED.sub("***", " ".join(self.message.split())) or code or "no reason given"
         return words if len(words) <= CAP else f"{words[: CAP - 1]}…"
 
 
 def parse_error_body(status: int | None, body: bytes, headers: Mapping[str, str] | None = None) -> ErrorBody:
-    """Read the body of an error response, in any shape."""
+    """Parse the body of an error response, which may have any form."""
     headers = {name.lower(): value for name, value in (headers or {}).items()}
     text = body.decode("utf-8", "replace").strip()[:MATCHED]
     if looks_like_html(text, headers.get("content-type", "")):
@@ -91,7 +94,7 @@ def parse_error_body(status: int | None, body: bytes, headers: Mapping[str, str]
 
 
 def parse_document(status: int | None, parsed: Any, headers: Mapping[str, str] | None = None) -> ErrorBody:
-    """Read the body of an error response that is parsed already."""
+    """Make an `ErrorBody` from the body of an error response that was decoded from JSON."""
     found = ErrorParts()
     found.add(parsed, DEEPEST)
     message = found.message[:MATCHED]
@@ -109,7 +112,7 @@ def parse_document(status: int | None, parsed: Any, headers: Mapping[str, str] |
 
 @dataclass
 class ErrorParts:
-    """The parts that were read so far, from the outermost to the innermost error."""
+    """What was read of an error body so far, from the outermost to the innermost of nested errors."""
 
     words: list[str] = field(default_factory=list)
     codes: list[str] = field(default_factory=list)
@@ -121,7 +124,7 @@ class ErrorParts:
 
     @property
     def message(self) -> str:
-        """All texts without repetitions: the text of the outer error, then those of the errors that it quotes."""
+        """All texts of the nested errors, joined without repetitions: the text of the outermost error first."""
         said: list[str] = []
         for words in self.words[:MOST_WORDS]:
             if not any(words in other for other in said):
@@ -134,7 +137,7 @@ class ErrorParts:
         return text
 
     def add(self, value: Any, depth: int) -> None:
-        """Read the body of an error response, or a part of it."""
+        """Read a decoded error body, or a part of one, down to `depth` further levels."""
         if depth <= 0 or value is None:
             return
         if isinstance(value, str):
@@ -146,7 +149,7 @@ class ErrorParts:
             self._error(value, depth)
 
     def _text(self, text: str, depth: int) -> None:
-        """Read text; JSON inside the text is read as an error."""
+        """Read a text of an error body; JSON inside the text is read as a nested error."""
         text = text.strip()[:MATCHED]
         start, inner = _embedded(text)
         if inner is None:
@@ -163,14 +166,14 @@ class ErrorParts:
         self.limit = self.limit or _number(error.get("n_ctx"))
         self.requested = self.requested or _number(error.get("n_prompt_tokens"))
         self.generation |= bool(error.get("failed_generation"))
-        if isinstance(error.get("retryDelay"), str):  # the wait in Google's RetryInfo
+        if isinstance(error.get("retryDelay"), str):  # Google's RetryInfo contains the time to wait
             self.delay = f"retryDelay {error['retryDelay']}"
         for key in ("message", "msg", "Message", "error_description", "error_message", "status_msg"):
             if isinstance(error.get(key), str | dict | list):
                 self.add(error[key], depth - 1)
                 break
         else:
-            if not set(error) & {*WRAPPERS, *CODES}:  # {"error parsing tool call": "invalid character"}
+            if not set(error) & {*WRAPPERS, *CODES}:  # such as {"error parsing tool call": "invalid character"}
                 self.words.extend(f"{key}: {value}" for key, value in error.items() if isinstance(value, str))
         for key in WRAPPERS:
             if key in error:
@@ -193,7 +196,7 @@ class ErrorParts:
 
 
 def _embedded(text: str) -> tuple[int, Any]:
-    """(offset, object or list) of the JSON inside a text; (-1, None) for a text without JSON."""
+    """Find JSON with an error inside a text: (offset of the JSON, the decoded object or list), or (-1, None)."""
     for found in islice(re.finditer(r"[{\[]", text), MOST_TRIES):
         start = found.start()
         try:
@@ -237,7 +240,8 @@ _UNIT = {"ms": 0.001, "milli": 0.001, "h": 3600.0, "m": 60.0, "s": 1.0}
 
 
 def retry_after(text: str, headers: Mapping[str, str]) -> float | None:
-    """Seconds to wait before a retry: the longest of `retry-after-ms`, `retry-after` (seconds or a date) and the text.
+    """Seconds to wait before a retry: the longest of the headers `retry-after-ms` and `retry-after` (seconds or a date)
+    and of a time that the text names.
 
     Returns None when the response has no such value; the result is never negative.  The names in `headers` are in lower
     case.
@@ -251,7 +255,7 @@ def retry_after(text: str, headers: Mapping[str, str]) -> float | None:
             found.extend(_date(value))
     if match := _AGAIN.search(text):
         found.append(sum(float(number) * _UNIT[unit.lower()] for number, unit in _PART.findall(match.group(1))))
-    sane = [max(0.0, seconds) for seconds in found if seconds == seconds]  # noqa: PLR0124 - leaves out NaN
+    sane = [max(0.0, seconds) for seconds in found if seconds == seconds]  # noqa: PLR0124 - NaN is left out
     return max(sane) if sane else None
 
 

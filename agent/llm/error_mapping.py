@@ -1,8 +1,10 @@
-"""The table that maps the error body of a server to a typed error of `agent/errors.py`, with its numbers.
+"""Maps the error body of a server to a typed error of `agent/errors.py`, which contains the numbers of tokens that the
+body names.
 
-Codes are checked before wording, and both are data (`error_wordings.py`).  `error.tries` is the maximum number of
-attempts; `retry.py` has the delays.  A refusal that matches no rule is RequestRefused with `unexplained`: the loop then
-compacts once, in case the reason was the length.
+The codes in a body are checked before its wording; the known codes and wordings are in `error_wordings.py`.
+`error.tries` is the maximum number of attempts; `retry.py` has the delays.  A refusal that matches no rule becomes
+RequestRefused with `unexplained`: the agent's loop then compacts the conversation once, in case its length was the
+reason.
 """
 
 from __future__ import annotations
@@ -32,12 +34,13 @@ if TYPE_CHECKING:
     from agent.llm.error_body import ErrorBody
 
 LONGEST_WAIT = 120.0
-"""The longest delay in seconds that the client waits itself; for a longer delay it raises an error with the number."""
+"""The longest delay in seconds for which the client itself waits before a retry; if the server demands a longer one, it
+raises an error that contains the delay."""
 DAY = 86_400.0
 
 SLOW_DOWN_TRIES = 8
 TRANSIENT_TRIES = 6
-LOADING_TRIES = 40  # a large model takes minutes to load; each wait is at most 30 s
+LOADING_TRIES = 40  # a server takes minutes to load a large model; each wait is at most 30 s
 STALLED_TRIES = 3
 RESAMPLE_TRIES = 3
 
@@ -45,15 +48,16 @@ OVERFLOW_STATUSES = (None, 200, 400, 413, 422, 500)
 CLIENT = range(400, 500)
 HTTP_ERRORS = range(400, 600)
 TRANSIENT = frozenset((408, 409, 425, 498, 499))
-"""Statuses below 500 after which a retry may succeed: a time-out, a conflict, too early, Groq's capacity, a client that
-disconnected."""
+"""Statuses below 500 after which a retry may succeed: 408 time-out, 409 conflict, 425 too early, 498 no capacity
+(Groq), 499 the client disconnected."""
 LASTING = frozenset((501, 505, 510, 511))
-"""Statuses from 500 on after which a retry cannot succeed: not implemented, unsupported version of HTTP, a login
-page."""
+"""Statuses from 500 on after which a retry cannot succeed: 501 not implemented, 505 unsupported version of HTTP, 510 a
+missing extension, 511 a login page."""
 
 
 def map_error(said: ErrorBody, who: str) -> ModelError:
-    """The error for an error body; `who` names the server in the message ("openai at https://api.openai.com/v1")."""
+    """The typed error for an error body; `who` names the server in its message ("openai at
+    https://api.openai.com/v1")."""
     error = _judge(said, who)
     error.tries = _tries(error, said)
     error.quote = said.message
@@ -64,7 +68,8 @@ def map_error(said: ErrorBody, who: str) -> ModelError:
 
 def _judge(said: ErrorBody, who: str) -> ModelError:
     status = said.status
-    quote = said.quoted.removesuffix(".")  # the quotation is followed by a sentence, so its full stop is removed
+    # without its full stop, since the error message continues after the quotation
+    quote = said.quoted.removesuffix(".")
     heard = f"{who} answered {status}: {quote}" if status else f"{who} broke off: {quote}"
     if said.html and status in (None, 200):
         return AnswerUnreadable(f"{heard} (a web page, not an answer); check base_url", status=status)
@@ -77,7 +82,8 @@ def _judge(said: ErrorBody, who: str) -> ModelError:
 
 
 def _told_status(said: ErrorBody) -> int | None:
-    """The status of an error; for an error inside an answer that began with 200, the status that the body names."""
+    """The HTTP status of an error; for an error inside an answer that began with 200, the status that the body
+    names."""
     if said.status not in (None, 200):
         return said.status
     named = [int(code) for code in said.codes if code.isdecimal() and len(code) == len("400")]
@@ -86,7 +92,8 @@ def _told_status(said: ErrorBody) -> int | None:
 
 
 def _by_code(said: ErrorBody, heard: str) -> ModelError | None:
-    """The error for codes that mean the same under every status."""
+    """The error for a body with a code that means the same under (nearly) every HTTP status; None for any other
+    body."""
     codes, status = frozenset(said.codes), said.status
     if codes & known.QUOTA_CODES:
         return _quota(heard, status)
@@ -107,7 +114,7 @@ def _by_code(said: ErrorBody, heard: str) -> ModelError | None:
 
 
 def _by_status(said: ErrorBody, heard: str) -> ModelError | None:
-    """The error for statuses that mean the same with every wording."""
+    """The error for an HTTP status that decides (nearly) without the wording of the body; None for any other status."""
     status = said.status
     if status == 402:
         return _overflow(said, heard, (402,)) or _quota(heard, status)
@@ -273,7 +280,8 @@ def _overflow(said: ErrorBody, heard: str, statuses: tuple[int | None, ...]) -> 
 
 
 def _numbers(match: re.Match[str]) -> tuple[int | None, int | None]:
-    """(limit, tokens of the prompt) from the groups of a match; None for a group that is missing or did not match."""
+    """(maximum tokens, tokens of the prompt) from the groups of a regular expression's match; None for a group that is
+    missing or did not match."""
     groups = match.groupdict()
     found = [re.sub(r"\D", "", groups.get(name) or "") for name in ("limit", "requested", "answer")]
     limit, requested, answer = (int(digits) if digits else None for digits in found)

@@ -1,7 +1,9 @@
-"""Codes and wordings of servers' errors, as data, each with its source.  `error_mapping.py` checks codes first.
+"""Codes and wordings in the error bodies of model servers, as data, each with its source.  `error_mapping.py` checks
+codes first.
 
-A wording is needed only if a server sends no code; it never decides between two kinds of errors that the status
-separates.  A new wording is one line here; `docs/wire.md` describes the kinds.  All comparisons are in lower case.
+A wording is added here only if the server sends no code; no wording decides between two kinds of errors that already
+differ by their HTTP status.  A new wording is one line of this file; `docs/wire.md` describes the kinds of errors.  All
+comparisons are in lower case.
 """
 
 from __future__ import annotations
@@ -31,8 +33,8 @@ QUOTA_CODES = frozenset(
         "billing_error",  # Anthropic, errors page
         # Moonshot sends this code with 429 or 403: MoonshotAI/kimi-code PR#1857, MoonshotAI/Kimi-K2#5
         "exceeded_current_quota_error",
-        "insufficient_user_quota",  # new-api: 403, QuantumNous/new-api
-        "insufficient_balance",  # DeepSeek behind gateways
+        "insufficient_user_quota",  # the gateway new-api, with status 403 (QuantumNous/new-api)
+        "insufficient_balance",  # DeepSeek, if it is used through a gateway
         "payment_required",  # OpenRouter
         "arrearage",  # DashScope, error-code page
     )
@@ -98,38 +100,39 @@ REFUSAL_CODES = frozenset(
         "badrequesterror",  # vLLM, LiteLLM
     )
 )
-"""Codes that mean the same as status 400; used for an error without a status inside an answer."""
+"""Codes that have the meaning of status 400; they are used for an error inside an answer, which has no HTTP status."""
 OVERLOAD_CODES = frozenset(
     (
         "overloaded_error",  # Anthropic
-        "engine_overloaded_error",  # Moonshot: 429, MoonshotAI/kimi-code#2152
+        "engine_overloaded_error",  # Moonshot, with status 429: MoonshotAI/kimi-code#2152
         "server_is_overloaded",  # OpenAI
         "modelnotreadyexception",  # Bedrock
-        "capacity_exceeded",  # Groq's flex tier: 498
+        "capacity_exceeded",  # Groq's flex tier, with status 498
     )
 )
 RESAMPLE_CODES = _any(
     (
-        r"tool_use_failed",  # Groq: 400, pydantic/pydantic-ai#2759, huggingface/smolagents#1119
+        r"tool_use_failed",  # Groq, with status 400: pydantic/pydantic-ai#2759, huggingface/smolagents#1119
         r"output_parse_failed",  # Groq: 400
-        r"json_validate_failed",  # Groq: 400, langchain-ai/langchain#31459
-        r"(?:malformed|unexpected|invalid)_(?:function|tool)_calls?",  # Google, as a reason or a status
+        r"json_validate_failed",  # Groq, with status 400: langchain-ai/langchain#31459
+        # Google, as a stop reason or as the `status` of an error
+        r"(?:malformed|unexpected|invalid)_(?:function|tool)_calls?",
         r"(?:tool|function)_calls?_(?:pars|invalid|malformed|fail)\w*",
         r"modelerrorexception",  # Bedrock: "The model produced invalid sequence as part of ToolUse"
     )
 )
 """Codes with which a server reports that it cannot parse its model's output: the same request may succeed when it is
-sent again."""
+repeated."""
 
 # --- wordings -------------------------------------------------------------------------------------------------------
 
 RESAMPLE = _any(
     (
-        r"model produced output that does not match|produced invalid sequence",  # llama.cpp · Bedrock
+        r"model produced output that does not match|produced invalid sequence",  # llama.cpp, Bedrock
         r"failed to parse (?:the )?(?:model )?output",
         r"failed to parse (?:the )?(?:tool|function) ?calls?",  # llama.cpp, continuedev/continue#7491
         r"failed to parse input at pos",  # llama.cpp, ggml-org/llama.cpp#23838, #24644
-        r"error parsing (?:the )?tool calls?",  # Ollama: 500, ollama/ollama#12064, #12884, #17638
+        r"error parsing (?:the )?tool calls?",  # Ollama, status 500: ollama/ollama#12064, #12884, #17638
         r"failed to call a function",  # Groq in a stream, anomalyco/opencode#1018
         r"generated output that could not be parsed",  # Groq
         r"attempted to call tool .{0,200} not in request",  # Groq: the model called a tool that was not offered
@@ -140,31 +143,31 @@ _TOOLS = r"(?:tools?|functions?)(?:[ _-](?:use|calls?|calling|choice))?"
 _MISSING = r"(?:not (?:yet )?(?:supported|enabled|available|allowed|implemented)|unsupported|disabled)"
 TOOLS_REFUSED = _any(
     (
-        # Ollama: 400 · DeepSeek's reasoner
+        # wording of Ollama (status 400) and of DeepSeek's reasoner
         r"(?:not|n't|cannot) (?:currently )?support (?:native )?(?:tool|function)(?:s\b|[ _-]?(?:use|call))",
         rf"{_TOOLS}(?: param(?:eter)?s?)? (?:is|are) (?:currently )?{_MISSING}",
         r"(?:tools?|function)(?:[ _-](?:use|call|calling))? unsupported",
         r"no endpoints found that support tool use",  # OpenRouter: 404
         r"tool choice requires --enable-auto-tool-choice",  # vLLM: 400
-        r"tools?(?: param)? requires? --jinja",  # llama.cpp without --jinja: 500, later 400
+        r"tools?(?: param)? requires? --jinja",  # llama.cpp without --jinja: status 500, in later versions 400
         r"cannot use tools? with|tools? cannot be used with",
     )
 )
 NO_ANSWER_TO_TOOLS = frozenset(("tools", "tool_choice", "functions", "function_call"))
-"""Parameters that servers without tool calls do not know, and therefore name in a refusal."""
+"""Parameters for tools: a server without tool calls does not know them and names one of them in its refusal."""
 INPUT = re.compile(r"(?:messages|inputs?|prompt|contents?|body)\b|input_|prompt_", re.IGNORECASE)
-"""Parameters that a server may refuse because of their length."""
+"""Names of parameters that contain the prompt, so that a server may refuse them because they are too long."""
 
 _N = r"(?P<{}>\d(?:[\d,_.]{{0,18}}\d)?)"
 _L, _R = _N.format("limit"), _N.format("requested")
 _OF_ANSWER = rf"(?:.{{0,200}}?{_N.format('answer')}(?: tokens)? (?:in|for) the (?:completion|output))?"
-"""The part of the group `requested` that is the limit of the answer, if the text of the error states it separately from
-the prompt."""
+"""Matches the requested maximum of the answer, which is a part of the number `requested`, if the text of the error
+names it separately from the prompt."""
 _ASKED = r"requested(?: a total of| about)?"
 
 
 def _then(first: str, then: str) -> str:
-    """A pattern for `first` and, anywhere behind it, `then`.
+    """A pattern for a text that contains `first` and, anywhere behind it, `then`.
 
     Only the first match of `first` is tried: if `then` does not follow it, it follows no later match either.
     """
@@ -175,7 +178,8 @@ OVERFLOW = tuple(
     re.compile(pattern, re.IGNORECASE | re.DOTALL)
     for pattern in (
         # Wordings with numbers: the groups `limit` and `requested` match the numbers, and `answer` matches a number
-        # that is subtracted from `requested`.  The first wording is that of OpenAI, vLLM, SGLang and OpenRouter.
+        # that is subtracted from `requested`.  The first of these wordings is that of OpenAI, vLLM, SGLang and
+        # OpenRouter.
         _then(
             rf"maximum context length (?:is|of) {_L} tokens",
             rf"(?:resulted in|{_ASKED}|contains?(?: at least)?|has) {_R}{_OF_ANSWER}",
@@ -200,7 +204,7 @@ OVERFLOW = tuple(
         rf"cannot exceed {_L}(?: tokens)?[ ,-]+received {_R}",  # Cohere
         rf"prompt has {_R} tokens?, but the configured context size is {_L}",
         rf"maximum output tokens \({_R}\) exceeded this model context window limit \({_L}\)",  # Cloudflare
-        rf"prompt tokens limit exceeded: {_R} > {_L}",  # OpenRouter: 402 of a free account, continuedev/continue#11540
+        rf"prompt tokens limit exceeded: {_R} > {_L}",  # OpenRouter, 402 of a free account: continuedev/continue#11540
         rf"prompt contains {_R} tokens.{{0,300}}?too large.{{0,300}}?{_L} maximum",  # Mistral
         rf"too large for model with {_L} maximum context length",  # Mistral
         rf"prompt token count of {_R} exceeds the limit of {_L}",  # Copilot
@@ -210,7 +214,7 @@ OVERFLOW = tuple(
         rf"maximum context length (?:is|of) {_L}",
         rf"maximum prompt length is {_L}",
         rf"body too large for .{{1,80}} max size: {_L} tokens",  # GitHub Models
-        # Wordings without numbers.
+        # The wordings from here on contain no numbers of tokens.
         r"input is too long|input_too_long",  # Bedrock, continuedev/continue#9592
         r"prompt exceeds max(?:imum)? length",  # z.ai
         r"prompt too long; exceeded (?:max )?context length",  # Ollama
@@ -238,7 +242,7 @@ OUTPUT_TOO_LONG = _any(
         r"range of max_tokens should be",  # DashScope
     )
 )
-"""Wordings about the requested limit of the answer, not about the prompt."""
+"""Wordings that say that the requested maximum of the answer, not the prompt, is too large."""
 
 TOO_LARGE = re.compile(rf"request too large.*?(?:limit:? {_L}.*?requested:? {_R})?", re.IGNORECASE | re.DOTALL)
 LIMIT_REQUESTED = re.compile(rf"limit:? {_L}.{{0,300}}?requested:? {_R}", re.IGNORECASE | re.DOTALL)
@@ -251,7 +255,7 @@ HISTORY = _any(
         r"insufficient tool messages following",
         r"message\[\d+\]\.role",
         r"duplicate value for 'tool_call_id'",
-        # Mistral, and vLLM with Mistral's tokenizer under status 500: vllm-project/vllm#18412
+        # wording of Mistral, and of vLLM with Mistral's tokenizer, there with status 500: vllm-project/vllm#18412
         r"call id was .{1,5000} but must be",
         r"tool_use.{0,40}ids? (?:must be unique|were found without)",
         r"unexpected `?tool_use_id`?",
@@ -290,7 +294,7 @@ REGION = _any(
         r"(?:location|region|country|territory)(?: is)? (?:not |un)(?:supported|available)",
         r"not (?:supported|available) in your (?:country|region|location)",
     )
-)  # Google: 400 FAILED_PRECONDITION, google-gemini/gemini-cli#24641
+)  # Google, with status 400 FAILED_PRECONDITION: google-gemini/gemini-cli#24641
 MODERATED = _any(
     (
         r"(?:input|prompt) was flagged|requires moderation",
@@ -301,8 +305,8 @@ MODERATED = _any(
 LOW_CREDIT = _any(
     (
         r"credit balance",  # Anthropic: 400
-        r"insufficient (?:account )?(?:balance|credits?|funds)",  # DeepSeek, Moonshot, z.ai
-        r"余额不足",  # z.ai: 429 with code 1113, continuedev/continue#10297
+        r"insufficient (?:account )?(?:balance|credits?|funds)",  # sent by DeepSeek, Moonshot and z.ai
+        r"余额不足",  # z.ai, with status 429 and code 1113: continuedev/continue#10297
     )
 )
 WRONG_PATH = _any((r"unexpected endpoint or method", r"returning 200 anyway"))  # LM Studio

@@ -1,7 +1,8 @@
-"""Stops an HTTP exchange at its deadline, or when `control` reports a stop, from a thread of its own.
+"""Stops an HTTP exchange (a request and its answer) at its deadline, or when `control` reports a stop; a separate
+thread does this.
 
-The main thread may block in a read or a write, so the thread shuts the open sockets of the transport down, which ends
-the call.  `transport.py` registers each socket when it connects.
+The thread of the exchange may block in a read or a write, so the watching thread shuts the open sockets of the
+transport down, which ends that call.  `transport.py` registers each socket when it connects.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ TICK = 1.0
 
 
 class Sockets:
-    """The open sockets of this transport.
+    """The open sockets of one transport.
 
     `patience` is the number of seconds without progress after which sending a request fails.  `broken_off`: a request
-    was not sent completely, so its connection cannot be used again.  `sent`: at least the head of the newest request
-    was sent.
+    was not sent completely, so its connection cannot be used again.  `sent`: at least the headers of the newest request
+    were sent.
     """
 
     def __init__(self) -> None:
@@ -54,8 +55,9 @@ class Sockets:
     def sending(self, sock: socket.socket) -> Iterator[None]:
         """A context manager for sending the body of a request.
 
-        A server may answer before it has read the whole body (413, 401), and then close the connection or stop reading.
-        An early answer is used: BrokenPipeError is raised, after which urllib3 reads it.
+        A server may answer before it has read the whole body (with 413 or 401), and then close the connection or stop
+        reading.  Such an early answer is used: this context manager raises BrokenPipeError, after which urllib3 reads
+        the answer.
         """
         self.sent = True
         sock.settimeout(self.patience)  # replaces the time-out for connecting
@@ -68,9 +70,10 @@ class Sockets:
             raise BrokenPipeError from error
 
     def shut(self) -> None:
-        """Wake the threads that read from the sockets or write to them.
+        """Shut the sockets down, so that threads that read from them or write to them return.
 
-        The shutdown method of the plain socket is called, so that the TLS state is not touched.
+        The method `shutdown` of the class `socket.socket` is called also for a TLS socket, so that its TLS state does
+        not change.
         """
         with self._lock:
             for sock in self._open:
@@ -79,7 +82,8 @@ class Sockets:
 
 
 class ExchangeWatch:
-    """One exchange that the watcher checks: `outcome` or `late` is set when the watcher has shut the sockets down."""
+    """The state of one watched exchange: `outcome` (the reason of a stop) or `late` is set when the watching thread has
+    shut the sockets down."""
 
     def __init__(self, whole: float) -> None:
         self.whole = whole
@@ -88,10 +92,10 @@ class ExchangeWatch:
         self.done = threading.Event()
         self.outcome: Outcome | None = None
         self.late = False
-        self.answering = False  # a byte of the body has arrived
+        self.answering = False  # True: a byte of the answer's body has arrived
 
     def raise_outcome(self) -> None:
-        """Raise the reason for which the watcher shut the sockets down, if it did."""
+        """If the watching thread has shut the sockets down, raise the reason as an error."""
         if self.outcome is not None:
             raise Interrupted(self.outcome)
         if self.late:
@@ -101,10 +105,10 @@ class ExchangeWatch:
 
 
 class Watcher:
-    """A thread that checks control and clock during an exchange.
+    """A thread that checks `control` and the deadline during an exchange.
 
-    One thread serves one exchange after another and ends when there is none: a new thread for each exchange would take
-    more time than the checks.
+    The thread serves one exchange after another, since a new thread for each exchange would take more time than the
+    checks; it ends when it finds no exchange to watch.
     """
 
     def __init__(self, sockets: Sockets, control: Control | None) -> None:
@@ -118,8 +122,8 @@ class Watcher:
 
     @contextmanager
     def watching(self, whole: float) -> Iterator[ExchangeWatch]:
-        """Watch the block; an error that `control.poll` raised in the thread is raised again at the end of the
-        block."""
+        """A context manager that watches its block, in which an exchange takes place; an error that `control.poll`
+        raises in the watching thread is raised again at the end of the block."""
         watch = ExchangeWatch(whole)
         with self._lock:
             self._watch = watch
@@ -139,12 +143,13 @@ class Watcher:
                 failed.result()
 
     def close(self) -> None:
-        """End the thread now."""
+        """End the watching thread now, without the wait for its next check."""
         self._wake.set()
         self._threads.shutdown()
 
     def _run(self) -> None:
-        """Check at each tick; shut the sockets down on a stop, at the deadline, or when a check raises."""
+        """The loop of the thread: check `control` and the deadline regularly; shut the sockets down on a stop, at the
+        deadline, or when a check raises an error."""
         while True:
             watch = self._watch
             self._wake.wait(TICK if watch is None else watch.pause)
@@ -164,5 +169,6 @@ class Watcher:
         finally:
             if ended:
                 self.sockets.shut()
-                while not watch.done.wait(0.1):  # a connection may be established just after the first shutdown
+                # repeated, since a connection may be established just after the first shutdown
+                while not watch.done.wait(0.1):
                     self.sockets.shut()

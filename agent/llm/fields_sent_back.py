@@ -1,7 +1,9 @@
-"""Selects the fields of earlier answers that a request contains, by the dialect and by facts learnt from refusals.
+"""Selects which provider-specific fields of earlier answers (such as reasoning) a request contains, by the server's
+dialect and by what was learnt from refusals.
 
-The view has every field that this wire and model produced (`context/provider_fields.py`).  Lines are copied if the
-server accepts all their fields; otherwise each outgoing message is changed, every time in the same way.
+The current context file has every field that the current API and model produced (`context/provider_fields.py`).  If the
+server accepts all these fields, the lines of the file are sent unchanged; otherwise each message is changed for the
+request, every time in the same way.
 """
 
 from __future__ import annotations
@@ -18,9 +20,9 @@ if TYPE_CHECKING:
     from agent.message_list_check import Shape
     from agent.values import Json
 
-BLOCKS = "thinking_blocks"  # the same name as `wire_anthropic.BLOCKS`
+BLOCKS = "thinking_blocks"  # must be equal to `wire_anthropic.BLOCKS`
 ANY = "*"
-"""The entry in a dialect's table for every field without an entry of its own."""
+"""The key in a dialect's table (`send_back`) for every field that has no entry of its own."""
 PLAIN = frozenset(("role", "content", "tool_calls", "name"))
 PLAIN_CALL = frozenset(("id", "type", "function"))
 
@@ -40,7 +42,8 @@ STAND_INS: Mapping[str, Any] = {
     "reasoning": " ",
     BLOCKS: [{"type": "thinking", "thinking": " ", "signature": ""}],
 }
-"""Placeholders for fields that a server requires in each answer; they are added to answers of another model."""
+"""Placeholders for fields that a server requires in each answer; they are added to answers that lack the field, such as
+those of another model."""
 STAND_INS_IN_CALLS: Mapping[str, Any] = {
     "extra_content": {"google": {"thought_signature": "skip_thought_signature_validator"}},
 }
@@ -53,26 +56,26 @@ SPELLINGS: Mapping[str, str] = {
     "thinking block": BLOCKS,
     "content and thinking": "reasoning_content",
 }
-"""Names of fields as refusals spell them, where they differ from the name in the message."""
+"""Name of a field as servers spell it in refusals → name of the field in the message, where the two differ."""
 
 
 class ReturnedFields:
-    """The rules of one client for the fields that are sent back.
+    """The rules of one client for fields of earlier answers that are sent back to the server.
 
-    `dialect` is a parameter of each call: it changes when the server is recognised.
+    `dialect` is a parameter of each method, since the client's dialect changes when the server is recognised.
     """
 
     def __init__(self, wire: str) -> None:
         self.wire = wire
         self.learnt: dict[str, When] = {}
-        self.wanted: set[str] = set()  # fields that the server requires in each answer
-        self.bare = False  # no fields are sent back any more
-        self.proven = False  # the server has accepted a request with such fields
+        self.wanted: set[str] = set()  # learnt: fields that the server requires in each earlier answer
+        self.bare = False  # True: no fields are sent back any more
+        self.proven = False  # True: the server has accepted a request in which fields were sent back
 
     # --- reading the rules ------------------------------------------------------------------------------------
 
     def when(self, dialect: Dialect, name: str, *, in_call: bool = False) -> When:
-        """When this field is sent back."""
+        """In which requests the field `name` is sent back."""
         table = dialect.send_back_in_calls if in_call else dialect.send_back
         if self.bare:
             return When.NEVER
@@ -83,7 +86,7 @@ class ReturnedFields:
         return when is When.ALWAYS or (when is When.LOOP and in_loop)
 
     def needs(self, dialect: Dialect) -> Mapping[str, Any]:
-        """Placeholders for fields that every answer must have."""
+        """Placeholders for the fields that the server requires in every earlier answer: name → value."""
         if self.bare:
             return {}
         names = {name for name in dialect.stand_ins if self.learnt.get(name) is not When.NEVER} | self.wanted
@@ -91,12 +94,14 @@ class ReturnedFields:
         return {name: STAND_INS[name] for name in sorted(names & set(STAND_INS))}
 
     def needs_in_calls(self, dialect: Dialect) -> Mapping[str, Any]:
-        """Placeholders for fields that the first call of an answer must have."""
+        """Placeholders for the fields that the server requires in the first tool call of every earlier answer: name →
+        value."""
         names = ({*dialect.stand_ins} | self.wanted) & set(STAND_INS_IN_CALLS)
         return {} if self.bare else {name: STAND_INS_IN_CALLS[name] for name in sorted(names)}
 
     def is_as_it_stands(self, dialect: Dialect, shape: Shape) -> bool:
-        """Whether every line can be sent unchanged."""
+        """Whether the stored lines can be sent unchanged: the server accepts all their fields and requires no
+        others."""
         for name in shape.fields:
             if not self._sent(dialect, name, in_loop=name not in shape.older_fields):
                 return False
@@ -110,7 +115,8 @@ class ReturnedFields:
     # --- writing ----------------------------------------------------------------------------------------------
 
     def applied(self, messages: Iterable[Json], dialect: Dialect, shape: Shape) -> Iterator[Json]:
-        """The messages with those fields that the server accepts and requires."""
+        """The messages for a request: fields that the server does not accept are removed, and fields that it requires
+        are added."""
         needs, in_calls = self.needs(dialect), self.needs_in_calls(dialect)
         for number, message in enumerate(messages):
             if message["role"] != "assistant":
@@ -149,13 +155,13 @@ class ReturnedFields:
     # --- for the next process ---------------------------------------------------------------------------------
 
     def facts(self) -> dict[str, Any]:
-        """The learnt facts as JSON."""
+        """What was learnt about the fields that this server accepts, as JSON."""
         found: dict[str, Any] = {name: when.value for name, when in sorted(self.learnt.items())}
         found |= {"wanted": sorted(self.wanted)} if self.wanted else {}
         return found | ({"bare": True} if self.bare else {})
 
     def take_facts(self, facts: Any) -> None:
-        """Replace the learnt facts; values of a wrong type are ignored."""
+        """Replace what was learnt by `facts` (from `facts()`); values of a wrong type are ignored."""
         facts = facts if isinstance(facts, dict) else {}
         known = {when.value: when for when in When}
         self.bare = facts.get("bare") is True
@@ -166,7 +172,8 @@ class ReturnedFields:
     # --- learning ---------------------------------------------------------------------------------------------
 
     def learn(self, words: str, dialect: Dialect, shape: Shape | None) -> bool:
-        """Learn from a refusal (given in lower case); True when the next request will differ."""
+        """Learn from the text of a refusal (in lower case) that names a field; returns True when the next request will
+        differ."""
         if shape is None or self.bare:
             return False
         for name in self._named(words, shape):
@@ -193,10 +200,10 @@ class ReturnedFields:
         return True
 
     def give_up(self, dialect: Dialect, shape: Shape | None) -> bool:
-        """Stop sending fields back; True when the next request will differ.
+        """Stop sending fields back; returns True when the next request will differ.
 
-        To leave all such fields out is the last attempt after a refusal that names no field, if the server has never
-        accepted such fields.
+        This is the last attempt after a refusal that names no field; nothing changes if the server has already accepted
+        a request with such fields.
         """
         if shape is None or self.bare or self.proven:
             return False
@@ -206,12 +213,13 @@ class ReturnedFields:
         return self.bare
 
     def accepted(self, shape: Shape) -> None:
-        """Record that the server answered a request of this shape."""
+        """Record that the server has answered a request with the messages that `shape` describes."""
         self.proven |= not self.bare and bool(shape.fields or shape.call_fields)
 
     @staticmethod
     def _named(words: str, shape: Shape) -> list[str]:
-        """The fields that a refusal names, the longest name first: `reasoning` is part of other names."""
+        """The fields that a refusal names, the longest name first, since a short name such as `reasoning` is part of
+        longer ones."""
         known = {name.lower(): name for name in (*shape.fields, *shape.call_fields, *STAND_INS, *STAND_INS_IN_CALLS)}
         known |= SPELLINGS
         found = [spelled for spelled in known if re.search(rf"(?<![\w]){re.escape(spelled)}(?![\w])", words)]

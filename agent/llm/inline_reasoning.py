@@ -12,20 +12,21 @@ _OPENED = re.compile(
     r"|<\|(?P<token>(?:begin_of_|start_)?(?:thought|think|thinking|reasoning))\|>|\u25c1think\u25b7)",
     re.IGNORECASE,
 )
-"""The beginnings of reasoning: `<think>` and similar tags (DeepSeek, Qwen, Seed), `[THINK]` (Mistral),
+"""Matches the beginning of reasoning: `<think>` and similar tags (DeepSeek, Qwen, Seed), `[THINK]` (Mistral),
 `<|begin_of_thought|>`, and the token of Kimi-VL."""
 _ALONE = re.compile(
     r"(?:\A|\n)[ \t]*(?:</think(?:ing)?>|\[/THINK\])[ \t]*(?:\n|\Z)|\A\s*(?:</think(?:ing)?>|\[/THINK\])"
 )
-"""The end of reasoning that the chat template began: a closing tag on a line of its own, or at the beginning of the
-text."""
+"""Matches the end of reasoning without an opening tag, since the chat template has written that tag into the prompt: a
+closing tag on a line of its own, or at the beginning of the text."""
 _TOKEN = re.compile(r"<\|(start|end|channel|message|return|call|constrain)\|>")
 _ADDRESS = re.compile(r"\bto=[\w.-]+")
 _FENCE = "```"
 
 
 def split_thoughts(text: str) -> tuple[str, str]:
-    """(the answer, the reasoning that precedes it).  A text without reasoning is returned unchanged."""
+    """Split the text of an answer: (the answer, the reasoning that precedes it).  A text without reasoning is returned
+    unchanged."""
     if "<" not in text and "[" not in text and "\u25c1" not in text:
         return text, ""
     if re.match(r"\s*(?:<\|start\|>\s*assistant)?<\|channel\|>", text):
@@ -41,7 +42,8 @@ def split_thoughts(text: str) -> tuple[str, str]:
 
 
 def _up_to_close(text: str, opened: re.Match[str]) -> tuple[str, int]:
-    """(the text inside the tags, the position of the text after them); without a closing tag all text is inside."""
+    """Find the closing tag for `opened`: (the reasoning between the tags, the position after the closing tag); without
+    a closing tag all remaining text is reasoning."""
     tag, word, token = (opened[name] for name in ("tag", "word", "token"))
     if tag:
         close = rf"</{re.escape(tag)}>"
@@ -58,10 +60,10 @@ def _up_to_close(text: str, opened: re.Match[str]) -> tuple[str, int]:
 
 
 def _channels(text: str) -> tuple[str, str]:
-    """Split a text in OpenAI's harmony format: text on the channel `analysis` is reasoning, all other text is the
-    answer.
+    """Split a text in OpenAI's harmony format: text on the channel `analysis` is reasoning, text on any other channel
+    is the answer.
 
-    The header of a call stays in the text for the parser of calls (`text_call_formats.py`).
+    The header of a tool call stays in the answer, for the parser of tool calls (`text_call_formats.py`).
     """
     said: list[str] = []
     thought: list[str] = []
@@ -78,6 +80,6 @@ def _channels(text: str) -> tuple[str, str]:
         elif mark in ("end", "return", "call"):
             channel = ""
         if mark in ("start", "constrain") or (mark == "channel" and before in ("message", "constrain")):
-            continue  # a piece after a header token is not text
+            continue  # this piece belongs to a header and is not text of the model
         (thought if channel == "analysis" else said).append(piece.strip())
     return "\n\n".join(part for part in said if part), "\n".join(part for part in thought if part)

@@ -1,8 +1,9 @@
-"""Facts learnt from a server's refusals; each is learnt once, for this process and, with `load_learnt`, for later ones.
+"""Learns facts about a server from the requests that it refuses; each fact is learnt once, for this process and, after
+`load_learnt`, for later processes too.
 
-`Learner` is a base class of `ChatClient` (`client.py`), which sets the attributes that are declared here.  A refusal
-teaches a parameter to leave out, the form of ids, alternating turns, the longest answer, missing tool calls, or missing
-support for pictures.
+`Learner` is a base class of `ChatClient` (`client.py`), which sets the attributes that `Learner` declares.  A refusal
+can show that the server does not know a parameter, requires a form of ids or alternating roles, limits the length of an
+answer, has no tool calls, or does not accept pictures.
 """
 
 from __future__ import annotations
@@ -38,21 +39,22 @@ MOST_OUTPUT = re.compile(
     r"|range of max_tokens is \[\d+, ?(?P<deepseek>\d+)\]"
     r"|max_tokens`? must be less than or equal to `?(?P<groq>\d+)"
 )
-"""Messages of servers, in lower case, that name the maximum output of a model."""
+"""Matches error messages of servers (in lower case) that name the maximum number of output tokens of a model."""
 LIMIT_NAME = re.compile(r"max_(?:completion_|output_|new_)?tokens|maxoutputtokens|num_predict")
-SHORTEST = 16  # a number of tokens below this one is not the limit of an answer
+SHORTEST = 16  # a smaller number in a refusal cannot be the maximum number of output tokens
 ALTERNATE = re.compile(
     r"alternat|unexpected role '?user'? after role '?tool|role '?tool'? .{0,40}followed by .{0,20}user"
 )
-"""Refusals of a user message directly after a tool message."""
+"""Matches refusals of a user message that follows directly after a tool message."""
 NO_SUCH_PATH = (404, 405)
-AMBIGUOUS = frozenset({"not_found_error"})  # this code is sent for a missing model and for a missing path
+AMBIGUOUS = frozenset({"not_found_error"})  # servers send this code both for a missing model and for a missing path
 NOT_ABOUT_PICTURES = frozenset((401, 402, 403, 407, 408, 429, 502, 503, 504, 529))
-"""Statuses that concern the account or the load of the server, not the contents of the request."""
+"""HTTP statuses that concern the account or the state of the server, so that they cannot mean that pictures are
+refused."""
 
 
 class Learner(Server):
-    """The facts that a client learnt from refusals."""
+    """The part of a client that learns facts about its server from refusals."""
 
     learns: ClassVar[tuple[str, ...]]
     tools: Sequence[Json]
@@ -70,7 +72,7 @@ class Learner(Server):
     _fresh: Json | None
 
     def _is_about_the_model(self, error: ModelError) -> bool:
-        """Whether a 404 is caused by the name of the model and not by the path."""
+        """Whether an error (404 or 405) is caused by the name of the model and not by the path of the request."""
         words = error.quote.lower()
         if error_wordings.MODEL_CODES.intersection(error.codes) - AMBIGUOUS:
             return True
@@ -78,7 +80,7 @@ class Learner(Server):
 
     @property
     def no_tools(self) -> bool:
-        """Learnt: the server refuses tools for this model."""
+        """A learnt fact: the server refuses tools for this model."""
         return self.calling.refused
 
     @no_tools.setter
@@ -86,13 +88,13 @@ class Learner(Server):
         self.calling.refused = value
 
     def facts(self) -> Json:
-        """The learnt facts as JSON; facts that equal the initial state are left out."""
+        """The learnt facts as JSON; an attribute that still has its initial value is left out."""
         found = {name: getattr(self, name) for name in self.learns if getattr(self, name)}
         found |= {"fields": fields} if (fields := self.back.facts()) else {}
         return {name: sorted(value) if isinstance(value, set) else value for name, value in found.items()}
 
     def take_facts(self, facts: Mapping[str, Any]) -> None:
-        """Replace the learnt facts; values of a wrong type are ignored."""
+        """Replace the learnt facts by `facts` (from `facts()`); values of a wrong type are ignored."""
         for name in self.learns:
             known, value = getattr(self, name), facts.get(name)
             if isinstance(known, set):
@@ -109,7 +111,8 @@ class Learner(Server):
         self.take_facts(self._known)
 
     def save_learnt(self) -> None:
-        """Store the learnt facts if they changed; an error does not lose the answer."""
+        """Store the learnt facts if they have changed; an error while storing is ignored, so that the answer is not
+        lost."""
         facts = self.facts()
         if self.kept is not None and facts != self._known:
             with suppress(MakimonoError):
@@ -117,8 +120,8 @@ class Learner(Server):
             self._known = facts
 
     def reset_learnt(self) -> bool:
-        """Drop the facts that earlier processes learnt, since the server may have been updated; done once per
-        process.
+        """Drop the facts that earlier processes have learnt, since the server may have been updated meanwhile; only the
+        first call in a process has an effect.
 
         Returns whether anything changed.
         """
@@ -129,7 +132,8 @@ class Learner(Server):
         return True
 
     def first_time(self, word: str) -> bool:
-        """Whether this warning is new for all processes that share tasks.db."""
+        """Whether no process that shares the stored facts has given the warning `word` before; the warning is recorded
+        as given."""
         if word in self.said:
             return False
         self.said.add(word)
@@ -137,17 +141,17 @@ class Learner(Server):
         return True
 
     def optional(self) -> Collection[str]:
-        """The names of the optional parameters of this wire."""
+        """The names of the parameters that a request to this API can do without."""
         return ("stream", "tool_choice")
 
     def try_plainer(self, error: ModelError) -> bool:
-        """Whether a refused first request is to be sent again without an optional part, although the refusal names
-        none."""
+        """Whether to send the refused first request of a conversation again without an optional parameter, although the
+        refusal names none."""
         del error
         return False
 
     def drop_parameter(self, name: str) -> None:
-        """Leave out a parameter, or a keyword of tool schemas, from now on."""
+        """Leave out a parameter, or a keyword in tool schemas, from all further requests."""
         self.dropped.add(name)
 
     def offered_tools(self, tools: Sequence[Json] | None = None) -> list[Json]:
@@ -155,11 +159,11 @@ class Learner(Server):
         return refused_parameters.without_keywords(self.tools if tools is None else tools, self.dropped)
 
     def tool_choice(self, fields: Json) -> Json:
-        """`fields`, which express a tool choice, without those that this server refuses."""
+        """The parameters for a tool choice, `fields`, without those that this server refuses."""
         return {name: value for name, value in fields.items() if name not in self.dropped}
 
     def adapt_to_refusal(self, error: RequestRefused | HistoryRefused | ModelNotFound) -> bool:
-        """Learn from a refusal; True when the next request will differ.  Each fact is learnt once."""
+        """Learn a fact from a refusal; returns True when the next request will differ.  Each fact is learnt once."""
         words = str(error).lower()
         if self.calling.learn(error):
             return True
@@ -178,7 +182,8 @@ class Learner(Server):
         return self.back.learn(named, self.dialect, self.shape) or self.back.give_up(self.dialect, self.shape)
 
     def _amend_parameters(self, error: RequestRefused) -> bool:
-        """Lower the limit of the answer, or leave out the parameter or schema keyword that the refusal names."""
+        """Lower the maximum length of answers, or leave out the parameter or schema keyword that the refusal names;
+        returns whether that was possible."""
         if not refused_parameters.NOT_TAKEN.search(error.quote) and self._lower_output(error):
             return True
         left = [name for name in self.optional() if name not in self.dropped]
@@ -188,10 +193,10 @@ class Learner(Server):
         return self._lower_output(error)
 
     def _lower_output(self, error: RequestRefused) -> bool:
-        """Learn the maximum length of an answer from a refusal.
+        """Learn the model's maximum number of output tokens from a refusal; returns whether it was found.
 
-        The number comes from a known phrase, else it is the largest number in the text that is below the requested
-        limit.
+        The number comes from a known phrase; without one it is the largest number in the text that is below the
+        requested maximum.
         """
         words = str(error).lower()
         if not LIMIT_NAME.search(" ".join([words, *error.params])) and not MOST_OUTPUT.search(words):
@@ -206,8 +211,8 @@ class Learner(Server):
 
     @property
     def picture_form(self) -> str:
-        """The form in which pictures are sent, "" if they are not sent; it comes from the configuration, the dialect or
-        a refusal."""
+        """The form in which pictures are sent, "" if they are not sent; the configuration, the dialect, the server's
+        own data and refusals decide."""
         none = self.keys.images == "never" or self.takes_no_pictures or self.pictures_refused
         return "" if none or self.abilities.get("images") is False else self.dialect.images
 
@@ -215,7 +220,7 @@ class Learner(Server):
         """Whether to send the refused request again without its pictures.
 
         Servers without support for pictures refuse them with many different messages (400, or 500 at llama.cpp,
-        ggml-org/llama.cpp#15377), so any refusal of a request with pictures may be one.
+        ggml-org/llama.cpp#15377), so any refusal of a request with pictures may be caused by them.
         """
         has_some = self.shape is not None and self.shape.images and self.picture_form
         if not has_some or error.status is None or error.status in NOT_ABOUT_PICTURES:
@@ -224,7 +229,8 @@ class Learner(Server):
         return True
 
     def _went_without_pictures(self) -> None:
-        """Learn that the pictures were the reason of a refusal: the request succeeded without them."""
+        """After a request has succeeded without the pictures with which it was refused: learn that the server does not
+        accept pictures."""
         if self.pictures_refused and not self.takes_no_pictures:
             self.takes_no_pictures = True
             self.emit("pictures_refused", error=self.pictures_refused)

@@ -1,7 +1,8 @@
-"""LM Studio: OpenAI's wire on this machine, with the window that is actually loaded (docs/wire.md, "The window").
+"""The client for LM Studio, which implements OpenAI's API: it finds out with which context window the model is loaded
+(docs/wire.md, "The window").
 
-The `max_context_length` of a model in LM Studio's list is not the loaded window.  A model that is not loaded is loaded
-with the configured window.
+In LM Studio's list of models `max_context_length` is the model's maximum, not the window with which it is loaded.  If
+the model is not loaded, the client loads it with the configured window.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 
 
 class LMStudioClient(OpenAIClient):
-    """A client for LM Studio, built as `(config, message_store, context_dir)`; see docs/design/context.md, 5.4."""
+    """A client for LM Studio; its positional arguments are `(config, message_store, context_dir)`; see
+    docs/design/context.md, 5.4."""
 
     name = "lmstudio"
     default_url = "http://localhost:1234"
@@ -33,11 +35,12 @@ class LMStudioClient(OpenAIClient):
 
     @property
     def root(self) -> str:
-        """The address of the server without the paths `/v1`, `/api/v0`, `/api/v1`."""
+        """The configured address of the server without a path `/v1`, `/api/v0` or `/api/v1` at its end."""
         return urls.root(self.base_url)
 
     def prepare(self) -> None:
-        """Load the model with the configured window; otherwise the first request would load it with another window."""
+        """Load the model with the configured window if it is not loaded; otherwise the first request would load it with
+        LM Studio's default window."""
         self.loaded_window()
 
     def loaded_window(self) -> int | None:
@@ -92,7 +95,7 @@ class LMStudioClient(OpenAIClient):
 
 
 def _instance_window(entry: Json, model: str) -> int | None:
-    """The window of the loaded instance with the id `model`, else of the first loaded instance."""
+    """The context window of the loaded instance with the id `model`; without one, that of the first loaded instance."""
     instances = sorted(entries(entry, "loaded_instances"), key=lambda one: one.get("id") != model)
     for instance in instances:
         config = instance.get("config")

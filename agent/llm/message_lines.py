@@ -1,7 +1,8 @@
-"""The message lines of a plan: their sizes, their contents, and the check of new lines.
+"""Reads the message lines (one message in JSON per line) that a request contains: their sizes, their contents, and the
+check of lines that nobody has checked yet.
 
-A request copies the bytes of lines; only lines that were not read before are checked (`message_reader.py`;
-docs/wire.md, "The request").
+A request contains the bytes of the lines unchanged; only lines that were not read before are checked
+(`message_reader.py`; docs/wire.md, "The request").
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def sized(spans: Sequence[Span]) -> list[tuple[Path, int, int]]:
-    """(path, start, end) of each span that is not empty; the end of an open span is the present size of the file."""
+    """(path, start, end) of each span that is not empty; a span without an end ends at the present end of its file."""
     found = []
     for span in spans:
         end = span.path.stat().st_size if span.end is None else span.end
@@ -45,20 +46,21 @@ def lines(spans: Sequence[Span]) -> Iterator[bytes]:
 class Lines:
     """Checks the lines of a message list, each line once.
 
-    The planner has read the lines of a whole view already, and its plan contains the result.  This class reads lists
-    without a plan, lists of requests outside the conversation, and plans that omit lines of the view.  A list that the
-    planner has not read need not have a system prompt (`message_list_check.MessageList`).
+    When the planner has read all lines of a context file, its plan contains the result, and nothing is read again.
+    This class reads lists without a plan, lists of requests outside the conversation, and plans that omit lines of the
+    context file.  A list that the planner has not read need not have a system prompt
+    (`message_list_check.MessageList`).
     """
 
     def __init__(self) -> None:
         self.reader = MessageReader(system_first=False, unfinished=True)
 
     def check(self, spans: Sequence[Span], reading: object = None) -> Shape:
-        """The shape of the list; only new lines are read.
+        """Check a message list and return its shape (what it contains); only lines that were not read before are read.
 
-        `reading` is the result that the plan contains (`values.Plan.reading`).
+        `reading` is the result of the planner, from the plan (`values.Plan.reading`).
 
-        Raises HistoryRefused for an illegal list, with the file and the broken rule.
+        Raises HistoryRefused, which names the file and the broken rule, for a list that breaks a rule.
         """
         if isinstance(reading, Reading) and (shape := reading.shape_of(spans)) is not None:
             return shape

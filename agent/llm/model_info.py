@@ -1,7 +1,7 @@
-"""A model's window and abilities, as read from the responses of servers.
+"""Reads a model's context window and abilities from the responses of servers.
 
-The functions are pure and take parsed JSON; they return None or {} if a response lacks the fact.  The clients send the
-requests for these responses.
+The functions are pure and get decoded JSON; they return None or {} if a response does not contain the fact.  The
+clients request these responses.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ KEYS = (
     "max_total_tokens",  # TGI
     "max_seq_len",
 )
-"""Keys of the window in an entry of a model list; they may also be inside one of `NESTED`."""
+"""Keys that contain the context window in an entry of a model list; a server may also nest them inside one of the keys
+in NESTED."""
 NESTED = ("limits", "top_provider", "model_info", "capabilities", "meta", "metadata")
 
 
@@ -37,7 +38,7 @@ def positive_int(value: Any) -> int | None:
 
 
 def listed_window(entry: Json) -> int | None:
-    """The window in an entry of a model list; the smallest one if a router lists several."""
+    """The context window in an entry of a model list; the smallest one if a router names several."""
     places = [entry, *(inner for name in NESTED if isinstance(inner := entry.get(name), dict))]
     for key in KEYS:
         if found := [size for place in places if (size := positive_int(place.get(key)))]:
@@ -46,7 +47,7 @@ def listed_window(entry: Json) -> int | None:
 
 
 def slot_window(props: Any) -> int | None:
-    """The window of one slot in llama.cpp's `/props`."""
+    """The context window of one slot (a parallel request), from llama.cpp's response to `/props`."""
     generation = props.get("default_generation_settings") if isinstance(props, dict) else None
     return positive_int(generation.get("n_ctx")) if isinstance(generation, dict) else None
 
@@ -54,14 +55,15 @@ def slot_window(props: Any) -> int | None:
 def entries(answer: Any, key: str) -> Iterator[Json]:
     """The objects of a list in a response, or of a response that is itself a list; none if there is no such list.
 
-    A server may answer an unknown path with status 200.
+    Any other response is possible, since a server may answer an unknown path with status 200.
     """
     listed = answer.get(key) if isinstance(answer, dict) else answer
     return (entry for entry in (listed if isinstance(listed, list) else ()) if isinstance(entry, dict))
 
 
 def ollama_windows(answer: Any) -> tuple[int | None, int | None]:
-    """(the window in the model's file, the window of its training), from Ollama's `/api/show`."""
+    """(the context window that the model's Modelfile sets, the one with which the model was trained), from Ollama's
+    response to `/api/show`."""
     if not isinstance(answer, dict):
         return None, None
     info = answer.get("model_info")
@@ -76,7 +78,8 @@ def ollama_windows(answer: Any) -> tuple[int | None, int | None]:
 
 
 def abilities(answer: Any) -> dict[str, bool]:
-    """{"tools": …, "images": …}, as far as the response reports these abilities.
+    """The abilities that a response reports: {"tools": …, "images": …}; an ability that it does not mention is left
+    out.
 
     The function reads llama.cpp's `/props`, Ollama's `/api/show`, and entries of LM Studio and OpenRouter.
     """

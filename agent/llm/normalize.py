@@ -1,8 +1,8 @@
-"""Adapts message lists for strict chat templates, one message at a time.
+"""Adapts the messages of a request for strict chat templates, one message at a time.
 
-In an adapted list a user message follows the system message, and no two neighbours are of one side.  Local chat
-templates and Anthropic require this (docs/wire.md, "The request").  Only lists that a strict server would refuse are
-changed, and only in the request, never in the files.
+In an adapted list a user message follows the system message, and no two consecutive messages have the same role, except
+for tool results.  Chat templates of local models and Anthropic require this (docs/wire.md, "The request").  Only lists
+that a strict server would refuse are changed, and only in the request, never in the stored files.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def parsed(spans: Sequence[Span]) -> Iterator[Json]:
 
 
 def system_text(spans: Sequence[Span], shape: Shape) -> str:
-    """The text of the system message, which is the first message; "" if there is none."""
+    """The text of the system message, which is the first message of the list; "" if the list has none."""
     return str(next(parsed(spans))["content"]) if shape.system else ""
 
 
@@ -44,11 +44,11 @@ def normalized(
     alternate: bool = False,
     change: Change | None = None,
 ) -> Iterator[Json]:
-    """The adapted messages, without the system message.
+    """The adapted messages; the system message, if there is one, comes first and only `change` applies to it.
 
-    `merge`: the first message becomes a user's, and neighbours of one side are joined.  `alternate`: an assistant
-    message is inserted between a tool result and a user message, for templates that require alternating roles.
-    `change` is applied to all messages first.
+    `merge`: a user message is inserted if the list does not begin with one, and consecutive messages of the same role
+    are joined, except for tool results.  `alternate`: an assistant message is inserted between a tool result and a user
+    message, for templates that require alternating roles.  `change` is applied to all messages first.
     """
     messages = iter(parsed(spans) if change is None else change(parsed(spans)))
     if shape.system:
@@ -69,7 +69,7 @@ def _begun(messages: Iterable[Json]) -> Iterator[Json]:
 
 
 def _merged(messages: Iterable[Json], *, alternate: bool) -> Iterator[Json]:
-    run: list[Json] = []  # consecutive messages of one side
+    run: list[Json] = []  # consecutive messages of the same role
     for message in messages:
         if run and (run[-1]["role"] != message["role"] or message["role"] == "tool"):
             yield _joined(run)
@@ -82,7 +82,8 @@ def _merged(messages: Iterable[Json], *, alternate: bool) -> Iterator[Json]:
 
 
 def _joined(run: Sequence[Json]) -> Json:
-    """Join several messages into one, in one step: step by step would copy the whole text for each."""
+    """Join several messages of the same role into one; all at once, since joining one after the other would copy the
+    growing text each time."""
     if len(run) == 1:
         return run[0]
     joined: Json = {}
@@ -91,7 +92,8 @@ def _joined(run: Sequence[Json]) -> Json:
     if images := [image for message in run for image in message.get("images") or ()]:
         joined["images"] = images
     contents = [content for message in run if (content := message.get("content"))]
-    if any(isinstance(content, list) for content in contents):  # a content with pictures is a list of parts
+    # the content of a message with pictures is a list of parts
+    if any(isinstance(content, list) for content in contents):
         return joined | {"content": [part for content in contents for part in _parts(content)]}
     return joined | {"content": "\n\n".join(contents)}
 
@@ -101,7 +103,7 @@ def _parts(content: str | list[Json]) -> list[Json]:
 
 
 def arguments_of(call: Json) -> dict[str, Any]:
-    """The arguments of a call in OpenAI's form as an object; `{}` when their text is not an object."""
+    """Decode the arguments of a tool call in OpenAI's form; `{}` when their text is not a JSON object."""
     try:
         value = orjson.loads(call["function"]["arguments"] or b"{}")
     except orjson.JSONDecodeError:

@@ -1,7 +1,7 @@
-"""Ollama's own API: every request has the same window, truncation is switched off, and answers are checked for it
-anyway.
+"""The client for Ollama's own API: every request names the same context window and switches truncation off;
+nevertheless the client checks whether the prompt was truncated.
 
-`/v1` of Ollama cannot set the window, so this client uses `/api/chat` (docs/wire.md, "The request";
+A request to Ollama's `/v1` cannot set the window, so this client uses `/api/chat` (docs/wire.md, "The request";
 docs/design/context.md, 5.3).
 """
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class OllamaClient(ChatClient):
-    """A client for Ollama, built as `(config, message_store, context_dir)`."""
+    """A client for Ollama; its positional arguments are `(config, message_store, context_dir)`."""
 
     name = "ollama"
     default_url = "http://localhost:11434"
@@ -41,11 +41,11 @@ class OllamaClient(ChatClient):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.most_window = 0  # learnt: the largest window that fits into the machine's memory
+        self.most_window = 0  # learnt: the largest window that fits into the memory of the server; 0 if unknown
 
     @property
     def root(self) -> str:
-        """The address of the server without `/v1` or `/api`."""
+        """The configured address of the server without a path `/v1` or `/api` at its end."""
         return urls.root(self.base_url)
 
     @property
@@ -58,11 +58,12 @@ class OllamaClient(ChatClient):
         self.loaded_window()
 
     def loaded_window(self) -> int:
-        """The value of `num_ctx` in every request.
+        """The context window that every request names as `num_ctx`.
 
-        The value of `num_ctx` is the configured window, limited to the window that the model was trained with.  Without
-        configuration the window is the value in the model's file, or the trained window if the file has none.  The
-        value never changes, since another value makes the server reload the model.
+        It is the configured window, limited to the window with which the model was trained.  If no window is
+        configured, it is the one that the Modelfile sets, or the trained window if it sets none, limited to the maximum
+        that the settings allow.  The value stays the same, unless the memory of the server does not suffice, since
+        another value makes the server reload the model.
         """
         if self._window is None:
             own, trained = self._shown()
@@ -74,8 +75,8 @@ class OllamaClient(ChatClient):
         return self._window
 
     def adapt_to_refusal(self, error: RequestRefused | HistoryRefused | ModelNotFound) -> bool:
-        """Learn as every client does; in addition, halve a window that is not configured and does not fit into the
-        memory."""
+        """Learn as every client does; in addition, if no window is configured and the server's memory does not suffice,
+        halve the window."""
         window = self.loaded_window()
         if self.is_window_assumed and window > SMALLEST and NO_MEMORY.search(error.quote):
             self.most_window = self._window = max(SMALLEST, window // 2)
@@ -91,7 +92,7 @@ class OllamaClient(ChatClient):
         return model_info.ollama_windows(answer)
 
     def header(self, output: int, tools: Sequence[Json]) -> bytes:
-        """The bytes of a request before the first message."""
+        """The bytes of a request that precede the first message."""
         options: Json = {"num_ctx": self.loaded_window(), "num_predict": output}
         fields = {"model": self.model, "stream": True, "truncate": False, "shift": False}
         left: Json = {name: value for name, value in fields.items() if name not in self.dropped}
@@ -110,7 +111,7 @@ class OllamaClient(ChatClient):
             out.write(b"]}")
             return
         tools: Sequence[Json] | None = None
-        if aside is not None:  # `/api/chat` has no `tool_choice`
+        if aside is not None:  # the choice decides which tools are offered, since `/api/chat` has no `tool_choice`
             tools = () if aside.choice == "none" else aside.alone()
         out.write(self.header(output, self.offered_tools(tools)))
         wire_openai.join(
@@ -123,7 +124,9 @@ class OllamaClient(ChatClient):
     def read(self, stream: Stream) -> StreamAccumulator:
         draft = wire_ollama.read_answer(stream, self.label)
         if draft.usage is not None and draft.usage.prompt + draft.usage.completion >= self.loaded_window():
-            draft.finish = "length"  # a server that does not know `shift` drops the oldest half and reports `stop`
+            # a server that does not know the parameter `shift` drops the older half of the prompt and then reports
+            # `stop`
+            draft.finish = "length"
         return draft
 
     def validate(self, answer: Answer, plan: Plan | None) -> None:
@@ -132,8 +135,8 @@ class OllamaClient(ChatClient):
         truncation_detector.check_not_truncated(answer, plan, self.reports, window, self._allocated, self.label, why)
 
     def _allocated(self) -> int | None:
-        """The window that the server has allocated, which may be less than `num_ctx`; None if the server does not
-        report it."""
+        """The context window that the server has allocated for the model, which may be less than the requested
+        `num_ctx`; None if the server does not report it."""
         try:
             answer = self.fetch("GET", self.url_of("/api/ps"))
         except ModelError:

@@ -1,7 +1,7 @@
-"""Provider-specific fields of an answer: merged from chunks, and limited to a form that can be stored.
+"""Merges the provider-specific fields of an answer from the chunks of its stream, and leaves out what cannot be stored.
 
-Provider-specific fields are reasoning with a signature, a signature beside a call, and any other field that a server
-expects back together with the message (docs/wire.md).  This module does not interpret them.
+Such fields are reasoning with a signature, the signature of a tool call, and any other field that the server expects
+back with the message in later requests (docs/wire.md).  This module does not interpret the fields.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ if TYPE_CHECKING:
 
     from agent.values import Json
 
-DEEPEST = 100  # maximum nesting of objects and lists; orjson allows 254 levels, and a record adds some
+DEEPEST = 100  # maximum depth of nested objects and lists; orjson allows 254 levels, and the stored record adds some
 NAMES = frozenset(("type", "id", "index", "format", "name", "role", "object"))
-"""Keys that identify an item inside a field; each chunk repeats them."""
-REPEATED = 16  # minimum characters of a fragment that counts as a repetition if it equals all text so far
+"""Keys that identify an item inside a field; each chunk of the item repeats their values, so these are replaced and not
+joined."""
+REPEATED = 16  # a fragment that equals all text so far counts as a repetition if it has at least this many characters
 
 
 def merge(whole: Json, piece: Mapping[str, Any]) -> None:
@@ -53,7 +54,8 @@ def _extend(items: list[Any], more: list[Any]) -> None:
 
 
 def _is_one(known: Mapping[str, Any], item: Mapping[str, Any]) -> bool:
-    """Whether two list items are fragments of one item: they have the same index and no different type."""
+    """Whether two list items are fragments of one item: they have the same `index` and do not have different values of
+    `type`."""
     kinds = [kind for one in (known, item) if (kind := one.get("type")) is not None]
     return bool(known.get("index") == item.get("index") and (len(kinds) < 2 or kinds[0] == kinds[1]))
 
@@ -65,12 +67,12 @@ def _copy(value: Any) -> Any:
 
 
 def recordable(fields: Mapping[str, Any]) -> Json:
-    """The fields that can be stored and sent: those that are plain JSON and not nested too deeply."""
+    """The fields that can be stored and sent back: those that are not nested too deeply, with surrogates replaced."""
     return {str(key): fit_json(value) for key, value in fields.items() if is_shallow(value)}
 
 
 def shallow(fields: Mapping[str, Any]) -> Json:
-    """The fields that are not nested too deeply: only these are merged, since merging is recursive."""
+    """The fields that are not nested too deeply; only these may be merged, since `merge` is recursive."""
     return {key: value for key, value in fields.items() if is_shallow(value)}
 
 

@@ -1,7 +1,7 @@
 """OpenAI, and every server that implements its chat completions API: llama.cpp, vLLM, OpenRouter, Azure and others.
 
-The parameter for the maximum length of the answer has two names.  The client selects one by the host name, and uses the
-other one if the server refuses it.
+The parameter for the maximum length of the answer has two names (`max_tokens`, `max_completion_tokens`).  The client
+selects the name by the server's dialect, and uses the other name if the server refuses the first.
 """
 
 from __future__ import annotations
@@ -34,17 +34,19 @@ if TYPE_CHECKING:
 OTHER_LIMIT = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 BAD = (400, 422)
 CACHE_CONTROL = "cache_control"
-LIMIT = "limit"  # stands for the parameter that limits the answer, under either name
+LIMIT = "limit"  # stands in PLAINER for the parameter with the maximum length of the answer, under either name
 PLAINER = (("stream_options",), (LIMIT,), ("stream_options", LIMIT, LIMIT))
-"""Parameters that further attempts of a first request leave out: the limit of the answer first gets its other name,
-then it is removed."""
+"""What each further attempt of a refused first request leaves out; LIMIT first means that the parameter gets its other
+name, the second time that it is removed."""
 KNOWN_OWNERS = ("vllm", "sglang", "replay")
-"""Values of `owned_by` in `/models` of servers that report their window in that list or not at all."""
+"""Values of `owned_by` in the list `/models` that identify a server which reports its context window in that list or
+nowhere."""
 NO_NULL = re.compile(r"expected a string, got null|content type: <nil>|'content' field must be a string")
 
 
 class OpenAIClient(ChatClient):
-    """A client for OpenAI's API, built as `(config, message_store, context_dir)`; see docs/design/context.md, 5.2."""
+    """A client for OpenAI's API; its positional arguments are `(config, message_store, context_dir)`; see
+    docs/design/context.md, 5.2."""
 
     name = "openai"
     learns: ClassVar[tuple[str, ...]] = (*ChatClient.learns, "swapped", "no_null")
@@ -52,19 +54,21 @@ class OpenAIClient(ChatClient):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.swapped = False  # learnt: the server uses the other name of the parameter that limits the answer
+        # learnt: the server uses the other name of the parameter for the maximum length of the answer
+        self.swapped = False
         self._offered: tuple[set[str], bytes] | None = None
         self._written: wire_openai.WrittenRequest | None = None
         self._asked_window = False
         self.cuts = False  # whether the server is known to truncate prompts
-        self.no_null = False  # learnt: this server requires text beside calls
+        self.no_null = False  # learnt: this server refuses `content: null` in a message with tool calls
         self._plainer = list(PLAINER)  # the entries of PLAINER that were not tried yet
-        self._untried: tuple[set[str], bool] | None = None  # the values of `dropped` and `swapped` before the attempts
+        # the values of `dropped` and `swapped` before the attempts of `try_plainer`
+        self._untried: tuple[set[str], bool] | None = None
 
     # --- request ----------------------------------------------------------------------------------------------
 
     def parameters(self, output: int) -> Json:
-        """The parameters that precede the tools, always in the same order."""
+        """The parameters of a request that are written before the tools, always in the same order."""
         fields: Json = {"model": self.model, "stream": True}
         if "stream" not in self.dropped:
             fields["stream_options"] = {"include_usage": True}
@@ -83,7 +87,7 @@ class OpenAIClient(ChatClient):
 
     @property
     def limit_key(self) -> str:
-        """The name on this server of the parameter that limits the answer."""
+        """The name that the parameter for the maximum length of the answer has on this server."""
         return OTHER_LIMIT[self.dialect.limit_key] if self.swapped else self.dialect.limit_key
 
     def optional(self) -> Collection[str]:
@@ -92,8 +96,9 @@ class OpenAIClient(ChatClient):
     def try_plainer(self, error: ModelError) -> bool:
         """Whether to send a first request again, without optional parameters, after a refusal without a known reason.
 
-        The client learns a form that succeeds.  If none succeeds, the parameters are restored.  A request with pictures
-        is not retried here, since servers refuse pictures more often (`_another_way`).
+        If an attempt succeeds, the client keeps that form of the request; if none does, the parameters are restored.  A
+        request with pictures is not repeated by this method, since the pictures are the more likely reason
+        (`_another_way`).
         """
         pictures = self.shape is not None and self.shape.images > 0
         unexplained = isinstance(error, RequestRefused) and error.unexplained and not error.params and not pictures
@@ -116,7 +121,8 @@ class OpenAIClient(ChatClient):
 
     @property
     def offered(self) -> bytes:
-        """The tools in the form of this wire, encoded once for all requests."""
+        """The tools of the conversation, encoded in OpenAI's form; encoded again only when the refused keywords
+        change."""
         if self._offered is None or self._offered[0] != self.dropped:
             self._offered = set(self.dropped), wire_openai.offered(self.offered_tools())
         return self._offered[1]
@@ -126,7 +132,8 @@ class OpenAIClient(ChatClient):
     ) -> None:
         """Write the request.
 
-        If the request extends the last one, which is still in `out`, only the new part is written.
+        If the request begins like the previous one, of which the bytes are still in `out`, only the new part is
+        written.
         """
         if aside is None and (texts := self.in_text(spans)) is not None:
             self._written = None
@@ -137,7 +144,8 @@ class OpenAIClient(ChatClient):
         if aside is None:
             wire_openai.check_tools(self.tools)
             header = wire_openai.header(self.parameters(output) | self.caching(), self.offered)
-            # shape of a complete request; None while the request is being written
+            # `_written` describes the previous request while its bytes are complete; None while a request is being
+            # written
             before, self._written = self._written, None
         else:
             header, before = self._header_aside(output, aside), None
@@ -197,11 +205,11 @@ class OpenAIClient(ChatClient):
         return [entry["id"] for entry in self._listed() if isinstance(entry.get("id"), str)]
 
     def loaded_window(self) -> int | None:
-        """The window that the server reports.
+        """The context window that the server reports, None if it reports none; requested once.
 
-        The sources are llama.cpp's `n_ctx` of one slot, the entry of this model in `/models`, then the endpoints of
-        Ollama, LM Studio, TGI or LiteLLM.  Endpoints that a recognised server does not have are skipped.  OpenAI itself
-        does not report a window.
+        The sources are llama.cpp's `n_ctx` of one slot, the entry of this model in the list `/models`, and further
+        endpoints of Ollama, TGI, LiteLLM or LM Studio.  Once the kind of server is recognised, endpoints that it does
+        not have are not requested.  OpenAI itself does not report a window.
         """
         if not self._asked_window and self.dialect.tells_window:
             self._asked_window = True
@@ -221,7 +229,7 @@ class OpenAIClient(ChatClient):
         return self._slot() or stated or self._allocated() or self._total() or self._routed()
 
     def _answer(self, path: str) -> Any:
-        """The response to a GET of an endpoint of the server outside the API; None for an error."""
+        """The response of the server to a GET of `path`, an endpoint outside OpenAI's API; None after an error."""
         try:
             return self.fetch("GET", urls.join(self.base_url, urls.root(self.base_url), path))
         except ModelError:
@@ -237,7 +245,8 @@ class OpenAIClient(ChatClient):
         return window
 
     def _stated(self) -> tuple[str, int | None]:
-        """(`owned_by` of the models, or "" if it is missing; the window of the model in use)."""
+        """What the list `/models` says: (`owned_by` of the models, "" if it is missing; the context window of this
+        client's model, None if it is missing)."""
         try:
             listed = self._listed()
         except ModelError:
@@ -252,16 +261,18 @@ class OpenAIClient(ChatClient):
         return isinstance(name, str) and (name == self.model or name.removeprefix("models/") == self.model)
 
     def _of(self, answer: Any, key: str, name: str, size: str = "") -> int | None:
-        """The window of the model in use, from a list in another format."""
+        """The context window of this client's model from the list under `key` in a response; `name` and `size` are the
+        keys of its entries."""
         entry = next((one for one in model_info.entries(answer, key) if self._is_ours(one.get(name))), {})
         self.abilities |= model_info.abilities(entry)
         return positive_int(entry.get(size)) if size else model_info.listed_window(entry)
 
     def _allocated(self) -> int | None:
-        """The window that Ollama has allocated for the model, None before the model is loaded.
+        """The context window that Ollama has allocated for the model; None if the server is not Ollama or has not
+        loaded the model.
 
-        Ollama's `/v1` cannot set the window and truncates a prompt silently (case 37), so from here on the client
-        checks its token counts.
+        If the server is Ollama, the client checks its token counts from then on (`cuts`), since a request to `/v1`
+        cannot set the window and Ollama truncates a long prompt silently.
         """
         answer = self._answer("/api/ps")
         running = answer.get("models") if isinstance(answer, dict) else None
@@ -273,7 +284,7 @@ class OpenAIClient(ChatClient):
         return self.allocated
 
     def _routed(self) -> int | None:
-        """The window in the response of LiteLLM to `/model/info`."""
+        """The context window in LiteLLM's response to `/model/info`."""
         if self.dialect.name != "compatible":
             return None
         answer = self._answer("/model/info")
@@ -282,7 +293,7 @@ class OpenAIClient(ChatClient):
         return self._of(answer, "data", "model_name")
 
     def _total(self) -> int | None:
-        """The window in the response of TGI to `/info`: prompt and answer together."""
+        """The context window in TGI's response to `/info`: the maximum for prompt and answer together."""
         if self.dialect.name not in ("compatible", "tgi"):
             return None
         info = self._answer("/info")

@@ -1,7 +1,9 @@
-"""The answers of a recorded conversation, as offsets of the assistant messages in a messages.jsonl.
+"""Finds the answers of a recorded conversation: the assistant messages of a messages.jsonl, by their offsets in the
+file.
 
-The answers stay in the file; memory holds one number per message.  Copies of summaries (`kind: summary`) are counted
-separately, since they answer summary requests.  The replay server and the replay client use this module.
+The answers are read from the file when they are needed; only their offsets are in memory.  Summaries (`kind: summary`)
+are counted separately, since a replay returns them for summary requests.  The replay server and the replay client use
+this module.
 """
 
 from __future__ import annotations
@@ -43,15 +45,15 @@ class Recording:
 
     @property
     def name(self) -> str:
-        """The path of the recording, or the number of its records."""
+        """A name of the recording for messages: its path, or the number of its records."""
         return str(self._path) if self._path else f"of {len(self._records)} records"
 
     def count(self, what: str = "answer") -> int:
-        """The number of recorded answers (or summaries)."""
+        """The number of recorded answers, or of summaries if `what` is "summary"."""
         return self._progress.counts[what]
 
     def get(self, position: int, what: str = "answer") -> Json | None:
-        """The record at `position`, counted from 0; None past the end."""
+        """The recorded answer (or summary) number `position`, counted from 0; None if there are not so many."""
         if not 0 <= position < self.count(what):
             return None
         offset = self._progress.offsets[what][position]
@@ -66,8 +68,8 @@ class Recording:
 class RecordingReader:
     """Counts the answers and summaries in a growing messages.jsonl; it reads each byte once.
 
-    With `keep` the offsets of answers and summaries are stored too.  A torn last line and lines that are not JSON are
-    ignored.
+    With `keep` the offsets of answers and summaries are stored too.  An incomplete last line and lines that are not
+    JSON are ignored.
     """
 
     def __init__(self, path: Path | None, *, keep: bool = False) -> None:
@@ -78,7 +80,7 @@ class RecordingReader:
         self._seen = 0
 
     def read_new(self) -> None:
-        """Read the lines added since the last call."""
+        """Count the answers in the lines that were appended since the last call."""
         if self.path is None:
             return
         with self.path.open("rb") as file:
@@ -93,7 +95,7 @@ class RecordingReader:
                 self._seen += len(line)
 
     def add(self, offset: int, record: Mapping[str, Any]) -> None:
-        """Count one record."""
+        """Count one record, if it is an answer or a summary."""
         if record.get("role") != "assistant":
             return
         what = "summary" if record.get("kind") == "summary" else "answer"

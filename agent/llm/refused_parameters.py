@@ -21,15 +21,16 @@ NOT_TAKEN = re.compile(
     r"|does not (?:accept|take|know)",
     re.IGNORECASE,
 )
-"""Phrases with which a server reports an unknown part; if the body names the parameter in a field, no phrase is
-needed."""
+"""Matches phrases with which a server says that it does not accept a part of the request; if the error body names a
+parameter in a field, no phrase is needed."""
 
 STRUCTURE = frozenset({"type", "function", "name", "description", "parameters", "properties", "required", "items"})
-"""Keys of a tool that must not be removed."""
+"""Keys of a tool and its schema that are not optional, so they are never removed."""
 
 
 def refused_name(error: ModelError, optional: Collection[str], keywords: Collection[str] = ()) -> str:
-    """The name in `optional` or `keywords` that the refusal is about, "" if there is none."""
+    """The optional parameter or schema keyword (from `optional` or `keywords`) that the server refuses, "" if the
+    refusal names none of them."""
     for path in error.params:
         first, *rest = [part for part in re.split(r"[.\[\]/]+", path) if part and not part.isdigit()] or [""]
         if first in optional:
@@ -43,19 +44,21 @@ def refused_name(error: ModelError, optional: Collection[str], keywords: Collect
 
 
 def _is_named(name: str, words: str) -> bool:
-    """Whether the name occurs in a text; a name that is an ordinary English word must be in quotes."""
+    """Whether the text of a refusal contains the name; a name that may be an ordinary English word must be in
+    quotes."""
     if "_" in name or name != name.lower():
         return re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", words) is not None
     return re.search(rf"['\"`’‘“\[]{re.escape(name)}['\"`’”\]]", words) is not None
 
 
 def keywords_of(tools: Sequence[Json]) -> frozenset[str]:
-    """The optional keywords in the schemas of these tools: without them a schema is only less precise."""
+    """The keywords in the schemas of the tools that can be removed: without them a schema is only less precise."""
     return frozenset(_keys(list(tools))) - STRUCTURE
 
 
 def without_keywords(tools: Sequence[Json], keywords: Collection[str]) -> list[Any]:
-    """The tools without these keywords in their schemas; names of properties are not keywords."""
+    """The tools after `keywords` were removed from their schemas; a property that has the same name as a keyword
+    stays."""
     return [_stripped(tool, keywords) for tool in tools] if keywords else list(tools)
 
 

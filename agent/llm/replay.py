@@ -1,9 +1,9 @@
-"""A client that replays a recorded conversation in place of a model: it runs the code of the real clients, over
-loopback, with any messages.jsonl.
+"""A client that replays a recorded conversation in place of a model: it uses the code of the real clients, with an HTTP
+server on this machine that returns the answers of any messages.jsonl.
 
-`describe` states that the client is a replay.  The position is the number of answers that this conversation has on
-disk, so a restart continues at the same place.  After the end of the recording the server refuses requests; the error
-names the position and the number of recorded answers.
+The text of `describe` says that the client is a replay.  The next answer is selected by the number of answers that this
+conversation has on disk, so a restarted process continues at the same place.  After the end of the recording the server
+refuses requests; the error names the requested position and the number of recorded answers.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ __all__ = ["ReplayClient", "ReplayServer", "serve"]
 
 
 class ReplayClient(OpenAIClient):
-    """The client of a replay, built as `(config, message_store, context_dir)`; the recording is
-    `llm.replay.messages`."""
+    """The client of a replay; its positional arguments are `(config, message_store, context_dir)`; the setting
+    `llm.replay.messages` names the recording."""
 
     name = "replay"
     own_dialect = DIALECTS["replay"]
@@ -68,7 +68,8 @@ class ReplayClient(OpenAIClient):
         try:
             self._progress.read_new()
         except FileNotFoundError:
-            # If the store has no messages.jsonl, the server counts the assistant messages of the request.
+            # If the task has no messages.jsonl, the header with the position is left out, and the server counts the
+            # assistant messages of the request instead.
             return {POSITION: "0", SUMMARY: "1"} if summary else {}
         return {POSITION: str(counts["summary"]), SUMMARY: "1"} if summary else {POSITION: str(counts["answer"])}
 

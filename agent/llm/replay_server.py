@@ -1,4 +1,4 @@
-"""A loopback server that replays recorded answers on OpenAI's and Ollama's wires, streamed or not.
+"""An HTTP server on 127.0.0.1 that returns recorded answers in the form of OpenAI's or Ollama's API, streamed or not.
 
 The replay server is a real HTTP server: `provider: replay`, the tests, `demo` and the bench use it.  The replay server
 does not check requests, and calls no other service.  The position in the recording is the number of assistant messages
@@ -26,12 +26,14 @@ if TYPE_CHECKING:
 
 POSITION = "X-Replay-Position"
 SUMMARY = "X-Replay-Summary"
-PIECE = 48  # number of characters of text or arguments in one event
-STAMP = 1_769_850_900  # the value of `created`; fixed, so that a recording always gives the same bytes
+PIECE = 48  # number of characters of text or arguments in one event of a stream
+# the value of `created` in answers; constant, so that a recording always results in the same bytes
+STAMP = 1_769_850_900
 
 
 class ReplayServer:
-    """Serves one recording on 127.0.0.1.  `latency` is the number of seconds before the first byte of an answer."""
+    """Returns the answers of one recording on a port of 127.0.0.1.  `latency` is the number of seconds before the first
+    byte of an answer."""
 
     def __init__(
         self, messages: Path | Iterable[Mapping[str, Any]], *, latency: float = 0.0, model: str = "replay"
@@ -90,7 +92,7 @@ class ReplayServer:
         self.close()
 
     def answer(self, headers: Mapping[str, str], body: Json) -> Json | str:
-        """The record that answers a request, or the reason why there is none."""
+        """The recorded answer for a request, or a text with the reason why there is none."""
         what = "summary" if headers.get(SUMMARY) else "answer"
         given = headers.get(POSITION)
         if given is not None and given.isdigit():
@@ -112,7 +114,7 @@ class ReplayServer:
 
 
 def serve(messages: Path | Iterable[Mapping[str, Any]], *, latency: float = 0.0) -> ReplayServer:
-    """A running server; use it in a `with` block to close it."""
+    """Start a server; the result is a context manager that closes it."""
     return ReplayServer.serve(messages, latency=latency)
 
 
@@ -125,7 +127,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Log nothing."""
 
     def handle(self) -> None:
-        with suppress(ConnectionError):  # the client has closed an idle connection
+        with suppress(ConnectionError):  # the client may close an idle connection
             super().handle()
 
     def do_GET(self) -> None:
@@ -149,14 +151,14 @@ class _Handler(BaseHTTPRequestHandler):
         record = replay.answer(self.headers, body)  # type: ignore[arg-type]
         if replay.latency:
             clock.sleep(replay.latency)
-        with suppress(BrokenPipeError, ConnectionResetError):  # the client has disconnected
+        with suppress(BrokenPipeError, ConnectionResetError):  # the client may disconnect before the end of the answer
             if self.path == "/api/chat":
                 self._ollama(record, streamed=body.get("stream") is not False)
             else:
                 self._openai(record, streamed=self.headers.get(POSITION) is not None or bool(body.get("stream")))
 
     def _body(self) -> Json:
-        """The request as JSON; a request of the replay client is not parsed, since its headers suffice."""
+        """The decoded body of a request; for a request of the replay client {}, since its headers suffice."""
         left = int(self.headers.get("Content-Length") or 0)
         keep = self.headers.get(POSITION) is None
         kept = bytearray()
@@ -210,7 +212,8 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _calls(record: Json) -> list[Json]:
-    """The calls as the model sent them; arguments that were not JSON are returned unchanged."""
+    """The tool calls of a recorded answer as the model sent them; arguments that were not JSON are returned
+    unchanged."""
     return [
         {
             "id": call["id"],
@@ -244,7 +247,7 @@ def _usage(record: Json) -> Json | None:
 
 
 def openai_whole(record: Json, model: str) -> Json:
-    """The record as one `chat.completion` object."""
+    """A recorded answer as one object `chat.completion` of OpenAI's API."""
     calls = _calls(record)
     message: Json = {"role": "assistant", "content": record.get("content"), "refusal": None}
     if calls:
@@ -261,7 +264,8 @@ def openai_whole(record: Json, model: str) -> Json:
 
 
 def openai_chunks(record: Json, model: str) -> Iterator[Json]:
-    """The record as chat.completion.chunk objects: role, text in pieces, calls in pieces, end, usage."""
+    """A recorded answer as objects `chat.completion.chunk` of OpenAI's API: role, text in pieces, tool calls in pieces,
+    end, usage."""
     base = {
         "id": f"chatcmpl-{record.get('seq', 0)}",
         "object": "chat.completion.chunk",
@@ -287,7 +291,7 @@ def openai_chunks(record: Json, model: str) -> Iterator[Json]:
 
 
 def ollama_whole(record: Json, model: str) -> Json:
-    """The record as one answer of Ollama's chat API, not streamed."""
+    """A recorded answer as one object of Ollama's chat API, not streamed."""
     *parts, last = ollama_lines(record, model)
     message: Json = {"role": "assistant", "content": record.get("content") or ""}
     calls = [call for part in parts for call in part["message"].get("tool_calls", ())]
@@ -297,7 +301,8 @@ def ollama_whole(record: Json, model: str) -> Json:
 
 
 def ollama_lines(record: Json, model: str) -> Iterator[Json]:
-    """The record as NDJSON objects: text in pieces, each call whole, then the end with counts."""
+    """A recorded answer as a stream of Ollama's chat API (JSON objects, one per line): text in pieces, each tool call
+    whole, then the end with token counts."""
     base = {"model": model, "created_at": "2026-01-31T09:15:00Z"}
     for piece in _pieces(record.get("content") or ""):
         yield {**base, "message": {"role": "assistant", "content": piece}, "done": False}

@@ -1,8 +1,10 @@
-"""Records each request as a line of requests.jsonl: a beginning before it is sent, and a line with its cost at its end.
+"""Records each request in requests.jsonl: its beginning before it is sent, and a line with its token counts and cost
+when it ends.
 
-Each count that the server reports is used.  For a missing count (no usage at all, a count of the prompt alone, 0 with a
-long answer) the estimate is used, and the line marks it as an estimate.  A request that the server refused before any
-output is assumed to cost nothing; every other sent request counts, including a partial answer.
+The token counts of the server are used.  For a count that is missing or implausible (no usage at all, a count of the
+prompt alone, 0 for a long answer) an estimate is used, and the line says how many tokens are estimated.  A request that
+the server refused before any output is assumed to cost nothing; every other request that was sent counts, with the part
+of the answer that arrived.
 """
 
 from __future__ import annotations
@@ -27,20 +29,22 @@ if TYPE_CHECKING:
     from agent.values import Counter, Json
 
 READ = 1 << 16
-REFUSALS = 300  # the lowest status that is not a success
+REFUSALS = 300  # the lowest HTTP status that is not a success
 NOTHING = Usage()
 PLACE_HOLDER = 100
-"""A prompt count below 1/100 of the estimate is ignored: it is a placeholder (1), or the server counts only uncached
-tokens.  The estimate is never so far off, for any script."""
-# bytes of a request that count as one token; this estimate is used only if the process dies before the answer
+"""The server's count of prompt tokens is ignored if it is below 1/100 of the estimate: it is a placeholder (such as 1),
+or the server counts only tokens that were not cached.  An estimate is never wrong by such a factor, for any script of
+the text."""
+# bytes of a request that are estimated as one token; used only for requests without an estimate of the planner, and
+# only if the process dies before the answer
 BYTES = 4
 
 
 class Requests(Protocol):
-    """The store of request records (`context.RequestStore`)."""
+    """The methods of `context.RequestStore`, the store of request records, that this module uses."""
 
     def begin(self, *, purpose: str, provider: str, model: str, tokens: int, cost: float = 0.0) -> Json:
-        """Record that a request is about to be sent."""
+        """Record that a request is about to be sent; returns the record for `end` and `drop`."""
         ...
 
     def end(
@@ -66,7 +70,8 @@ class Requests(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """The cost of one request.  `seq` is the number of its line in requests.jsonl, None if there is no store."""
+    """Token counts, cost and status of one request.  `seq` is the number of its line in requests.jsonl, None if there
+    is no store."""
 
     usage: Usage = NOTHING
     estimated: int = 0
@@ -75,16 +80,16 @@ class Bill:
     seq: int | None = None
 
     def fields(self) -> dict[str, Any]:
-        """The fields for an event."""
+        """The token counts and the cost as fields of an event."""
         return {**self.usage.to_dict(), "estimated": self.estimated, "cost": self.cost}
 
 
 @dataclass(slots=True)
 class PendingRequest:
-    """One request that is being sent.
+    """The state of one request from its start to its end.
 
-    `sent`: the request has left this process.  `answered`: the server answered with a success status.  `draft` is the
-    answer so far, `bill` the final cost of the request.
+    `sent`: at least the headers of the request were sent.  `answered`: the server answered with a success status.
+    `draft` is the answer so far, `bill` the final cost of the request.
     """
 
     purpose: str
@@ -98,7 +103,8 @@ class PendingRequest:
 
 @dataclass(slots=True)
 class RequestLog:
-    """Records the requests of one client.  `requests` is the store, None if there is none."""
+    """Records the requests of one client.  `requests` is the store of the records, None if the client's message store
+    has none."""
 
     requests: Requests | None
     provider: str
@@ -108,8 +114,8 @@ class RequestLog:
 
     @contextmanager
     def record(self, purpose: str, path: Path, tokens: int) -> Iterator[PendingRequest]:
-        """A context manager that records the request sent inside it; `tokens` is the estimate of its prompt, 0 if
-        unknown."""
+        """A context manager that records the request that is sent in its block; `tokens` is the estimated number of
+        prompt tokens, 0 if unknown."""
         entry = PendingRequest(purpose, path, tokens)
         rough = tokens or path.stat().st_size // BYTES
         begun = self._begin(purpose, rough)
@@ -151,14 +157,15 @@ class RequestLog:
         entry.bill = Bill(usage, estimated, cost, status, seq)
 
     def _usage(self, entry: PendingRequest, *, whole: bool) -> tuple[Usage, int]:
-        """(the usage to record, the number of estimated tokens in it)."""
+        """(the token counts to record, how many of these tokens are estimated)."""
         draft = entry.draft
         said = draft.usage or NOTHING
         prompt, completion, estimated = said.prompt, said.completion, 0
         if not prompt or prompt * PLACE_HOLDER < entry.tokens:
             prompt = entry.tokens or self.count_file(entry.path)
             estimated += prompt
-        # Before the end of an answer the reported token count covers only the text so far, or is a placeholder.
+        # A count that the server sent before the end of the answer covers only the text up to then, or is a
+        # placeholder.
         if not whole or not completion or draft.is_early:
             written = self.count_answer(draft)
             if written > completion:
@@ -171,7 +178,7 @@ class RequestLog:
         return self.price.cost(usage) if self.price is not None else 0.0
 
     def count_answer(self, draft: StreamAccumulator) -> int:
-        """Estimated tokens of the answer so far: text, thinking and calls."""
+        """The estimated number of tokens of the answer so far: text, reasoning and tool calls."""
         count = self.counter.count
         tokens = sum(count("".join(parts)) for parts in (draft.text, draft.reasoning))
         for call in draft.calls:
@@ -180,7 +187,7 @@ class RequestLog:
         return tokens
 
     def count_file(self, path: Path) -> int:
-        """Estimated tokens of a whole request; its file is read in pieces."""
+        """The estimated number of tokens of a request, from its file, which is read in pieces."""
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         tokens = 0
         with path.open("rb") as source:
@@ -190,7 +197,7 @@ class RequestLog:
 
 
 def status_of(error: BaseException, entry: PendingRequest) -> str:
-    """The status in the record of a request that was sent but not answered."""
+    """The status for the record of a request that ended with an error."""
     began = bool(entry.draft.began)
     if isinstance(error, Interrupted) or not isinstance(error, Exception):
         return "cancelled"
@@ -202,12 +209,13 @@ def status_of(error: BaseException, entry: PendingRequest) -> str:
         return "unreadable"
     if began or not (entry.answered or isinstance(error, ModelStalled)):
         return "cut"
-    return "stalled" if isinstance(error, ModelStalled) else "refused"  # the server sent an error instead of an answer
+    # "refused": the server answered 200 and sent an error in place of the answer
+    return "stalled" if isinstance(error, ModelStalled) else "refused"
 
 
 def error_word(error: BaseException) -> str:
-    """The error in the record: its code and the server's status, or the class of a stop.  The server's message is only
-    in the log."""
+    """The error as the record names it: its code and the server's HTTP status, or the class name of another exception.
+    The server's message is only in the log."""
     if isinstance(error, Interrupted) or not isinstance(error, MakimonoError):
         return type(error).__name__
     status = getattr(error, "status", None)

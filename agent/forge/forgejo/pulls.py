@@ -62,7 +62,7 @@ class Pulls:
         """Open a pull request with a POST.
 
         If the result of the POST is unknown, the method searches for the pull request before the second attempt; if
-        Forgejo answers that the branch has one already, the method returns that one, whoever opened it.
+        Forgejo answers that the branch has one already, the method returns that one, even if another account opened it.
         """
         wanted = {"title": fit_title(title, draft=draft), "body": fit_body(body), "head": head, "base": base}
         for attempt in (1, 2):

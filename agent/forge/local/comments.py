@@ -81,9 +81,11 @@ class LocalComments:
         return tuple(comment for comment in comments if comment.author != self.bot), problems
 
     def since(self, cursor: str | None, edit: Comment | None = None) -> tuple[tuple[Comment, ...], str, list[str]]:
-        """(new and edited comments of people, the next cursor, sentences about the unreadable lines).
+        """What is new since a cursor: (new and edited comments of people, the next cursor, sentences about the
+        unreadable lines).
 
-        `edit`: the issue's own text in its present form.
+        `edit` has the present title and text of the issue; it is returned as one more comment if the title or text has
+        changed since the cursor.
         """
         comments, problems = self.of_people()
         known = _known(cursor)
@@ -103,12 +105,13 @@ class LocalComments:
         return next((one.id for one in self.marked() if marker in one.markers), None)
 
     def marked(self) -> tuple[MarkedComment, ...]:
-        """Comments of the own account with markers, in the order of the file, which is that of their numbers."""
+        """Comments of the own account with markers, in the order of the file; the program appends them, so their
+        numbers ascend."""
         own = (one for one in self.all()[0] if one.author == self.bot)
         return tuple(MarkedComment(one.id, markers, one.updated_at) for one in own if (markers := all_in(one.body)))
 
     def post(self, body: str) -> str:
-        """Append a comment as the own account and return its id; the caller holds the tracker's lock."""
+        """Append a comment as the own account and return its id; the caller must hold the tracker's lock."""
         used = [int(match) for match in _ID.findall(self._data())]
         number = max(used, default=0) + 1
         now = clock.stamp()
@@ -117,7 +120,7 @@ class LocalComments:
         return str(number)
 
     def edit(self, comment_id: str, body: str) -> None:
-        """Replace the body of a comment of the own account; the caller holds the tracker's lock."""
+        """Replace the body of a comment of the own account; the caller must hold the tracker's lock."""
 
         def change(data: bytes) -> bytes:
             for start, line in _lines(data):
@@ -140,7 +143,7 @@ class LocalComments:
             change(b"")
 
     def remove(self, comment_id: str) -> None:
-        """Remove a comment of the own account; the caller holds the tracker's lock."""
+        """Remove a comment of the own account; the caller must hold the tracker's lock."""
 
         def change(data: bytes) -> bytes:
             for start, line in _lines(data):
@@ -173,7 +176,7 @@ class LocalComments:
 
 
 def line_of(comment: Comment) -> bytes:
-    """The line of a comment; its `id` must be a number."""
+    """The line of the comments file for a comment; the `id` of the comment must be a number."""
     record = {
         "id": int(comment.id),
         "author": comment.author,
@@ -185,9 +188,11 @@ def line_of(comment: Comment) -> bytes:
 
 
 def cursor_of(comments: tuple[Comment, ...], known: dict[str, str] | None = None, text: Comment | None = None) -> str:
-    """The cursor: id and digest of each comment, and the digest of the issue's own `text`.
+    """The text of a cursor: id and digest of each comment, and the digest of the issue's title and text, if `text` is
+    given.
 
-    A comment of `known` that cannot be read at present stays in the cursor.
+    A comment of an earlier cursor (`known`) that cannot be read at present stays in the new cursor, so that it is not
+    reported as new later.
     """
     seen = dict(known or {}) | {comment.id: _digest(comment) for comment in comments}
     seen |= {} if text is None else {TEXT: text.id.removeprefix(f"{TEXT}-")}
@@ -205,7 +210,7 @@ def _digest(comment: Comment) -> str:
 
 
 def _comment(line: bytes) -> Comment:
-    """The comment in a line of the file.  Raises CommentUnreadable."""
+    """Parse a line of the comments file.  Raises CommentUnreadable."""
     record = _loaded(line)
     if not isinstance(record, dict):
         raise CommentUnreadable('a comment must be an object with "id", "author" and "body"')
@@ -216,7 +221,8 @@ def _comment(line: bytes) -> Comment:
         raise CommentUnreadable(f'"{wrong[0]}" must be text')
     created = time_of(record.get("created_at"))
     updated = time_of(record.get("updated_at")) or created
-    if number is None:  # the digest cannot be confused with a number, and does not depend on the other lines
+    # the id is `h` and a digest: it differs from every number, and does not depend on the other lines
+    if number is None:
         said = f"{record['author']}\0{created}\0{record['body']}".encode("utf-8", "replace")
         return Comment(
             f"h{blake2b(said, digest_size=6).hexdigest()}", record["author"], record["body"], created, updated
@@ -225,7 +231,7 @@ def _comment(line: bytes) -> Comment:
 
 
 def time_of(value: Any) -> str:
-    """A time in the forms that people write; "" for a text that is no time, such as `yesterday`."""
+    """A time that a person may have written, as text; "" if it is not a valid time, such as `yesterday`."""
     try:
         return str(value) if value and clock.parse(str(value)) else ""
     except ValueError:
@@ -233,8 +239,8 @@ def time_of(value: Any) -> str:
 
 
 def _loaded(line: bytes) -> Any:
-    """The JSON in a line; else CommentUnreadable.  orjson refuses an escaped unpaired surrogate, which other programs
-    write."""
+    """Decode a line of JSON; raises CommentUnreadable for any other text.  The module json is tried after orjson,
+    because orjson refuses escaped unpaired surrogates, which other programs write."""
     try:
         return orjson.loads(line)
     except orjson.JSONDecodeError as error:
@@ -245,7 +251,7 @@ def _loaded(line: bytes) -> Any:
 
 
 def _found(line: bytes) -> Comment | None:
-    """The comment in a line, None when the line cannot be read."""
+    """The comment in a line of the comments file; None if the line is not a valid comment."""
     try:
         return _comment(line)
     except CommentUnreadable:

@@ -1,8 +1,9 @@
 """Reads and writes the files of a local tracker: reads take no lock, writes take one and are atomic.
 
-People edit the same files with editors that take no lock.  So a rewrite uses a temporary file and a rename, and starts
-again when the file has changed in the meantime; an append is one write.  Symbolic links are not followed, so that a
-link in the tracker cannot show a file from elsewhere to a model.  Only modules of this room call this module.
+People edit the tracker's files with editors that take no lock.  So this module rewrites a file by way of a temporary
+file and a rename, and starts again when the file has changed in the meantime; it appends with a single write.  Symbolic
+links are not followed, so that a link in the tracker cannot show a file from elsewhere to a model.  Only modules of the
+package forge/local call this module.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-MODE = 0o644  # people read and edit these files; the umask narrows the mode
+MODE = 0o644  # readable for all, since people read and edit these files; the umask may remove rights
 LARGEST = 256 << 20
 LARGEST_PICTURE = 10_000_000
 TRIES = 20
@@ -37,19 +38,20 @@ _READ_ADVICE = {
 
 
 class _ChangedMeanwhileError(Exception):
-    """Somebody saved the file while its new version was being prepared."""
+    """Somebody saved the file while this module was preparing its new content."""
 
 
 class TrackerFiles:
-    """Files below `root`, named by their path relative to it (`issues/7.md`)."""
+    """The files of a tracker; methods get the path of a file relative to the tracker's folder `root`
+    (`issues/7.md`)."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
 
     def numbers(self, folder: str) -> tuple[list[int], list[str]]:
-        """(n of every file `n.md`, in order; names with leading zeros, which are not read).
+        """(the number of every file `7.md` in the folder, ascending; the names with leading zeros, which are not read).
 
-        Both lists are empty if the folder does not exist.
+        Both lists are empty if the folder does not exist in the tracker.
         """
         try:
             names = os.listdir(self.root / folder)  # noqa: PTH208 - the names alone are needed
@@ -68,8 +70,8 @@ class TrackerFiles:
         )
 
     def unnumbered(self, folder: str) -> list[str]:
-        """Names of the `*.md` files that are not a number, except hidden ones; none when the folder cannot be
-        listed."""
+        """The names of the `*.md` files of which the stem is not a number, without hidden files; no names when the
+        folder cannot be listed."""
         try:
             names = os.listdir(self.root / folder)  # noqa: PTH208 - only the names are needed
         except OSError:
@@ -80,7 +82,7 @@ class TrackerFiles:
     def read(self, relative: str, limit: int | None = None) -> bytes:
         """The content of the file, or its first `limit` bytes.
 
-        Raises FileNotFoundError when the file does not exist, IssueUnreadable for other errors.
+        Raises FileNotFoundError when the file does not exist, IssueUnreadable if it cannot be read for another reason.
         """
         descriptor = self._open(relative)
         try:
@@ -91,15 +93,15 @@ class TrackerFiles:
     def picture(self, address: str) -> bytes:
         """The content of a file in the tracker's folder that an issue shows as a picture.
 
-        The address is a path relative to `issues/`, or to the tracker itself.  Raises PictureRefused, also for a
-        symbolic link in the path, and for an address on the web.
+        The address is a path relative to `issues/` or to the tracker's folder.  Raises PictureRefused if there is no
+        such file, if the path contains a symbolic link, and for a URL.
         """
         parts = urlsplit(address)
         if parts.scheme or parts.netloc:
             raise PictureRefused("it lies on the web; put the file into the tracker's folder")
         path = unquote(parts.path)
         for relative in (f"issues/{path}", path) if not path.startswith("/") else (path.lstrip("/"),):
-            relative = posixpath.normpath(relative)  # noqa: PLW2901 - an issue refers to it as `../shots/a.png`
+            relative = posixpath.normpath(relative)  # noqa: PLW2901 - it removes `..` from the path
             if relative.startswith("../"):
                 continue
             root = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -131,9 +133,9 @@ class TrackerFiles:
             yield
 
     def rewrite(self, relative: str, change: Callable[[bytes], bytes]) -> None:
-        """Replace the content of the file by `change(content)`; the caller holds `locked`.
+        """Replace the content of the file by `change(content)`; the caller must hold the lock (`locked`).
 
-        Owner and mode stay the same; if the bytes do not change, nothing is written.
+        The file keeps its owner and mode; if `change` returns the same bytes, nothing is written.
         """
         path = self.root / relative
         _sweep(path)
@@ -152,7 +154,7 @@ class TrackerFiles:
         raise ForgeError(f"{path} was saved by somebody else {TRIES} times while it was to be changed; try again")
 
     def create(self, relative: str, data: bytes) -> None:
-        """Write a new file; the caller holds `locked`."""
+        """Write a new file; the caller must hold the lock (`locked`)."""
         path = self.root / relative
         durable_files.make_dir(path.parent, 0o755)
         _sweep(path)
@@ -161,11 +163,11 @@ class TrackerFiles:
             _take_owner(temporary, os.stat(self.root))  # noqa: PTH116 - `_take_owner` takes an os.stat_result
 
     def append_line(self, relative: str, line: bytes, *, torn: Callable[[bytes], bool]) -> None:
-        """Append `line` and a newline in one write, durable at the return; the caller holds `locked`.
+        """Append `line` and a newline in one write, and flush it to the disk; the caller must hold the lock (`locked`).
 
-        If the last line has no newline and `torn` recognises it as the rest of a killed write of this program, it is
-        cut off.  If the line is not recognised, another program wrote the last line: it gets a newline first, so that
-        the two lines do not join.
+        If the last line of the file has no newline and `torn` recognises it as the rest of an interrupted write of this
+        program, that line is removed.  If `torn` does not recognise it, another program wrote that line: a newline is
+        added to it first, so that the two lines do not join.
         """
         path = self.root / relative
         with durable_files.writing(path):
@@ -213,7 +215,8 @@ class TrackerFiles:
 
 
 def _replace(path: Path, new: bytes, before: os.stat_result) -> bool:
-    """Replace the file, which had the state `before`, by `new`; returns False when the file has changed since then."""
+    """Replace the content of the file by `new`; returns False, without a change, if the file no longer has the state
+    `before` (inode, size, time)."""
     try:
         with durable_files.replacing(path, MODE) as temporary:
             durable_files.write_all(temporary, new)
@@ -226,7 +229,8 @@ def _replace(path: Path, new: bytes, before: os.stat_result) -> bool:
 
 
 def _sweep(path: Path) -> None:
-    """Remove temporary files that a killed rewrite of this file left; the lock excludes other writers."""
+    """Remove the temporary files that an interrupted rewrite of this file has left; no other process can be using them,
+    since the caller holds the lock."""
     leftover = re.compile(rf"\.{re.escape(path.name)}\.[0-9]+\.tmp")
     for name in os.listdir(path.parent):  # noqa: PTH208 - only the names are needed
         if leftover.fullmatch(name):
@@ -263,14 +267,15 @@ def _version_of(status: os.stat_result) -> tuple[int, int, int]:
 
 
 def _take_after(descriptor: int, before: os.stat_result) -> None:
-    """Set the owner and mode of the file that is being replaced."""
+    """Give the new file the owner and the mode of the file that it replaces."""
     _take_owner(descriptor, before)
     with suppress(PermissionError):
         os.fchmod(descriptor, before.st_mode & 0o777)
 
 
 def _take_owner(descriptor: int, like: os.stat_result) -> None:
-    """When running as root, set the owner to that of `like`; other users cannot change owners."""
+    """When running as root, set the owner and group of a file to those of `like`; any other user cannot change
+    owners."""
     if os.geteuid() == 0:
         with suppress(PermissionError):
             os.fchown(descriptor, like.st_uid, like.st_gid)

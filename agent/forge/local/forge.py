@@ -41,7 +41,7 @@ OWNER = "local"
 REPO = "default"
 IDENTITY = ".id"
 """The file with the identity of a tracker, which stays valid when the folder is moved: `{"id": …, "path": …}`, with the
-path at the last opening."""
+path that the folder had when the program last used it."""
 SETTLED = 1.0
 _STATES: dict[str, Literal["open", "closed"]] = {"open": "open", "closed": "closed"}
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
@@ -49,7 +49,8 @@ _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|[\w.-]+@[\w.-]+:")
 
 
 class LocalForge:
-    """The tracker of `settings.local`.  Changes take the flock on `{tracker}/.lock`; reads take none."""
+    """The adapter for the tracker that `settings.local` names.  Methods that write take the flock on `{tracker}/.lock`;
+    methods that read take no lock."""
 
     source = "local"
     max_comment = 1_000_000
@@ -73,7 +74,8 @@ class LocalForge:
         self.files = TrackerFiles(tracker)
         self.pulls = LocalPulls(self.files)
         self.told: set[str] = set()  # problems that were logged, so that each is logged once
-        self.items = Items(lambda _name, _why: None)  # issues that caused an unexpected error; the getter reports them
+        # issues that caused an unexpected error; LocalTaskGetter reports them
+        self.items = Items(lambda _name, _why: None)
 
     @classmethod
     def from_settings(cls, settings: Any) -> tuple[Self, ...]:
@@ -120,12 +122,12 @@ class LocalForge:
         permission."""
         return True
 
-    def author_may_ask(self, key: TaskKey) -> bool:  # noqa: ARG002 - the contract has these parameters
+    def author_may_ask(self, key: TaskKey) -> bool:  # noqa: ARG002 - the contract of a forge has these parameters
         """Implements `ForgeReports.author_may_ask`."""
         return True
 
-    def altered(self, key: TaskKey, since: str = "") -> str:  # noqa: ARG002 - the contract has these parameters
-        return ""  # every person who can write in the tracker's folder can also set labels
+    def altered(self, key: TaskKey, since: str = "") -> str:  # noqa: ARG002 - the contract of a forge has these parameters
+        return ""  # a person who can write there can set labels
 
     def comments_since(self, key: TaskKey, cursor: str | None) -> tuple[tuple[Comment, ...], str]:
         news, following, problems = self._comments(key).since(cursor, self._text(key) if cursor else None)
@@ -136,7 +138,7 @@ class LocalForge:
         return news, following
 
     def _text(self, key: TaskKey) -> Comment | None:
-        """The issue's own title and text as an edited comment; None if they cannot be read."""
+        """The issue's title and text as a `Comment` with `is_edit`; None if they cannot be read."""
         relative = _relative(key)
         try:
             data = self._data(relative)
@@ -149,10 +151,10 @@ class LocalForge:
         return edited(issue.title, text, digest_of(issue.title, text), issue.author, saved)
 
     def changed_since(self, watched: Mapping[TaskKey, str | None], cursor: str) -> tuple[dict[TaskKey, str], str]:
-        """Find the changed issues by the modification times of an issue's two files.
+        """Find the changed issues by the modification times of each issue's two files (text and comments).
 
-        A file that was saved within the last second is reported again, since a second save in that time would not
-        show.
+        An issue that was saved within the last second is reported at the next call too, since a second save within that
+        time would not alter the modification time.
         """
         try:
             known = dict(orjson.loads(cursor))
@@ -232,7 +234,7 @@ class LocalForge:
         with self.files.locked():
             self._comments(key).edit(comment_id, text)
 
-    def find_pull(self, key: TaskKey, head: str) -> PullRef | None:  # noqa: ARG002 - it has one list of pulls
+    def find_pull(self, key: TaskKey, head: str) -> PullRef | None:  # noqa: ARG002 - all issues share one list
         return self.pulls.find(head)
 
     def open_pull(self, key: TaskKey, *, title: str, body: str, head: str, base: str, draft: bool) -> PullRef:
@@ -243,7 +245,7 @@ class LocalForge:
 
     def update_pull(
         self,
-        key: TaskKey,  # noqa: ARG002 - it has one list of pulls
+        key: TaskKey,  # noqa: ARG002 - all issues share one list
         pull: PullRef,
         *,
         title: str | None = None,
@@ -266,16 +268,16 @@ class LocalForge:
     def renew_login(self, key: TaskKey) -> None:
         """Does nothing: a folder needs no login."""
 
-    def git_login(self, key: TaskKey) -> tuple[str, str] | None:  # noqa: ARG002 - the contract has this method
+    def git_login(self, key: TaskKey) -> tuple[str, str] | None:  # noqa: ARG002 - required by the contract
         return None
 
     def close(self) -> None:
         """Does nothing: no connection is open."""
 
     def was_at(self) -> str | None:
-        """The path of this tracker at its last opening, if its folder was moved since then; the path is a part of
-        `instance`, so the tracker has another `instance` now.  Returns None for a copy if the original still exists:
-        the copy is another tracker."""
+        """The path of the tracker's folder when the program last used it, if the folder was moved since then;
+        `instance` is the path, so the tracker has another `instance` now.  Returns None for a copy of a tracker that
+        still exists: the copy counts as another tracker."""
         found = self._identity()
         was = found.get("path")
         if not isinstance(was, str) or was == self.instance:
@@ -284,9 +286,10 @@ class LocalForge:
         return None if _identity_in(there).get("id") == found.get("id") else was
 
     def remember(self) -> None:
-        """Write identity and path of this tracker to `.id`, unless they are there already.
+        """Write identity and path of this tracker to its file `.id`, unless the file has this path already.
 
-        If the file cannot be written (in a tracker of another user), a later move cannot be recognised.
+        If the file cannot be written (in a tracker of another user), this is ignored, and a later move of the folder
+        cannot be recognised.
         """
         found = self._identity()
         if found.get("path") == self.instance or not self.files.root.is_dir():
@@ -303,8 +306,7 @@ class LocalForge:
         return _identity_in(self.files)
 
     def address(self, repo: str, where: str) -> str:
-        """The path or address of a repository by its name in `local.repos`; `where` is the beginning of the error
-        message."""
+        """The path or address of a repository by its name in `local.repos`; an error message begins with `where`."""
         if repo not in self.repos:
             known = ", ".join(sorted(self.repos)) or "none"
             raise IssueUnreadable(
@@ -319,7 +321,7 @@ class LocalForge:
     def task(self, number: int, *, labels: Collection[str] | None = None) -> Task | None:
         """The task of an open issue that has one of `labels` (of any open issue if `labels` is None), else None.
 
-        The method reads only the front matter.
+        The method reads only the front matter of the issue's file.
         """
         relative = f"issues/{number}.md"
         name = self._name(relative)
@@ -343,7 +345,8 @@ class LocalForge:
         return Task(key, self, user=issue.author, title=issue.title, labels=issue.labels)
 
     def _near(self, labels: Iterable[str]) -> str:
-        """A label that may be a misspelt bot label; "" if another of the six labels is present."""
+        """One of `labels` that may be a misspelt bot label; "" if there is none, or if one of the six labels is
+        present."""
         if not self.labels.names().isdisjoint(labels):
             return ""
         return near(self.labels.queued, labels)
@@ -417,7 +420,7 @@ class LocalTaskGetter:
         return tasks
 
     def _is_issue(self, relative: str) -> bool:
-        """Whether a file begins with front matter; a README in the folder is not an error."""
+        """Whether a file begins with front matter; a file without it, such as a README, is ignored."""
         try:
             return front_matter.is_there(self.forge.files.read(relative, front_matter.LIMIT))
         except (FileNotFoundError, IssueUnreadable):
@@ -425,7 +428,7 @@ class LocalTaskGetter:
 
 
 def _issue(key: TaskKey, head: front_matter.FrontMatter) -> IssueText:
-    """The issue that the front matter describes.
+    """The title, author, labels, state and base of an issue, from its front matter.
 
     Raises IssueUnreadable, which names the key that is missing or wrong.
     """
@@ -475,7 +478,7 @@ def _relative(key: TaskKey, suffix: str = ".md") -> str:
 
 
 def resolved_address(root: Path, text: str) -> str:
-    """A value of `local.repos`: an address unchanged, a path absolute."""
+    """A value of the setting `local.repos`: a URL is returned unchanged, a path as an absolute path."""
     return text if _ADDRESS.match(text) else str((root / Path(text).expanduser()).resolve())
 
 

@@ -1,8 +1,9 @@
 """Reads the front matter of hand-written Markdown files, and changes one value without changing any other byte.
 
 The files belong to people, so their front matter is not loaded and dumped as a whole.  A change replaces the characters
-of one YAML node; the result is parsed again and compared before it is written.  The order of keys, comments, quoting,
-unknown keys and line ends are preserved.  This module handles text only; `files.py` reads and writes the files.
+of one YAML node; then the new front matter is parsed again, and an error is raised if anything else has changed.  A
+change preserves the order of the keys, comments, quotes, unknown keys and line ends.  This module handles text only;
+`files.py` reads and writes the files.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _OPEN = re.compile(rb"(?:\xef\xbb\xbf)?---[ \t]*\r?\n")
 _CLOSE = re.compile(rb"^(?:---|\.\.\.)[ \t]*\r?(?:\n|\Z)", re.MULTILINE)
 _NULL = "tag:yaml.org,2002:null"
 _TEXT = "tag:yaml.org,2002:str"
-# SafeLoader is used if PyYAML was built without libyaml
+# the loader in Python (SafeLoader) if PyYAML was built without libyaml
 _FAST: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -34,8 +35,9 @@ _FAST: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 class FrontMatter:
     """The front matter of one file.
 
-    `text` is everything up to and including the closing line, `start` to `end` the YAML in it, `nodes` are its keys in
-    order.  `name` is the name of the file in error messages.
+    `text` is the beginning of the file up to and including the closing line `---`, `start` and `end` are the offsets of
+    the YAML in `text`, `nodes` maps each key, in the order of the file, to the YAML node of its value.  `name` is the
+    file's name for error messages.
     """
 
     name: str
@@ -50,7 +52,8 @@ class FrontMatter:
         return 1 if node is None else node.start_mark.line + 2
 
     def value(self, key: str) -> str | None:
-        """The scalar as it is written (`404` is text); None when the key is missing or empty."""
+        """The value of `key` as text, also if YAML reads it as another type (a number 404 is "404"); None when the key
+        is missing or has no value."""
         node = self.nodes.get(key)
         if node is None or (node.tag == _NULL and isinstance(node, yaml.ScalarNode)):
             return None
@@ -59,7 +62,7 @@ class FrontMatter:
         return str(node.value)
 
     def flag(self, key: str, default: bool) -> bool:
-        """The value of `key`, which must be true or false; `default` when the key is missing or empty."""
+        """The value of `key`, which must be true or false; `default` when the key is missing or has no value."""
         value = self.value(key)
         if value is None:
             return default
@@ -68,7 +71,7 @@ class FrontMatter:
         return value.lower() in ("true", "yes")
 
     def items(self, key: str) -> tuple[str, ...]:
-        """The list of one-line texts under `key`; an empty value is an empty list."""
+        """The list of one-line texts under `key`; a key that is missing or has no value means an empty list."""
         node = self.nodes.get(key)
         if node is None or (isinstance(node, yaml.ScalarNode) and node.tag == _NULL):
             return ()
@@ -82,12 +85,12 @@ class FrontMatter:
         return tuple(str(item.value) for item in node.value)
 
     def error(self, key: str, problem: str) -> IssueUnreadable:
-        """An IssueUnreadable that names the file and the line."""
+        """An IssueUnreadable that names the file and the line of `key`."""
         return IssueUnreadable(f"{self.name}:{self.line(key)}: {problem}")
 
     def with_items(self, key: str, remove: tuple[str, ...], add: str | None) -> FrontMatter:
-        """The front matter with all of `remove` deleted from the list and `add` inserted: in place of the first deleted
-        item, or last."""
+        """The front matter after a change of the list under `key`: all items in `remove` are deleted, and `add` is
+        inserted in place of the first deleted item, or at the end if no item was deleted."""
         old = self.items(key)
         new = list(old)
         gone = [index for index, label in enumerate(old) if label in remove]
@@ -109,7 +112,7 @@ class FrontMatter:
         return self._verified(text, key, wanted)
 
     def with_value(self, key: str, value: str) -> FrontMatter:
-        """The front matter with the scalar of `key` replaced, or the key added as the last one."""
+        """The front matter after the value of `key` was replaced, or the key was added at the end."""
         if self.value(key) == value:
             return self
         node = self.nodes.get(key)
@@ -130,7 +133,8 @@ class FrontMatter:
         return self.text[self.start + node.start_mark.index : self.start + node.end_mark.index]
 
     def _verified(self, text: str, key: str, wanted: tuple[str, ...]) -> FrontMatter:
-        """Parse the new text; raises ForgeError unless only `key` changed, and to the value `wanted`."""
+        """Parse the changed front matter; raises ForgeError unless `key` has the value `wanted` and all other keys have
+        their old values."""
         try:
             new = parse(text, self.name)
             one = wanted[0] if len(wanted) == 1 else None
@@ -148,7 +152,8 @@ class FrontMatter:
 
 
 def is_there(data: bytes) -> bool:
-    """Whether `data` begins with front matter, valid or not: an opening line and a closing one."""
+    """Whether `data` begins with front matter, that is, has its opening and its closing line; the YAML between them may
+    be invalid."""
     opening = _OPEN.match(data)
     return opening is not None and _CLOSE.search(data, opening.end(), LIMIT) is not None
 
@@ -157,7 +162,7 @@ def split(data: bytes, name: str) -> tuple[FrontMatter, int]:
     """(the front matter at the start of `data`, the offset where the body begins).
 
     Raises IssueUnreadable, which names the line and the expected form.  `data` may be only the beginning of the file,
-    at least `LIMIT` bytes.
+    if that has at least `LIMIT` bytes.
     """
     opening = _OPEN.match(data)
     if opening is None:
@@ -173,8 +178,8 @@ def split(data: bytes, name: str) -> tuple[FrontMatter, int]:
 def decode(data: bytes, name: str, line: int = 1) -> str:
     """Decode UTF-8 text.
 
-    Raises IssueUnreadable with the line of the first invalid byte; `line` is the number of the first line of
-    `data`.
+    Raises IssueUnreadable with the line of the first invalid byte; `line` is the number that the first line of `data`
+    has in the file.
     """
     try:
         return data.decode()
@@ -186,7 +191,7 @@ def decode(data: bytes, name: str, line: int = 1) -> str:
 
 
 def _hint(error: yaml.MarkedYAMLError) -> str:
-    """Advice about the most frequent cause of the YAML error."""
+    """Advice for the two most frequent causes of a YAML error; "" for any other."""
     if "mapping values are not allowed" in str(error.problem):
         return "; put a value that has a colon in it in quotes"
     return "; indent with spaces" if "'\\t'" in str(error.problem) else ""
@@ -194,16 +199,16 @@ def _hint(error: yaml.MarkedYAMLError) -> str:
 
 @lru_cache(maxsize=1024)
 def parse(text: str, name: str) -> FrontMatter:
-    """The front matter in a text that `split` found.
+    """Parse front matter; `text` includes its opening and its closing line.
 
-    The result is cached by the exact text, because each poll reads the same front matter.
+    The results are cached by text and name, because each poll reads the same front matter again.
     """
     start = text.index("\n") + 1
     end = text.rstrip("\r\n \t").rfind("\n") + 1
     try:
         root = _compose(text[start:end])
     except yaml.MarkedYAMLError as error:
-        # a bracket or quote was not closed
+        # an error at the end of the YAML means that a bracket or quote was not closed
         inside = error.context_mark is not None and "block" not in str(error.context)
         mark = error.context_mark if inside else error.problem_mark or error.context_mark
         line = mark.line + 2 if mark else 1
@@ -226,7 +231,8 @@ def parse(text: str, name: str) -> FrontMatter:
 
 
 def render(values: Mapping[str, str]) -> str:
-    """The text of new front matter, with its two lines `---`; `true`, `false` and whole numbers are not quoted."""
+    """New front matter as text, with its two lines `---`; values that are `true`, `false` or whole numbers get no
+    quotes."""
     lines = [
         f"{key}: {value if re.fullmatch(r'true|false|[0-9]+', value) else _scalar(value, 'k: {}')}\n"
         for key, value in values.items()
@@ -237,7 +243,8 @@ def render(values: Mapping[str, str]) -> str:
 def _edit_list(
     text: str, start: int, node: yaml.SequenceNode, old: tuple[str, ...], new: list[str], gone: list[int]
 ) -> str:
-    """Replace, append and delete list items, from the last to the first, so that the offsets stay valid."""
+    """Replace, append and delete items of a YAML list in `text`, beginning with the last item, so that the offsets of
+    the earlier items stay valid."""
     spans = [(start + item.start_mark.index, start + item.end_mark.index) for item in node.value]
     frame = "[{}]" if node.flow_style else "- {}"
     if len(new) > len(old):
@@ -275,8 +282,8 @@ def _delete(text: str, first: int, last: int, *, flow: bool) -> str:
 
 
 def _scalar(text: str, frame: str, like: yaml.Node | None = None) -> str:
-    """`text` as YAML in `frame` (`k: {}`, `- {}`, `[{}]`): without quotes if YAML parses it to the same text, else
-    quoted; with the quotes of `like` if that node is quoted."""
+    """`text` as YAML in `frame` (`k: {}`, `- {}`, `[{}]`): with the kind of quotes of the node `like` if that has
+    quotes; otherwise without quotes if YAML then parses it to the same text, else in double quotes."""
     style = like.style if isinstance(like, yaml.ScalarNode) else None
     if style == "'" and "\n" not in text and text.isprintable():
         return "'" + text.replace("'", "''") + "'"
@@ -295,15 +302,15 @@ def _reads_back(text: str, frame: str) -> bool:
         node = _compose(frame.format(text))
     except yaml.YAMLError:
         return False
-    if node is None or len(node.value) != 1:  # the value is missing, or there is more than one
+    if node is None or len(node.value) != 1:  # the text was not parsed to exactly one value
         return False
     inner = node.value[0][1] if isinstance(node, yaml.MappingNode) else node.value[0]
     return bool(isinstance(inner, yaml.ScalarNode) and inner.tag == _TEXT and not inner.style and inner.value == text)
 
 
 def _compose(text: str) -> yaml.Node | None:
-    """The root node of a text.  libyaml parses it, which saves each worker the memory of the parser in Python.  A text
-    that libyaml refuses is parsed in Python, where the error messages name the cause."""
+    """The root node of a YAML text.  libyaml parses the text, so that a process need not load the parser in Python.  A
+    text that libyaml refuses is parsed again by the parser in Python, of which the error messages name the cause."""
     try:
         return yaml.compose(text, Loader=_FAST)
     except yaml.YAMLError:
@@ -311,10 +318,10 @@ def _compose(text: str) -> yaml.Node | None:
 
 
 def _fit(root: yaml.Node | None) -> yaml.Node | None:
-    """`root`, with scalars that can be encoded.
+    """Replace unpaired surrogates in all scalars below `root`, so that they can be encoded as UTF-8; returns `root`.
 
-    Escapes can spell the two surrogates of a character separately: libyaml refuses that, and the parser in Python does
-    not join them.
+    YAML escapes can contain the two surrogates of one character separately: libyaml refuses such a text, and the parser
+    in Python does not join the surrogates.
     """
     nodes, seen = [root], set[int]()
     while nodes:

@@ -1,7 +1,8 @@
-"""Writes and reads the files of a local tracker without its forge, for `solve`, `replay` and `demo`.
+"""Writes and reads the files of a local tracker without the adapter `LocalForge`, for `solve`, `replay` and `demo`.
 
 The module defines the paths of the files of issues and pull requests, and the content of an issue, its comments and a
-pull request.  The formats are in `front_matter.py` and `comments.py`, which nothing outside this room imports.
+pull request.  The formats are defined in `front_matter.py` and `comments.py`, which no module outside the package
+forge/local imports.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class IssueFile:
-    """The issue that a Markdown file contains.  A missing part is an empty string."""
+    """The parts of an issue in a Markdown file.  A part that the file does not have is an empty string."""
 
     title: str
     author: str
@@ -31,7 +32,7 @@ class IssueFile:
     repo: str = ""
 
     def rendered(self, label: str) -> bytes:
-        """The file of an open issue with this one label."""
+        """The content of the Markdown file of this issue, as an open issue with the only label `label`."""
         values = {"title": self.title, "author": self.author, "state": "open"}
         values |= {key: value for key, value in (("base", self.base), ("repo", self.repo)) if value}
         head, _ = front_matter.split(front_matter.render(values).encode(), "a new issue")
@@ -39,7 +40,8 @@ class IssueFile:
 
 
 def parse(data: bytes, name: str) -> IssueFile:
-    """The issue in a Markdown file, with or without front matter; `name` is the file's name in errors.
+    """Parse the content of an issue's Markdown file, with or without front matter; `name` is the file's name for error
+    messages.
 
     Raises IssueUnreadable for invalid front matter and for text that is not UTF-8.
     """
@@ -59,8 +61,8 @@ def issue_path(tracker: Path, number: str) -> Path:
 
 
 def number_at(tracker: Path, path: Path) -> str | None:
-    """The number, or the name, of the issue in the file `path`; None if the file is not in this tracker's folder of
-    issues.  Both paths are absolute and contain no links."""
+    """The name, without `.md`, of the issue's file `path` (for an issue of the tracker: its number); None if the file
+    is not in the tracker's folder `issues`.  The caller passes absolute paths without symbolic links."""
     return path.name.removesuffix(".md") if path.parent == tracker / "issues" else None
 
 
@@ -74,12 +76,12 @@ def write_issue(tracker: Path, number: str, data: bytes, said: bytes = b"", mode
 
 
 def comment_lines(said: Iterable[Comment]) -> bytes:
-    """The lines of a comment file with these comments."""
+    """The content of a comments file with these comments."""
     return b"".join(comments.line_of(comment) for comment in said)
 
 
 def read_comments(path: Path) -> bytes:
-    """The lines of the comment file of an issue; `path` is the issue's file.  b"" if there is no comment file."""
+    """The content of an issue's comments file; `path` is the issue's own file.  b"" if there is no comments file."""
     try:
         return _comments_beside(path).read_bytes()
     except OSError:
@@ -87,7 +89,7 @@ def read_comments(path: Path) -> bytes:
 
 
 def add_comments(tracker: Path, number: str, said: Iterable[Comment]) -> None:
-    """Add comments of other people to an issue, in a tracker that no other process writes.  Raises DiskError."""
+    """Append comments to an issue; no other process may write to this tracker at the same time.  Raises DiskError."""
     path = issue_path(tracker, number)
     durable_files.write_file(_comments_beside(path), read_comments(path) + comment_lines(said))
 
@@ -98,14 +100,14 @@ def pull_path(tracker: Path, number: str) -> Path:
 
 
 def pull_file(pull: PullRef) -> Path:
-    """The path of the file of a local pull request."""
+    """The path of the file of a pull request in a local tracker, from its `file:` URL."""
     return Path(unquote(urlsplit(pull.url).path))
 
 
 def pull_of_issue(data: bytes, issue: str, name: str) -> bytes:
-    """The file `data` of a pull request, changed so that it belongs to `issue`.
+    """The content `data` of a pull request's file, changed so that its key `issue` names the issue `issue`.
 
-    Raises IssueUnreadable, which names the file as `name`.
+    Raises IssueUnreadable, with `name` as the name of the file.
     """
     head, start = front_matter.split(data, name)
     return head.with_value("issue", issue).text.encode() + data[start:]

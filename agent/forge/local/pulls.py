@@ -1,7 +1,8 @@
-"""The pull requests of a local tracker: `pulls/{n}.md`, with numbers of their own, which people can read and edit.
+"""The pull requests of a local tracker: files `pulls/{n}.md`, numbered independently of the issues, which people can
+read and edit.
 
 A file has front matter with `title`, `state` (`open`, `closed`, `merged`), `draft`, `head`, `base` and `issue`,
-followed by the description.  `forge.py` calls this module, and holds the tracker's lock for changes.
+followed by the description.  `forge.py` calls this module, and holds the tracker's lock for every change.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ class LocalPulls:
     def find(self, head: str) -> PullRef | None:
         """The open pull request of the branch; if none is open, the newest closed or merged one.
 
-        Raises ForgeError when an unreadable file contains the name of the branch.
+        Raises ForgeError when a file that is no valid pull request contains the name of the branch, since the branch
+        may have a pull request then.
         """
         found: list[PullRef] = []
         for number in self.files.numbers(FOLDER)[0]:
@@ -50,7 +52,8 @@ class LocalPulls:
         return next((pull for pull in found if pull.state == "open"), found[0] if found else None)
 
     def open(self, *, title: str, body: str, head: str, base: str, draft: bool, issue: str) -> PullRef:
-        """Write the next pull request, unless a pull request of the branch is open."""
+        """Write the file of a new pull request with the next number; if the branch has an open pull request, return
+        that one instead."""
         there = self.find(head)
         if there is not None and there.state == "open":
             return there
@@ -75,7 +78,7 @@ class LocalPulls:
     def update(
         self, number: str, *, title: str | None, body: str | None, draft: bool | None, state: str | None
     ) -> PullRef:
-        """Change the fields that are not None."""
+        """Change the fields of a pull request for which an argument is not None."""
         if not number.isdecimal():
             raise ForgeError(f"{number!r} is not the number of a local pull request")
         relative = f"{FOLDER}/{int(number)}.md"
@@ -102,7 +105,7 @@ class LocalPulls:
             raise ForgeError(f"{name} is not there; the pull request was removed") from None
 
     def _pull(self, number: int, data: bytes, name: str) -> PullRef:
-        """The pull request in the file `name` with the content `data`."""
+        """Parse `data`, the content of a pull request's file; `name` is the file's name for error messages."""
         head, start = front_matter.split(data, name)
         texts = {}
         for key in ("title", "state", "head", "base"):

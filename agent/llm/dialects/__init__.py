@@ -1,8 +1,8 @@
-"""The table of dialects: differences between model servers as data, and the recognition of a server.
+"""The table of dialects (differences between model servers, as data), and functions that recognise a server.
 
-The first of these that matches selects the dialect: `llm.<provider>.dialect`, the host or path of the address, the
-server's own data (owner of its models, headers of its answers), and finally the dialect of the wire.  This module sends
-no requests.
+The first of these that matches selects the dialect: the setting `llm.<provider>.dialect`, the host or path of the
+address, data that the server sends (owner of its models, headers of its answers), and finally the default dialect of
+the provider's client class.  This module sends no requests.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ DIALECTS: dict[str, Dialect] = {dialect.name: dialect for dialect in (*HOSTED, *
 
 
 def by_host(host: str) -> Dialect | None:
-    """The dialect of the service with this host name (lower case)."""
+    """The dialect of the hosted service with the host name `host` (in lower case), None for an unknown host."""
     return next((one for one in DIALECTS.values() if any(fnmatchcase(host, pattern) for pattern in one.hosts)), None)
 
 
 def by_path(path: str) -> Dialect | None:
-    """The dialect of the service that has addresses with paths like this one, on any host."""
+    """The dialect of the service that has addresses with a path like `path` on any host; None for an unknown path."""
     return next((one for one in DIALECTS.values() if any(fnmatchcase(path, pattern) for pattern in one.paths)), None)
 
 
 def by_owner(owner: str) -> Dialect | None:
-    """The dialect of the server that lists this `owned_by` for its models."""
+    """The dialect of the kind of server that lists its models with this value of `owned_by`."""
     return next((one for one in DIALECTS.values() if owner.lower() in one.owners), None)
 
 
 def by_headers(names: Iterable[str]) -> Dialect | None:
-    """The dialect of the server that sends one of these response headers (lower case)."""
+    """The dialect of the kind of server that sends one of these response headers (names in lower case)."""
     found = set(names)
     return next((one for one in DIALECTS.values() if found.intersection(one.marks)), None)

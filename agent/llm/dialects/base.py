@@ -1,7 +1,8 @@
 """The type of one row in the table of dialects: the ways in which model servers differ.
 
-The module has values only.  `hosted.py` and `local.py` have the rows, `__init__.py` recognises a server; docs/wire.md
-lists the source of each rule.  A client reads its row as `self.dialect`, which changes when the server is recognised.
+The module contains only data types and values.  `hosted.py` and `local.py` have the rows, `__init__.py` recognises a
+server; docs/wire.md lists the source of each rule.  A client has its row of the table in the attribute `dialect`, which
+changes when the server is recognised.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ if TYPE_CHECKING:
 
 
 class When(Enum):
-    """When a field of an answer is sent back with its message.
+    """In which requests a field of an earlier answer is sent back to the server, together with that answer.
 
-    LOOP: the field is sent only with answers after the last user message, that is within the current series of tool
-    calls. ASKED: the field is sent only after the server refused a request because the field was missing.
+    LOOP: the field is sent back only with the answers after the last user message, that is, during one series of tool
+    calls. ASKED: the field is sent back only after the server has refused a request because the field was missing.
     """
 
     ALWAYS = "always"
@@ -30,14 +31,15 @@ class When(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """Rules for the order of messages.  The dialect of the strictest server has every flag set."""
+    """A server's rules for the list of messages.  A server with every flag set would be the strictest."""
 
-    one_system: bool = False  # the list has at most one system message, and it is the first
-    user_first: bool = False  # the first message after the system message is a user message
-    no_neighbours: bool = False  # the server refuses consecutive messages of one side
+    one_system: bool = False  # the server accepts at most one system message, and only as the first message
+    user_first: bool = False  # the first message after the system message must be a user message
+    no_neighbours: bool = False  # the server refuses consecutive messages of the same role, except for tool results
     no_user_after_tool: bool = False  # the server refuses a user message directly after a tool message
-    no_empty_assistant: bool = False  # an assistant message must have text or calls
-    text_beside_calls: bool = False  # the server refuses null content beside calls; it must be text
+    no_empty_assistant: bool = False  # an assistant message must have text or tool calls
+    # the server refuses `content: null` in a message with tool calls; the content must be text
+    text_beside_calls: bool = False
 
 
 _STOPS = {
@@ -54,62 +56,68 @@ _STOPS = {
 STOPS: Mapping[str, str] = {word: ours for ours, words in _STOPS.items() for word in words.split()}
 """Stop reasons of servers (lower case) → stop reasons of this program.
 
-`error` means that the server did not finish the answer.  `resample` means that the server cannot parse a call that its
-model wrote.  After `error` and after `resample` the request is sent again.  Sources: the documents of OpenAI,
+`error` means that the server did not finish the answer.  `resample` means that the server cannot parse a tool call that
+its model wrote.  After `error` and after `resample` the request is sent again.  Sources: the documents of OpenAI,
 Anthropic, Cohere, Gemini (`FinishReason`), Bedrock, z.ai, vLLM, TGI, OpenRouter."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """One kind of server.  The defaults describe OpenAI's wire as most servers implement it."""
+    """The peculiarities of one kind of model server.  The defaults describe OpenAI's API as most servers implement
+    it."""
 
     name: str  # the value of `llm.<provider>.dialect`
-    title: str  # the name of the server for people
+    title: str  # the name of the server in messages for people
 
     # --- how it is recognised ------------------------------------------------------------------------------
     hosts: tuple[str, ...] = ()  # patterns (fnmatch) of host names that have this dialect
-    paths: tuple[str, ...] = ()  # patterns of the address's path, for gateways on a host of their own
+    paths: tuple[str, ...] = ()  # patterns (fnmatch) of the address's path, for gateways that a user runs on any host
     owners: tuple[str, ...] = ()  # values of `owned_by` in the list of models
     marks: tuple[str, ...] = ()  # names of response headers that only this server sends, lower case
 
     # --- address and authentication ------------------------------------------------------------------------
     base_path: str = ""  # the path of the API for an address that has none; "" means `/v1`
-    # the path of the model list from the root of the host; "" means `/models` below the base address
+    # the path of the model list from the root of the host; "" means `/models` below the base URL
     models_path: str = ""
-    lists_names: bool = True  # whether the model list has the names that requests use
+    lists_names: bool = True  # whether the model list contains the names that a request has to use
     any_name: bool = False  # the server serves one model and ignores the requested name
-    key_header: str = ""  # the header of the API key; "" means the header of the wire
-    local: bool = False  # self-hosted: the server has chat templates, may start slowly, and has a window of its own
+    key_header: str = ""  # the header of the API key; "" means the default of the client class
+    # self-hosted: the server has chat templates, may start slowly, and a user configures its context window
+    local: bool = False
 
     # --- parameters ----------------------------------------------------------------------------------------
     limit_key: str = "max_tokens"
     refused: frozenset[str] = frozenset()  # parameters that are never sent
     names_tool: bool = True  # `tool_choice` may name a tool; otherwise only "required" works
-    cache_key: str = ""  # the parameter with the name of the conversation for the prompt cache; "" if there is none
-    # patterns (fnmatch) of models that cache a prefix only if it ends with a `cache_control` mark
+    cache_key: str = ""  # the parameter that names the conversation for the server's prompt cache; "" if there is none
+    # patterns (fnmatch) of the models for which the server caches a prefix of the prompt only if it ends with a
+    # `cache_control` mark
     cache_marks: tuple[str, ...] = ()
-    # "always": usage is sent without a parameter; "never": it is not reported in a stream
+    # the parameter that makes a stream report token counts; "always": no parameter is needed; "never": a stream never
+    # has them
     usage: str = "stream_options"
 
-    # --- messages ------------------------------------------------------------------------------------------
-    # field of an answer's message (* for all others) → when it is sent back; a field without an entry is never sent
-    # back
+    # --- messages ------------------------------------------------------------------------------------------ name of a
+    # field in the message of an answer (* for every other field) → when the field is sent back; a field without an
+    # entry is never sent back
     send_back: Mapping[str, When] = field(default_factory=dict)
     send_back_in_calls: Mapping[str, When] = field(default_factory=dict)  # the same table for the fields of a tool call
-    stand_ins: frozenset[str] = frozenset()  # fields that every answer must have, even an answer of another model
-    id_form: str = ""  # a pattern that each whole tool call id must match; "" allows any legal id
+    # fields that the server requires in every earlier answer, even if another model wrote it
+    stand_ins: frozenset[str] = frozenset()
+    id_form: str = ""  # a pattern that each tool call id must match as a whole; "" if the server accepts every id
     roles: Roles = Roles()
-    # form of pictures: image_url, source (Anthropic), images (Ollama); "" if they are not supported
+    # the form of pictures in a request: image_url, source (Anthropic), images (Ollama); "" if pictures are not
+    # supported
     images: str = "image_url"
 
     # --- answers -------------------------------------------------------------------------------------------
-    stops: Mapping[str, str] = field(default_factory=dict)  # additional entries to STOPS
+    stops: Mapping[str, str] = field(default_factory=dict)  # additional entries to STOPS for this kind of server
 
     # --- the window ----------------------------------------------------------------------------------------
-    tells_window: bool = True  # whether it makes sense to ask the server for its window
+    tells_window: bool = True  # whether the server can report its context window, so that it is requested
 
     def stop(self, reason: str) -> str:
-        """Our stop reason for the server's reason, "" for an unknown one.
+        """This program's stop reason for the server's stop reason, "" for an unknown reason.
 
         Gemini joins two reasons in one text: `content_filter: RECITATION`.
         """
@@ -119,4 +127,5 @@ class Dialect:
 
 
 LOCAL_ROLES = Roles(one_system=True, user_first=True, no_neighbours=True, no_empty_assistant=True)
-"""The message rules of the strictest chat templates; other servers accept such lists too."""
+"""The rules for messages that the strictest chat templates have; a list that follows them is accepted by every
+server."""

@@ -1,4 +1,5 @@
-"""Dialects of hosted services, which are recognised by their host.  The sources of the rules are in docs/wire.md."""
+"""Dialects of hosted services, which are recognised by their host names.  The sources of the rules are in
+docs/wire.md."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from dataclasses import replace
 from agent.llm.dialects.base import LOCAL_ROLES, Dialect, When
 
 NINE = r"[A-Za-z0-9]{9}"
-"""The form of Mistral's call ids: nine letters and digits."""
+"""The pattern of the tool call ids that Mistral accepts: nine letters and digits."""
 
 OPENAI = Dialect(
     "openai",
@@ -29,7 +30,7 @@ AZURE = Dialect(
     ),
     paths=("*/openai/deployments/*",),
     base_path="/openai/v1",
-    lists_names=False,  # Azure's list has the models that can be deployed, not the deployments
+    lists_names=False,  # Azure lists the models that can be deployed, while a request has to name a deployment
     key_header="api-key",
     limit_key="max_completion_tokens",
     tells_window=False,
