@@ -65,9 +65,10 @@
             ├── ShapeWrong       a field of the answer has another type than its wire says
             └── CallUnreadable   the model wrote a call that its server cannot read
 
-Errors of one room are defined and drawn there: those of the window in `window/base.py`.
+The errors of one package are defined and shown as a tree in a module of that package: those of `agent/window/` in
+`window/base.py`.
 
-Stops are not errors: the ends "done", "limit reached", "asked a question" and "told to stop" are values of
+An end that is no failure is not an error: "done", "limit reached", "asked a question" and "stopped" are values of
 `values.Outcome`.  The first argument of an error is the message for a person: what was found, what is allowed and what
 to do.
 """
@@ -78,7 +79,7 @@ from __future__ import annotations
 class MakimonoError(Exception):
     """The root of all errors of this program.
 
-    `code` is the stable word in the column `tasks.error_code`; `exit_code` is the exit code of the command line.
+    `code` is a stable identifier for the column `tasks.error_code`; `exit_code` is the exit code of the command line.
     """
 
     code = "error"
@@ -93,19 +94,19 @@ class ConfigError(MakimonoError):
 
 
 class PlugInRefused(ConfigError):
-    """A plug-in is not pinned, has changed, or may be written by others."""
+    """A plug-in is not pinned, has changed since it was pinned, or can be written by other users."""
 
     code = "plugin_refused"
 
 
 class CommandRefused(ConfigError):
-    """A configured command is not run, since others may write the file that it comes from, or its program."""
+    """A configured command is not run, since other users can write its program or the file that configures it."""
 
     code = "command_refused"
 
 
 class UsageError(MakimonoError):
-    """The command line names something that does not exist or cannot be done."""
+    """The command line names something that does not exist, or asks for something that cannot be done."""
 
     code = "usage"
     exit_code = 2
@@ -131,15 +132,16 @@ class SandboxUnavailable(HostError):
 
 
 class BrokerAway(HostError):
-    """The broker does not answer, or the connection was cut.  A new connection may succeed; no task is lost."""
+    """The message broker does not answer, or the connection to it was cut.  A new connection may succeed; no task is
+    lost, since the ledger is polled meanwhile."""
 
     code = "broker_away"
 
 
 class ReplicaAway(HostError):
-    """The storage of the replica does not answer, or refuses a request.
+    """The storage that holds the replica of the task folders does not answer, or refuses a request.
 
-    Data that the replica lacks is written when the storage answers again.
+    The program writes what the replica lacks when the storage answers again.
     """
 
     code = "replica_away"
@@ -169,33 +171,36 @@ class ContextError(MakimonoError):
 class RecordRefused(MakimonoError, ValueError):
     """A store of a task refuses a message, a summary, a compaction or a tool call that would make its files invalid.
 
-    Nothing was written, and the next record can be added.  This error is also a ValueError: a refused record that this
-    program itself made is a mistake, and the log has the traceback.
+    The refused record was not written, and the next record can be added.  The error is also a ValueError: if the
+    program itself made the refused record, that is a mistake of the program, and the log has the traceback.
     """
 
     code = "record_refused"
 
 
 class LedgerError(MakimonoError):
-    """The ledger refused an operation."""
+    """The ledger (the database of tasks) refused an operation."""
 
     code = "ledger"
 
 
 class ClaimLost(LedgerError):
-    """The row was not `queued` any more, or another process holds the lock of the task."""
+    """The task could not be claimed: its row was not `queued` any more, or another process holds the lock of the
+    task."""
 
     code = "claim_lost"
 
 
 class Fenced(LedgerError):
-    """A newer attempt owns the task.  The process with the older attempt must stop without another outside effect."""
+    """A newer attempt owns the task.  The process that runs the older attempt must stop at once and change nothing
+    outside."""
 
     code = "fenced"
 
 
 class RowUnreadable(LedgerError):
-    """One row has an invalid value in a column, which another program wrote.  The message names row and column."""
+    """One row of the ledger has an invalid value in a column; another program wrote it.  The message names the row and
+    the column."""
 
     code = "row_unreadable"
 
@@ -218,9 +223,9 @@ class GitKilled(GitError):
 
 
 class GitStarved(GitError):
-    """This host refused a git command memory, a process, a thread or an open file.
+    """This host refused to give a git command memory, a process, a thread or an open file.
 
-    The repository itself may be intact.
+    The repository may be intact.
     """
 
     code = "git_starved"
@@ -240,7 +245,7 @@ class WorkError(MakimonoError):
 
 
 class RepositoryMissing(WorkError):
-    """There is no git repository at the address."""
+    """There is no git repository at the configured address."""
 
     code = "repository_missing"
 
@@ -254,7 +259,8 @@ class BaseMissing(WorkError):
 class SetupFailed(WorkError):
     """`workspace.setup` failed; the message has the end of its output.
 
-    `passing`: the cause is temporary (the network, or this host's memory, processes or open files).
+    `passing`: the cause is temporary (the network, or a lack of memory, processes or open files on this host), so a
+    later attempt may succeed.
     """
 
     code = "setup_failed"
@@ -276,31 +282,32 @@ class RemoteRefused(WorkError):
 
 
 class ReachError(MakimonoError):
-    """The proxy of a sandbox refused a command's request.  The message goes to the command."""
+    """The proxy of a sandbox refused a request of a command that runs in the sandbox.  The command gets the message as
+    the answer to its request."""
 
     code = "reach"
 
 
 class HostRefused(ReachError):
-    """The host is not in the allow-list, or has an address that may not be reached."""
+    """The host in the request is not in the allow-list, or has an address that may not be reached."""
 
     code = "host_refused"
 
 
 class HostUnreached(ReachError):
-    """The host is allowed but unreachable: no such name, no connection."""
+    """The host in the request is allowed but cannot be reached: no such name, no connection."""
 
     code = "host_unreached"
 
 
 class RequestUnreadable(ReachError):
-    """The proxy does not support such a request."""
+    """The proxy does not support requests of this form."""
 
     code = "request_unreadable"
 
 
 class RulesRefused(WorkError):
-    """An ignore or attribute file of the tree is one that git must not read.  `findings` has a line for each file."""
+    """The tree contains an ignore or attribute file that git must not read.  `findings` has a line for each file."""
 
     code = "rules_refused"
 
@@ -323,7 +330,7 @@ class RebaseConflict(WorkError):
 
 
 class PushRejected(WorkError):
-    """The remote refused the content of the branch, not the credentials.
+    """The remote refused the content of the pushed branch, not the credentials.
 
     `code` is the error code for the row (`work/push_errors.py`).
     """
@@ -342,8 +349,8 @@ class LfsRefused(WorkError):
 
 
 class ContentWrong(WorkError):
-    """The content of a Git LFS file does not match its pointer: a damaged copy, another answer, or a file that changed
-    while it was read.  Nothing was stored."""
+    """The content of a Git LFS file does not match its pointer: the copy is damaged, the server sent other content, or
+    the file changed while it was read.  The content was not stored."""
 
     code = "lfs_content"
 
@@ -377,7 +384,8 @@ class IssueUnreadable(ForgeError):
 class ForgeUnreachable(ForgeError):
     """There was no connection, a connection was cut, or the status was 5xx after every retry.
 
-    `maybe`: a change was sent and may have been executed, so this must be checked before a retry.
+    `maybe`: the request would change something and was sent, so the change may have been made; check this before a
+    retry.
     """
 
     code = "forge_unreachable"
@@ -395,7 +403,7 @@ class AnswerOdd(ForgeUnreachable):
 
 
 class ForgeLimited(ForgeError):
-    """The forge asks to slow down, or the rate limit is used up.  `retry_after` is in seconds."""
+    """The forge asks to slow down, or the rate limit is used up.  `retry_after` is the number of seconds to wait."""
 
     code = "forge_limited"
 
@@ -411,9 +419,9 @@ class ForgeAccessRefused(ForgeError):
 
 
 class ForgeRefused(ForgeError):
-    """The forge answered with another 4xx status.
+    """The forge answered with a 4xx status that no other class here covers.
 
-    `status` is the HTTP status, `reasons` are the forge's errors for single fields.
+    `status` is the HTTP status, `reasons` are the errors that the forge gives for single fields.
     """
 
     code = "forge_refused"
@@ -425,7 +433,7 @@ class ForgeRefused(ForgeError):
 
 
 class PictureRefused(MakimonoError):
-    """A picture of an issue is not sent to the model.  The message gives the reason, for people and for the model."""
+    """A picture in an issue is not sent to the model.  The message gives the reason, for people and for the model."""
 
     code = "picture"
 
@@ -439,14 +447,14 @@ class StopHeard(MakimonoError):
 
 
 class TakenElsewhere(MakimonoError):
-    """Another daemon of the same account, with its own ledger, has the issue; this task does nothing."""
+    """Another daemon that uses the same account, but another ledger, works on the issue; this task does nothing."""
 
     code = "taken_elsewhere"
 
 
 class EndedBefore(MakimonoError):
-    """The issue has the final comment of this task although its row is open: the row is older than the end (a backup
-    was restored).  `status` is the end according to the label."""
+    """The issue already has the final comment of this task although the task's row is open: a backup of the ledger was
+    restored that is older than the end of the task.  `status` is the final status that the label of the issue shows."""
 
     code = "ended_before"
 
@@ -456,7 +464,7 @@ class EndedBefore(MakimonoError):
 
 
 class ToolError(MakimonoError):
-    """A tool call cannot be executed.  The message is the result for the model."""
+    """A tool call cannot be executed.  The model gets the message as the result of the call."""
 
     code = "tool"
 
@@ -464,8 +472,9 @@ class ToolError(MakimonoError):
 class ModelError(MakimonoError):
     """The model's server refused or failed.
 
-    `tries` is the number of times that the same request may be sent before this error is final.  `quote`, `codes` and
-    `params` are the text, the codes and the parameters in the server's answer (`llm/error_mapping.py` sets all four).
+    `tries` is the number of times that the same request may be sent before the error is final.  `quote`, `codes` and
+    `params` are the text, the error codes and the parameters in the server's answer (`llm/error_mapping.py` sets these
+    and `tries`).
     """
 
     code = "model"
@@ -499,7 +508,7 @@ class ModelStalled(ModelError):
 
 
 class RateLimited(ModelError):
-    """The server asks to slow down.  `retry_after` is in seconds, None if the server does not name a time."""
+    """The server asks to slow down.  `retry_after` is the number of seconds to wait, None if the server gives none."""
 
     code = "rate_limited"
 
@@ -531,8 +540,8 @@ class ModelNotFound(ModelError):
 class ContextOverflow(ModelError):
     """The prompt is too long for the model, or leaves no space for the requested answer.
 
-    `limit` (of prompt and answer together, or of the prompt) and `requested` (of the prompt) are in tokens, None if
-    unknown."""
+    `limit` (for prompt and answer together, or for the prompt alone) and `requested` (the size of the prompt) are in
+    tokens, None if unknown."""
 
     code = "context_overflow"
 
@@ -550,7 +559,7 @@ class ContextOverflow(ModelError):
 
 
 class RequestTooLarge(ContextOverflow):
-    """One request is larger than a per-minute limit (429).  Waiting does not help, but a smaller request does."""
+    """One request is larger than a per-minute limit (429).  Waiting does not help; a smaller request does."""
 
     code = "request_too_large"
 
@@ -563,9 +572,9 @@ class HistoryRefused(ModelError):
 
 
 class RequestRefused(ModelError):
-    """The server answered with another 4xx status.
+    """The model's server answered with a 4xx status that no other class here covers.
 
-    `unexplained`: neither the code nor the text of the answer is known, so the cause may be the length of the request.
+    `unexplained`: the program knows neither the code nor the text of the answer, so the request may have been too long.
     """
 
     code = "request_refused"
@@ -576,7 +585,7 @@ class RequestRefused(ModelError):
 
 
 class ToolsRefused(RequestRefused):
-    """The model, or its server with its present options, has no tool calls."""
+    """The model cannot call tools, or its server was started with options under which it cannot."""
 
     code = "tools_refused"
 
@@ -588,13 +597,13 @@ class AnswerUnreadable(ModelError):
 
 
 class ShapeWrong(AnswerUnreadable):
-    """A field of the answer has another type than its wire says."""
+    """A field of the answer has another type than the provider's API specifies."""
 
     code = "answer_shape"
 
 
 class CallUnreadable(AnswerUnreadable):
-    """The model wrote a call that its own server cannot parse.  A request that is unchanged may succeed when it is sent
+    """The model wrote a tool call that its own server cannot parse.  The same request may succeed when it is sent
     again.
     """
 
@@ -607,6 +616,6 @@ MISTAKES: tuple[type[Exception], ...] = (
 )
 """Python errors that indicate a mistake of this program, which would occur again.
 
-Other errors from outside the tree are those of the host.  An error class of this program that is also one of these
-classes counts as a mistake where no code expects it.
+Any other Python error that is not in this tree, such as OSError, comes from the host.  An error class of this program
+that also inherits from one of these classes counts as a mistake where no code handles it.
 """

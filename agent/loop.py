@@ -1,7 +1,7 @@
-"""The loop over turns: the whole program on one page.
+"""The loop over turns: the main algorithm of the program on one page.
 
 A task is a loop of turns.  A turn sends one request to the model and executes the calls of its answer.  Every result is
-in the files before the next step begins, so a process that dies at any point can resume from the files.
+written to files before the next step begins, so a process that dies at any point can be resumed from the files.
 `worker/conversation.py` makes the `Loop`; `worker/handler.py` runs it and publishes the result.
 
     control ▶ limits ▶ plan ▶ ask (append) ▶ tools (append) ▶ repetition ▶ beat ▶ checkpoint ▶ compress
@@ -35,19 +35,21 @@ WHOLE = ("stop", "tool_calls")
 """Finish reasons of a complete answer; with any other reason, known or unknown, the answer is incomplete."""
 
 PATIENCE = 3
-"""After this many consecutive answers without a call that can be run, the run ends; each earlier one leads to a
-hint."""
+"""After this many consecutive answers without a call that can be run, the run ends; after each earlier one the model
+gets a hint."""
 
 
 class Window(Protocol):
     """The part of `agent.window` that the loop needs: plan a request, and compact."""
 
     def plan(self) -> Plan:
-        """The next request.  Raises DoesNotFit if even the minimum is too long (FR-4, FR-5 of docs/design/)."""
+        """Plan the next request.  Raises DoesNotFit if even the smallest possible request is too long for the model
+        (FR-4, FR-5 of docs/design/)."""
         ...
 
     def compact(self, overflow: ContextOverflow | None = None) -> bool:
-        """Compact once; False if nothing could be freed.  `overflow` has the server's true limit."""
+        """Compact the history once; False if that freed no tokens.  `overflow` has the limit that the server
+        reported."""
         ...
 
     def explain_overflow(self, overflow: ContextOverflow) -> ContextOverflow:
@@ -55,24 +57,24 @@ class Window(Protocol):
         ...
 
     def compact_if_too_long(self, refused: RequestRefused) -> bool:
-        """Compact once if an unexplained refusal may be caused by the length; False if it is not, or if nothing could
-        be freed."""
+        """Compact once if the server may have refused the request because of its length; False if the length cannot be
+        the reason, or if the compaction freed no tokens."""
         ...
 
     def needs_compaction(self) -> bool:
-        """Whether the view is past the mark for compaction."""
+        """Whether the next request would be longer than the threshold for compaction."""
         ...
 
 
 class Limits(Protocol):
-    """The limits of a task."""
+    """Checks whether a limit of the task is reached."""
 
     def __call__(self) -> Outcome | None:
-        """An outcome if turns, tokens, money, time or disk space are used up."""
+        """Returns an outcome if turns, tokens, money, time or disk space are used up."""
         ...
 
     def check_calls(self) -> Outcome | None:
-        """An outcome if resources that tool calls use are used up: time, memory, disk space."""
+        """Returns an outcome if a resource that tool calls use is used up: time, memory, disk space."""
         ...
 
 
@@ -84,12 +86,12 @@ class Repetition(Protocol):
 
 @dataclass
 class Loop:
-    """The loop of one task, with the parts that it uses.
+    """The loop of one task, with the objects that it uses.
 
-    `new_comments` yields comments of people since the last call, and moves its cursor after the last one was appended;
-    with the argument True it queries the forge even if the interval has not passed.  `heartbeat` writes the heartbeat
-    and the counters in one UPDATE.  `checkpoint` publishes intermediate results.  `heartbeat` and `checkpoint` raise
-    Fenced if another attempt owns the task.
+    `new_comments` yields the comments of people that arrived since the last call, and moves its cursor when the last
+    one was appended; with the argument True it queries the forge even if the interval between queries has not passed.
+    `heartbeat` writes the time and the counters of the task into its row in one UPDATE.  `checkpoint` publishes
+    intermediate results.  `heartbeat` and `checkpoint` raise Fenced if another attempt owns the task.
     """
 
     context: TaskContextManager
@@ -122,13 +124,13 @@ class Loop:
             return ended
         try:
             text, calls = self.query()
-        except Interrupted as stop:  # a stop arrived during the request; nothing was appended
+        except Interrupted as stop:  # the task was stopped during the request; nothing was appended
             return stop.outcome
-        self.context.get_message_store().sync()  # the answer is durable before its calls run
+        self.context.get_message_store().sync()  # the answer is on disk before its calls run
         outcome = self.run_calls(text, calls)
         self.heartbeat()
         if outcome is not None and outcome.end in DONE and self.limits() is None and self.take_comments(last=True):
-            outcome = None  # a comment arrived during the last answer, so the run continues
+            outcome = None  # a comment arrived while the model answered, so the run continues
             self.hints = 0
         if outcome is None:
             self.checkpoint()
@@ -137,9 +139,9 @@ class Loop:
         return outcome
 
     def take_comments(self, *, last: bool = False) -> bool:
-        """Append new comments of people, and memories about them; returns True if there were comments.
+        """Append the new comments of people, and the memories that match them; returns True if there were comments.
 
-        An answer of a person to `ask_user` arrives in this way too.
+        A person's answer to `ask_user` is such a comment too.
         """
         heard = False
         for said in self.new_comments(last):
@@ -151,9 +153,9 @@ class Loop:
     def query(self) -> tuple[str, Sequence[Json]]:
         """Get one answer of the model, which the client appends to the store.
 
-        If the request is too long, `compact` compacts at the first consecutive overflow and resets at the second; the
-        third ends the task.  A refusal that the length may have caused leads to one compaction; a second one ends the
-        task."""
+        If the request is too long, `compact` is called: at the first consecutive overflow it compacts, at the second it
+        resets the window; a third overflow ends the task.  A refusal that the length may have caused leads to one
+        compaction; a second one ends the task."""
         self.events.emit("turn_started")
         first: RequestRefused | None = None
         for last_try in (False, False, True):
@@ -166,7 +168,7 @@ class Loop:
                 if last_try or first is not None or not self.window.compact_if_too_long(refused):
                     raise (first or refused) from refused
                 first = refused
-        raise AssertionError  # the last attempt returns or raises
+        raise AssertionError  # the last pass through the loop returns or raises
 
     def run_calls(self, text: str, calls: Sequence[Json]) -> Outcome | None:
         """Run the calls of an answer in order, append every result, and check for repetition.
@@ -205,10 +207,12 @@ class Loop:
         return None
 
     def handle_no_calls(self, text: str, reason: str) -> Outcome | None:
-        """Add a hint after an answer without a call, a few times; only `finish` completes a task.
+        """Append a hint for the model after an answer without a call, a few times; only a call of `finish` completes a
+        task.
 
-        If the model continues to answer with text only, the run ends as ANSWERED.  That is not the same as `finish`:
-        the text counts as the answer to a question only if nothing was changed and at least one tool ran.
+        If the model still answers with text only, the run ends as ANSWERED.  ANSWERED is weaker than a call of
+        `finish`: the text counts as the answer to a question only if the task changed nothing and at least one tool
+        ran.
         """
         self.hints += 1
         if self.hints >= PATIENCE:
@@ -219,7 +223,7 @@ class Loop:
         return None
 
     def end_without_calls(self, text: str, reason: str) -> Outcome:
-        """The outcome of a run in which the model continued to answer without a call."""
+        """The outcome of a run that ends because the model continued to answer without a call."""
         if not is_answer(text, reason):
             return outcome_of_giving_up(reason)
         if not self.tools.has_run:
@@ -228,7 +232,7 @@ class Loop:
 
     def run_call(self, call: Json) -> ToolResult:
         """Run one call, record it, then append its result."""
-        if "invalid" in call:  # see `values.Answer`: the arguments were no JSON object
+        if "invalid" in call:  # `values.Answer` sets `invalid` if the arguments were not a JSON object
             answer = call.get("answer") or render("invalid", name=call["name"], found=call["invalid"])
             return self.refuse_call(call, answer)
         self.events.emit("tool_started", tool=call["name"])
@@ -242,8 +246,8 @@ class Loop:
         return self.record_result(call, ToolResult(why, status="error", error=why))
 
     def record_result(self, call: Json, result: ToolResult) -> ToolResult:
-        """Write tools.jsonl first, messages.jsonl second, so that a result that the model has seen is always in
-        both."""
+        """Write tools.jsonl first and messages.jsonl second, so that a result in messages.jsonl is always in
+        tools.jsonl too."""
         name, status, took = call["name"], result.status, result.duration_ms
         seq = self.context.get_tool_store().add_tool_call(
             name, call["arguments"], result.content, status, took, result.error, output=result.output
@@ -255,24 +259,24 @@ class Loop:
         return result
 
     def add_user(self, text: str, *, kind: str) -> None:
-        """Add a user message of the program."""
+        """Append a user message that this program wrote."""
         self.context.get_message_store().add_message("user", text, kind=kind)
 
     def resume_outcome(self) -> Outcome | None:
-        """The outcome on resume, if the last recorded step was the end and only the steps after it are missing.
+        """The outcome on resume: if the newest message already ended the run, only the steps after the end are missing.
 
-        If the last answer has no call and was not the end, it gets its hint."""
+        If the newest message is an answer without a call that did not end the run, its hint is appended."""
         end = self.recorded_outcome()
         if end is None and (last := self.newest_text()) is not None:
             return self.handle_no_calls(*last)
         return end
 
     def recorded_outcome(self) -> Outcome | None:
-        """The outcome according to the newest message; None if the run continues.  The method changes nothing."""
+        """The outcome that the newest message implies; None if the run continues.  Changes nothing."""
         last = self.context.get_message_store().last()
-        # the result of an interrupted call has no `tool_seq`
+        # the result of an interrupted call has no `tool_seq`, so it is no end
         if last is not None and last["role"] == "tool" and last.get("tool_seq"):
-            return self.tools.restored_outcome()  # `finish` may be the newest call
+            return self.tools.restored_outcome()  # the newest call may be `finish`
         if (words := self.newest_text()) is not None and self.count_hints() + 1 >= PATIENCE:
             return self.end_without_calls(*words)
         return None
@@ -300,7 +304,7 @@ class Loop:
 
 
 NUDGES = {"length": "cut", **dict.fromkeys(WHOLE, "empty")}
-"""Finish reason → reason of the hint, for the event."""
+"""Finish reason of an answer without a usable text → reason of the hint in the event `nudge`."""
 
 
 def is_answer(text: str, reason: str) -> bool:
@@ -309,17 +313,18 @@ def is_answer(text: str, reason: str) -> bool:
 
 
 def hint_text(reason: str) -> str:
-    """The hint after an answer that ended for `reason` and has nothing that can be used."""
+    """The hint after an answer that ended with the finish reason `reason` and is not usable."""
     if reason == "length":
         return render("length")
     return render("empty") if reason in WHOLE else render("broken_off", reason=reason)
 
 
 def refusal_reason(tool: str, reason: str) -> str:
-    """The reason why a call in an answer that ended for `reason` is not run; "" if it is run.
+    """The text that refuses a call of an answer with the finish reason `reason`; "" if the call is run.
 
-    The arguments of a call may be complete although a later part of the answer is missing.  So the task may
-    continue after this answer, but not end with it.
+    If the answer was cut at the token limit (`length`), no call is run.  After another unusual finish reason the
+    arguments of a call may be complete, so all calls but `finish` are run: the task may continue after such an answer,
+    but not end with it.
     """
     if reason == "length" or (tool == END and reason not in WHOLE):
         return hint_text(reason)
@@ -327,6 +332,7 @@ def refusal_reason(tool: str, reason: str) -> str:
 
 
 def outcome_of_giving_up(reason: str) -> Outcome:
-    """The outcome after too many consecutive unusable answers that ended for `reason`."""
+    """The outcome after too many consecutive answers that are not usable; the last one ended with the finish reason
+    `reason`."""
     why = {"length": "answer_cut", **dict.fromkeys(WHOLE, "no_answer")}.get(reason, "answer_broken_off")
     return Outcome(End.FAILED, code=why, summary=render("gave_up", why=why, reason=reason))

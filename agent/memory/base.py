@@ -1,8 +1,8 @@
-"""The values of long-term memory, and the contract of its log.
+"""The value classes of long-term memory, and the interface of its log.
 
-The names are those of Amazon Bedrock AgentCore Memory: event, actor, session, strategy, namespace, memory record,
-`top_k`, `relevance_score`.  The errors of the room are `MemoryUnavailable` (memory.db cannot be read or written) and
-`UsageError` (an argument of the caller is wrong).
+The terms are those of Amazon Bedrock AgentCore Memory: event, actor, session, strategy, namespace, memory record,
+`top_k`, `relevance_score`.  The errors of `agent/memory/` are `MemoryUnavailable` (memory.db cannot be read or written)
+and `UsageError` (an argument of the caller is wrong).
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
 PURGE_SECONDS = 60.0
-"""Seconds after which any host rewrites the table of a shared log if the host that forgot a text has not done so."""
+"""The host that forgot a text rewrites the table of the shared log; any other host does so if this has not happened
+after so many seconds."""
 STRATEGIES = ("facts", "preferences", "summaries", "episodes", "reflections")
 STATUSES = ("active", "quarantined", "superseded", "invalid", "forgotten")
 TRUST = {0: "outside text", 1: "inference of a model", 2: "verified result", 3: "operator"}
@@ -53,10 +54,10 @@ class NewEvent:
 class MemoryRecord:
     """One memory record, a text that later tasks may get.
 
-    `id` is `mem-…`.  `status` is one of STATUSES; `forgotten` means that the record was not stored, because the same
-    text was forgotten before (`memory forget`).  `timestamp` is the time of the source, `created_at` the time when it
-    was stored.  `event_ids` and `record_ids` are the sources of the record.  `helped` and `hurt` count the good and bad
-    outcomes of the tasks that got the record.
+    `id` has the form `mem-…`.  `status` is one of STATUSES; `forgotten` means that the record was not stored, because
+    the same text was forgotten before (`memory forget`).  `timestamp` is the time of the source, `created_at` the time
+    when the record was stored.  `event_ids` and `record_ids` are the sources of the record.  `helped` and `hurt` count
+    the good and bad outcomes of the tasks that got the record.
     """
 
     id: str
@@ -108,8 +109,8 @@ class EventHit:
 
 @dataclass(frozen=True, slots=True)
 class FileHit:
-    """A file that changes similar to the query have touched.  `score` is 0 to 1.  `commits` are the hashes of the most
-    similar commits that touched the file, `sessions` the most similar tasks that did."""
+    """A file that was touched by changes similar to the query.  `score`, the relevance, is 0 to 1.  `commits` are the
+    hashes of the most similar commits that touched the file, `sessions` the most similar tasks that touched it."""
 
     path: str
     score: float
@@ -122,7 +123,8 @@ class Selector:
     """Selects events and records to forget: those that match at least one of the given fields.
 
     `ids` are ids of records, or numbers of events as text.  `session`, `actor` and `match` select events and records;
-    `match` is a part of the text, regardless of case.  `namespace`, a prefix that ends in `/`, selects records only.
+    `match` is a substring of the text, regardless of case.  `namespace`, a prefix that ends in `/`, selects records
+    only.
     """
 
     ids: tuple[str, ...] = ()
@@ -136,8 +138,8 @@ class Selector:
 class Forgotten:
     """The result of `MemoryStore.forget`: events and records that were forgotten, or would be (`dry_run`).
 
-    `remains` names the files of this memory that still contain a forgotten text, each with a reason; normally it is
-    empty.  `elsewhere` names places outside of this memory that may contain the texts too.
+    `remains` names the files of the memory that still contain a forgotten text, each with the reason; normally it is
+    empty.  `elsewhere` names places outside of the memory that may still contain the forgotten texts.
     """
 
     events: tuple[int, ...] = ()
@@ -149,7 +151,7 @@ class Forgotten:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One line of the log.  `payload` is None once `forget` has removed it."""
+    """One entry of the memory log.  `payload` is None once `forget` has removed it."""
 
     number: int
     at: str
@@ -163,7 +165,7 @@ class Entry:
 @dataclass(frozen=True, slots=True)
 class Followed:
     """The result of `follow`: `entries` is the number of new entries from other hosts, `imported` the number of this
-    host's entries that were added to the shared log; `remains` as in `Forgotten`."""
+    host's entries that were added to the shared log; `remains` names the files that still contain a forgotten text."""
 
     entries: int = 0
     imported: int = 0
@@ -172,7 +174,7 @@ class Followed:
 
 @dataclass(frozen=True, slots=True)
 class SharedPlace:
-    """The address of the shared log, for messages, and a function that opens its database."""
+    """The shared log: its address `where`, for messages, and a function that opens its database."""
 
     where: str
     open: Callable[[], LogDatabase]
@@ -182,14 +184,14 @@ class LogDatabase(Database, Protocol):
     """A database with the tables of the shared log (`store.migrate.SHARED_LOG`)."""
 
     def rewrite(self, table: str) -> int | None:
-        """Write the file of a table anew; returns the number of old versions of rows that remain, None when the file
-        was not rewritten.
+        """Rewrite the file of a table; returns the number of old row versions that remain, None if the file was not
+        rewritten.
         """
         ...
 
 
 class Appending(Protocol):
-    """The part of a log that a write uses, inside a transaction."""
+    """The part of a log that a write transaction uses."""
 
     def append(
         self,
@@ -201,24 +203,25 @@ class Appending(Protocol):
         reason: str = "",
         at: str | None = None,
     ) -> Entry:
-        """Append an entry; `at` is now by default."""
+        """Append an entry; `at` defaults to the present time."""
         ...
 
     def blank(self, numbers: Iterable[int]) -> None:
-        """Remove the texts of entries."""
+        """Remove the texts of the entries with these numbers."""
         ...
 
 
 class Log(Appending, Protocol):
-    """The append-only log.  Numbers grow; an event's number is its id.
+    """The append-only log of memory operations.  The numbers of the entries only increase; the id of an event is the
+    number of its entry.
 
-    `LocalLog` is a table of memory.db, `SharedLog` one of PostgreSQL that several hosts share.  The table of memory.db
-    always contains the entries from which the other tables are made.  Every method raises MemoryUnavailable.
+    `LocalLog` is a table of memory.db, `SharedLog` a table of PostgreSQL that several hosts share.  memory.db always
+    has a copy of the entries from which its other tables were made.  Every method may raise MemoryUnavailable.
     """
 
     def transaction(self) -> AbstractContextManager[Any]:
-        """Writers run one after the other, on all hosts; rolled back when the block raises.  Inside the block the
-        tables contain the effect of every entry."""
+        """A write transaction: one at a time on all hosts, and rolled back if the block raises.  Inside the block, the
+        tables of memory.db reflect every entry."""
         ...
 
     def entries(self, after: int = 0, limit: int = 1000) -> Sequence[Entry]:
@@ -226,24 +229,24 @@ class Log(Appending, Protocol):
         ...
 
     def follow(self) -> Followed:
-        """Bring memory.db up to the newest entry."""
+        """Apply all entries up to the newest one to memory.db."""
         ...
 
     def rebuilding(self) -> AbstractContextManager[Any]:
-        """A transaction in which the tables are made again from `entries`."""
+        """A transaction in which the tables are rebuilt from `entries`."""
         ...
 
     def purge(self, *, left_by_others: bool = False) -> str:
-        """Remove the bytes of forgotten texts from the shared log; returns the reason if they may remain.
-        `left_by_others`: do this only if another host has not done it in time."""
+        """Remove the bytes of forgotten texts from the shared log; returns the reason if some may remain, else "".
+        `left_by_others`: do this only if the host that forgot the texts has not done it in time."""
         ...
 
     def status(self) -> Mapping[str, Any]:
-        """The place of the log (`where`), the number of its `last` entry, and the number that memory.db has `applied`;
-        `last` is None, with an `error`, when the log cannot be reached.  `own`: whether memory.db has entries that the
-        shared log lacks."""
+        """`where` is the place of the log, `last` the number of its newest entry, `applied` the number up to which
+        memory.db contains it; if the log cannot be reached, `last` is None and there is an `error`.  `own`: whether
+        memory.db has entries that the shared log does not have."""
         ...
 
     def close(self) -> None:
-        """Close what the log has opened."""
+        """Close the connections of the log."""
         ...

@@ -1,10 +1,12 @@
-"""The share of a short record that a query contains: the second measure of relevance, beside coverage of the query.
+"""Computes which share of a short record a query contains: the second measure of relevance, besides the share of the
+query that the record covers.
 
-A preference like "Use unittest, not pytest." has at most three terms of an issue of two hundred, so its coverage of the
-query is always small.  The share of the record that the query contains is the better measure for it.  Terms that nearly
-every issue has, and pairs of hiragana, which are mostly grammar, count little.  The terms of the title and those that
-the query repeats count more, since they name its subject.  A long word counts in part if the query has its beginning or
-its end: `unittest` for `test`.
+A preference like "Use unittest, not pytest." can match at most three of the two hundred terms of an issue, so the share
+of the query that it covers is always small.  For such a record the share of the record that the query contains is the
+better measure.  Terms that nearly every issue contains, and pairs of hiragana, which are mostly grammar, have a low
+weight.  Terms in the title of the query, and those that the query repeats, have a higher weight, since they name the
+subject.  A term of the record also counts in part if the query contains only its beginning or end: the query term
+`test` for `unittest`.
 """
 
 from __future__ import annotations
@@ -20,27 +22,31 @@ if TYPE_CHECKING:
     from agent.memory.terms import Terms
 
 LONGEST = 24
-"""Maximum number of terms of a short record.  A longer one is measured by coverage alone."""
+"""Maximum number of terms of a short record.  A record with more terms is measured only by the share of the query that
+it covers."""
 LONGEST_TEXT = 250
 """Maximum number of characters of a short record."""
 ENOUGH = 4
-"""So many of the heaviest terms of a record count as the whole record; a third of them if that is more."""
+"""A record counts as fully contained if the query contains so many of its heaviest terms, or a third of its terms if
+that is more."""
 LEAST = 2.0
-"""The lowest weight of a whole record, so that one word of a record of two is no full match."""
+"""The lowest weight of a whole record, so that one matching term of a record of two terms is no full match."""
 PARTIAL = 0.99
-"""Maximum containment.  A relevance of 1 means that the record has every term of the query."""
+"""Maximum containment.  Only a record that has every term of the query gets the relevance 1."""
 PART = 0.7
-"""Share of a long word that counts if the query has its beginning or its end."""
+"""Share of the weight of a long term that counts if the query contains only its beginning or end."""
 SHORTEST_PART, SHORTEST_WHOLE = 4, 6
-"""Minimum number of characters of such a beginning or end, and of the long word."""
+"""Minimum number of characters of that beginning or end, and of the long term."""
 SUBJECT = 1.5
-"""Factor of a word of the first line of a query of several lines, or one that the query has twice."""
+"""Factor for a term in the first line of a query of several lines, or for one that occurs more than once in the
+query."""
 COMMON = 0.2
-"""Weight of a common word."""
+"""Weight of a term in COMMON_WORDS, or of a number."""
 PAIR = 0.1
-"""Weight of a pair of adjacent characters that is no part of a word in kanji or katakana: mostly grammar."""
+"""Weight of a pair of adjacent characters with hiragana or katakana that is no part of a run of kanji or katakana:
+mostly grammar."""
 HANGUL_PAIR = 0.5
-"""Weight of such a pair in another script without spaces, like Hangul or Thai."""
+"""Weight of a pair of adjacent characters in another script without spaces, like Hangul or Thai."""
 
 COMMON_WORDS = """
     actual add allow always app application ask behavior behaviour browser bug call case change check class clean close
@@ -51,7 +57,7 @@ COMMON_WORDS = """
     set show simplify start step support system tell time two update use user value version wait want way without work
     write
 """
-"""Terms of many commits and of the templates of issues, of any subject."""
+"""Terms that are frequent in commits and in issue templates, regardless of the subject."""
 
 _KATAKANA = re.compile("[\u30a0-\u30ff]{2,}")
 _KANA = re.compile("[\u3040-\u30ff]")
@@ -62,8 +68,8 @@ class Containment:
     """`Containment(query, terms, counts, total, common)(text)` is the share of a text that the query contains, 0 to
     PARTIAL.
 
-    `counts` are the numbers of records for the terms of the query that occur among `total` records, and `common` the
-    terms of COMMON_WORDS.
+    `counts` has the number of records for each query term that occurs among `total` records; `common` are the terms of
+    COMMON_WORDS.
     """
 
     def __init__(self, query: str, terms: Terms, counts: Mapping[str, int], total: int, common: frozenset[str]) -> None:
@@ -87,7 +93,8 @@ class Containment:
         self.known: dict[str, float] = {}
 
     def may_hold(self, terms: Collection[str]) -> bool:
-        """Whether the query has more of a text with these terms than common ones; a check without the text."""
+        """A check without the text: whether the query contains at least one of these terms that is not common, or the
+        beginning or end of one."""
         return not self.rare.isdisjoint(terms) or any(map(self._has_part, terms))
 
     def _has_part(self, term: str) -> bool:
@@ -106,9 +113,10 @@ class Containment:
         return min(found / whole, PARTIAL)
 
     def _words(self, text: str) -> Iterator[tuple[tuple[str, ...], float]]:
-        """Pairs of what the query must have, a run of terms, and its weight.
+        """Yields the items of the text that are searched for in the query: the terms of each item, and its weight.
 
-        A run of katakana is one such item.  Each pair in a run of kanji is one; together they weigh half its length.
+        A run of katakana is one item.  Each pair of characters in a run of kanji is one item; together the pairs of a
+        run weigh half the run's length.
         """
         ascii_only = text.isascii()
         for run in () if ascii_only else _KATAKANA.findall(text):
@@ -141,5 +149,5 @@ def _pairs(run: str) -> tuple[str, ...]:
 
 
 def _inverse(texts: int, total: int) -> float:
-    """1 + ln((N + 1) / (n + 1)), where n of N texts contain a term."""
+    """The weight of a term that n of N texts contain: 1 + ln((N + 1) / (n + 1))."""
     return 1 + math.log((total + 1) / (min(max(texts, 1), total) + 1)) if total else 1.0

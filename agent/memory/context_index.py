@@ -1,9 +1,10 @@
-"""Full-text index of events or records with their context: each text alone, with its neighbours, with its session.
+"""Full-text index of events or records in three forms: each text alone, with its neighbours, and with its whole
+session.
 
-A reply often does not repeat the terms of the question before it.  With the neighbours in the index, a query with those
-terms finds the reply too, which improved recall at 10 on dialogues by 10 to 13 percentage points (docs/memory.md,
-"Ranking").  The caller passes each text as its terms.  Events have one index of this kind, and records have another.  A
-text that is the only one of its session has no context.
+A reply often does not repeat the terms of the question before it.  Since its neighbours are indexed with it, a query
+with the terms of the question finds the reply too, which improved recall at 10 on dialogues by 10 to 13 percentage
+points (docs/memory.md, "Ranking").  The caller passes each text as a list of its terms.  Events have one such index,
+and records have another.  For a text that is the only one of its session, only the text alone is indexed.
 """
 
 from __future__ import annotations
@@ -22,20 +23,20 @@ if TYPE_CHECKING:
 
 Kind = Literal["event", "record"]
 Group = tuple[str, str]
-"""(actor, session) of an event, (namespace, session) of a record."""
+"""(actor, session) for events, (namespace, session) for records."""
 BEFORE, AFTER = 2, 1
-"""Neighbours of a text in its window: two texts before it and one after it, in the same session."""
+"""The window of a text also contains the two texts before it and the one after it, in the same session."""
 BLOCK = 64
-"""Maximum number of texts of a session in one document.  A longer session has several documents, since each added text
-rewrites the document that it is in."""
+"""Maximum number of texts of a session that are indexed as one document.  A longer session has several documents, since
+adding a text rewrites the last one."""
 NEIGHBOUR = 300
-"""Maximum number of terms of a neighbour that are indexed.  With more terms, a long output would outweigh the text
-beside it.
+"""Maximum number of terms of a neighbour that are indexed in a window.  With more terms, a long neighbour would
+outweigh the text itself.
 """
 SESSION = 100
 """Maximum number of terms of a text that are indexed in the document of its session."""
 _NEAR = 1000
-"""Two changed texts of a session are read in separate queries if their keys are further apart than this."""
+"""Changed texts of a session are handled in separate queries if their keys are further apart than this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +52,9 @@ class Scores:
 class ContextIndex:
     """The three FTS5 indexes (text, window, session) of events or of records.
 
-    `add` and `remove` only collect changes; `flush` writes them, inside the transaction of the caller.  One flush at
-    the end is cheaper: FTS5 writes its collected terms to disk whenever another statement begins that changes several
-    rows and may fail in between.
+    `add` and `remove` only collect changes; `flush` writes them, inside the transaction of the caller.  Fewer flushes
+    are cheaper: FTS5 writes its collected terms to disk whenever another statement begins that changes several rows and
+    may fail halfway.
     """
 
     def __init__(self, database: MemoryDatabase, kind: Kind) -> None:
@@ -61,15 +62,15 @@ class ContextIndex:
         self.kind = kind
         self._stale: defaultdict[Group, set[int]] = defaultdict(set)
         self._blocks: set[int] = set()
-        self._added: dict[int, str] = {}  # terms of texts that are waiting for `flush`
+        self._added: dict[int, str] = {}  # key → terms of the texts that wait for `flush`
 
     def add(self, key: int, terms: str, block: int, group: Group) -> None:
-        """Index a text at the next `flush`.  Its row must exist already."""
+        """Index a text at the next `flush`.  The row of the text must exist already."""
         self._added[key] = terms
         self._note(key, block, group)
 
     def remove(self, key: int, block: int, group: Group) -> None:
-        """Remove a text from the index.  The caller deletes or deactivates the text's row before `flush`."""
+        """Remove a text from the index.  The caller must delete or deactivate the row of the text before `flush`."""
         if self._added.pop(key, None) is None:
             self.database.run(f"{self.kind}_turn_remove", key=key)
             self.database.run(f"{self.kind}_window_remove", key=key)
@@ -81,7 +82,7 @@ class ContextIndex:
             self._blocks.add(block)
 
     def flush(self) -> None:
-        """Write the added texts, and write the windows and sessions around every change again."""
+        """Write the added texts, and rewrite the windows and session documents that contain a changed text."""
         for key, terms in self._added.items():
             self.database.run(f"{self.kind}_turn_add", key=key, terms=terms)
         for group, keys in self._stale.items():
@@ -150,7 +151,7 @@ def _touched(keys: Sequence[int], changed: Iterable[int]) -> set[int]:
     """Positions in `keys` of the texts with windows that must be written again, because a text in the window changed or
     is gone.
 
-    `_write_windows` has read exactly the neighbours that these windows need.
+    The windows need exactly the neighbours that `_write_windows` has read.
     """
     places: set[int] = set()
     for key in changed:
@@ -161,7 +162,7 @@ def _touched(keys: Sequence[int], changed: Iterable[int]) -> set[int]:
 
 
 def _first(terms: str, most: int) -> str:
-    """The first `most` of the terms."""
+    """The first `most` terms of a text."""
     return terms if terms.count(" ") < most else " ".join(terms.split(" ", most)[:most])
 
 

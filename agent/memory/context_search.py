@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     from agent.memory.database import MemoryDatabase
 
 POSTINGS = 2000
-"""Maximum number of texts that the terms of the first step may match together."""
+"""Maximum number of texts that the terms of the first step may match in total."""
 MOST = 150
-"""Maximum number of candidates; 5 times `top_k` if that is more."""
+"""Maximum number of candidates, unless 5 times `top_k` is more."""
 MOST_TERMS = 24
-"""Maximum number of terms of a query that are searched for: the rarest that occur."""
+"""Maximum number of terms of a query that are used for the search: the rarest ones that occur in the index."""
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A query: all its `terms`, the `known` ones that occur in the index, and `counts`, the number of texts for each
-    known term."""
+    """A query: all its `terms`, the `known` ones (the rarest terms that occur in the index), and `counts`, the number
+    of texts for each term that occurs."""
 
     terms: Sequence[str]
     counts: Mapping[str, int]
@@ -53,13 +53,13 @@ class ContextSearch:
         self.kind: Kind = index.kind
 
     def query(self, terms: Sequence[str]) -> Query:
-        """The query with the counts of its terms in the index."""
+        """Make a Query from terms, with the number of texts for each term."""
         counts = self.index.counts(terms)
         known = sorted((term for term in terms if term in counts), key=lambda term: (counts[term], term))[:MOST_TERMS]
         return Query(terms, counts, known)
 
     def coverage(self, query: Query, total: int) -> Coverage:
-        """The function that gives the share of the query that a text contains; `total` is the number of texts."""
+        """The function that computes which share of the query a text contains; `total` is the number of texts."""
         return Coverage(weights(query.terms, query.counts, total), query.counts)
 
     def total(self) -> int:
@@ -67,8 +67,8 @@ class ContextSearch:
         return int(self.database.run(f"{self.kind}_total")[0]["texts"])
 
     def candidates(self, query: Query, top_k: int, **among: Any) -> list[int]:
-        """Keys of texts that match without their context, best first.  `among` are parameters of the named SQL query
-        that restrict the texts (actor, session, namespace)."""
+        """Keys of the texts that match by themselves, without their neighbours, best first.  `among` are parameters of
+        the named SQL query that restrict the texts (actor, session, namespace)."""
         most = max(MOST, 5 * top_k)
         first = rare(query.known, query.counts)
         found = self._matching(first, most, among)
@@ -81,7 +81,7 @@ class ContextSearch:
         return [row["key"] for row in rows]
 
     def scores(self, query: Query, blocks: Mapping[int, int]) -> dict[int, Scores]:
-        """key → scores of the text.  `blocks` maps the key of each text to the key of its session document.  A score
+        """key → Scores of the text.  `blocks` maps the key of each text to the key of its session document.  A score
         without a match is 0."""
         keys = as_json(blocks)
         turns = self._scores("turn", query, keys)
@@ -90,8 +90,8 @@ class ContextSearch:
         made = {}
         for key, block in blocks.items():
             turn, window = turns.get(key, 0.0), windows.get(key)
-            # A window contains the terms of its own text.  So if the text matches and no window does, the text has no
-            # window.
+            # a window contains the terms of its own text  So a text that matches although no window of it matches has
+            # no window.
             alone = turn > 0 and window is None
             made[key] = Scores(turn, None if alone else window or 0.0, None if alone else sessions.get(block, 0.0))
         return made
@@ -107,7 +107,7 @@ class ContextSearch:
 
 
 def rare(known: Sequence[str], counts: Mapping[str, int]) -> Sequence[str]:
-    """The first terms of `known` (rarest first) that match at most POSTINGS texts together; at least one term."""
+    """The first terms of `known` (rarest first) that match at most POSTINGS texts in total; at least one term."""
     texts = 0
     for at, term in enumerate(known):
         texts += counts[term]
@@ -117,5 +117,5 @@ def rare(known: Sequence[str], counts: Mapping[str, int]) -> Sequence[str]:
 
 
 def as_json(values: Iterable[object]) -> str:
-    """A list for `json_each`."""
+    """The values as a JSON array, for `json_each` in SQL."""
     return orjson.dumps(list(values)).decode()

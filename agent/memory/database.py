@@ -27,7 +27,7 @@ BUSY_SECONDS = 5.0
 class MemoryDatabase(Database):
     """Opens memory.db and migrates it to the newest schema; creates the file when it is missing.
 
-    Every error is MemoryUnavailable, so that a caller needs one `except` to continue without memory.
+    Every error is raised as MemoryUnavailable, so that a caller needs only one `except` to continue without memory.
     """
 
     queries_folder = "memory"
@@ -44,7 +44,7 @@ class MemoryDatabase(Database):
         self.remake = _migrate
 
     def stop(self) -> None:
-        """Interrupt the statement that runs in another thread, and refuse every later one.  Never waits."""
+        """Interrupt the statement that another thread runs, and refuse every later one.  Never waits."""
         self._stopped = True
         self._connection.interrupt()
 
@@ -72,8 +72,9 @@ class MemoryDatabase(Database):
 
 
 def refuse_network(path: Path, process: Path = Path("/proc/self")) -> None:
-    """Raise MemoryUnavailable for a file on a file system that several hosts may mount: SQLite's write-ahead log needs
-    one kernel (https://www.sqlite.org/wal.html).  `process` is the folder of a process in /proc."""
+    """Raise MemoryUnavailable if memory.db is on a file system that several hosts can mount: all users of SQLite's
+    write-ahead log must run on one kernel (https://www.sqlite.org/wal.html).  `process` is the folder of a process in
+    /proc."""
     place = path.absolute()
     holds = [one for one in mounts(process) if place.is_relative_to(one.place)]
     kind = max(holds, key=lambda one: len(one.place)).kind if holds else ""

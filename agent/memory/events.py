@@ -29,19 +29,20 @@ if TYPE_CHECKING:
 
 ROLES = frozenset(("user", "assistant", "tool", "system", "other", "USER", "ASSISTANT", "TOOL", "OTHER"))
 LONGEST = 32_000
-"""Maximum number of characters of an event.  Of a longer text, beginning and end are stored."""
+"""Maximum number of characters of the text of an event.  Of a longer text only the beginning and the end are stored."""
 LONGEST_QUERY = 10_000
-"""Maximum number of characters of a query that are read."""
+"""Maximum number of characters of a query; the rest is ignored."""
 MOST_COVERED = 100
-"""Maximum number of events for which coverage is computed; `top_k` if that is more."""
+"""Maximum number of events for which the share of the query that they cover is computed, unless `top_k` is more."""
 _NAMED = re.compile(r"\s*([A-Z][\w.-]{1,30}(?: [A-Z][\w.-]{1,30})?): ")
 
 
 def add_event(write: Writing, event: NewEvent, mask: Callable[[str], str]) -> int:
     """Append an event and return its number.
 
-    An event with the same `client_token` is not stored again: the number is that of the first one.  If the event was
-    forgotten before, the number is that of the log entry that forgot it.
+    An event with a `client_token` that is already stored is not stored again: the number of the stored event is
+    returned.  If the event was forgotten before, it is not stored again: the number of the log entry that forgot it is
+    returned.
     """
     check_name(event.actor_id, "actor")
     check_name(event.session_id, "session")
@@ -69,7 +70,7 @@ def add_event(write: Writing, event: NewEvent, mask: Callable[[str], str]) -> in
 
 def append_event(write: Writing, payload: Mapping[str, Any], *, at: str | None = None, who: str | None = None) -> int:
     """Append an event that is not stored yet; return its number.  `at` defaults to the present time, `who` to the
-    writer.
+    writer of the transaction.
     """
     place = payload["actor_id"], payload["session_id"]
     block, events = _newest_block(write, place)
@@ -87,7 +88,7 @@ def event_of_token(write: Writing, client_token: str | None) -> int:
 
 
 def forgotten_by(write: Writing, payload: Mapping[str, Any]) -> int:
-    """The number of the entry that forgot this event, 0 for none."""
+    """The number of the log entry that forgot this event, 0 for none."""
     hashes = [event_tombstone(payload["actor_id"], payload["session_id"], sha_of(payload["text"]))]
     if payload["client_token"] is not None:
         hashes.append(token_tombstone(payload["client_token"]))
@@ -95,7 +96,8 @@ def forgotten_by(write: Writing, payload: Mapping[str, Any]) -> int:
 
 
 def _newest_block(write: Writing, place: tuple[str, str]) -> tuple[int, int]:
-    """The newest block of the session and the number of events in it; (0, 0) for none."""
+    """The number of the newest block (a document of the index) of the session, and the number of events in it; (0, 0)
+    for none."""
     if place not in write.blocks:
         found = write.run("event_block", actor_id=place[0], session_id=place[1])
         write.blocks[place] = (int(found[0]["block"]), int(found[0]["events"])) if found else (0, 0)
@@ -103,8 +105,8 @@ def _newest_block(write: Writing, place: tuple[str, str]) -> tuple[int, int]:
 
 
 def shortened(text: str) -> str:
-    """The text in the form in which it is stored: without lone surrogates and without what is unsafe on a terminal,
-    where people read memory.db with sqlite3, and shortened to beginning and end above LONGEST."""
+    """The text as it is stored: only beginning and end if it is longer than LONGEST, without lone surrogates, and
+    without characters that are unsafe on a terminal, where people read memory.db with sqlite3."""
     if len(text) > LONGEST:
         half = LONGEST // 2
         text = f"{text[:half]}\n… {len(text) - 2 * half:,} characters left out …\n{text[-half:]}"
@@ -112,7 +114,7 @@ def shortened(text: str) -> str:
 
 
 def masked(value: Any, mask: Callable[[str], str]) -> Any:
-    """The value as JSON data; every text in it is masked and safe on a terminal."""
+    """The value as JSON data; every text in it is masked, and safe on a terminal."""
     if isinstance(value, str):
         return marked(replace_surrogates(mask(value)))
     if isinstance(value, Mapping):
@@ -180,7 +182,7 @@ class EventSearch:
         return [hit_of(rows[key], ranked[key] * covered[key]) for key in best]
 
     def _coverage(self, asked: Query, keys: Sequence[int]) -> dict[int, float]:
-        """key → share of the query that the event and its neighbours contain, 0 to 1."""
+        """key → share of the query that the event together with its neighbours contains, 0 to 1."""
         around = self.search.around(keys)
         needed = {*keys, *(one for _, one in around)}
         terms = {row["id"]: row["terms"].split(" ") for row in self.database.run("event_terms", ids=as_json(needed))}
@@ -192,7 +194,7 @@ class EventSearch:
 
 
 def hit_of(row: Mapping[str, Any], score: float) -> EventHit:
-    """The hit for a row of an event and its relevance."""
+    """Make the EventHit for a row of an event and its relevance."""
     return EventHit(
         event_id=row["id"],
         text=row["text"],

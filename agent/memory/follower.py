@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 class Follower:
-    """Applies entries.  `pieces` are parts of the texts that other hosts have forgotten; `purge.py` searches the files
-    for them.
+    """Applies entries.  `pieces` are parts of the texts that other hosts have forgotten; `purge.py` checks that the
+    files no longer contain them.
     """
 
     def __init__(self, local: LocalLog, views: Views, history: History) -> None:
@@ -29,7 +29,7 @@ class Follower:
         self.pieces: list[bytes] = []
 
     def apply(self, entries: Sequence[Entry]) -> None:
-        """Store the entries and bring the tables up to them, inside a transaction of memory.db."""
+        """Store the entries and apply them to the tables, inside a transaction of memory.db."""
         for entry in entries:
             self.local.insert(entry)
             if entry.operation == FORGOTTEN and entry.payload is not None:
@@ -38,12 +38,12 @@ class Follower:
         self.views.flush()
 
     def take_pieces(self) -> list[bytes]:
-        """Return the pieces and drop them from this object."""
+        """Return the collected pieces and clear the list."""
         found, self.pieces = self.pieces, []
         return found
 
     def _forget(self, payload: Mapping[str, Any]) -> None:
-        """Remove texts that another host has forgotten from the log and from the history of commits."""
+        """Remove texts that another host has forgotten from the local log and from the history of commits."""
         database = self.local.database
         self.pieces += purge.pieces_of(texts_of(database, payload["events"], payload["records"]))
         del self.pieces[purge.MOST :]

@@ -1,8 +1,8 @@
 """Forgets events and records: removes them from every table and from the log.
 
-The selection consists of the matches of the selector, and of every record that was made from forgotten sources alone.
-Two things remain: hashes, by which the same texts are refused later, and the numbers of the log entries.  Afterwards
-`purge.py` removes the deleted bytes from the file and checks that they are gone.
+The selection consists of the events and records that match the selector, and of every record with only forgotten
+sources.  Two things remain: hashes, by which the same texts are refused if they are stored again, and the numbers of
+the log entries.  Afterwards `purge.py` removes the deleted bytes from the file and checks that they are gone.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ PAGE = 500
 
 @dataclass(slots=True)
 class Selection:
-    """Events and records to forget: the numbers of the events, the ids of the records, and the texts of both, which
-    `purge.py` looks for afterwards."""
+    """Events and records to forget: the numbers of the events, the ids of the records, and the texts of both;
+    `purge.py` checks afterwards that the files no longer contain these texts."""
 
     events: set[int] = field(default_factory=set)
     records: set[str] = field(default_factory=set)
@@ -39,7 +39,7 @@ class Selection:
 
 
 def select(database: MemoryDatabase, selector: Selector) -> Selection:
-    """The events and records that match `selector`, and every record that loses its last source with them."""
+    """Select the events and records that match `selector`, and every record that has no other sources."""
     if not (selector.ids or selector.session or selector.actor or selector.namespace or selector.match):
         raise UsageError("nothing to forget is named; name ids, a session, an actor, a namespace or a text")
     found = Selection()
@@ -113,8 +113,9 @@ def _close(database: MemoryDatabase, found: Selection) -> None:
 
 
 def forget(write: Writing, found: Selection, reason: str, *, commits: Sequence[str], actor: str | None) -> None:
-    """Remove the selection from the log and from the tables, inside a transaction.  `commits` and `actor` name the
-    removed part of the history of commits; other hosts remove the same part."""
+    """Remove the selected events and records from the log and from the tables, inside a transaction.  `commits` and
+    `actor` describe the removed part of the history of commits; other hosts read them from the log and remove the same
+    part."""
     tombstones = []
     for event_id in sorted(found.events):
         (row,) = write.run("event_get", id=event_id)
@@ -137,7 +138,7 @@ def forget(write: Writing, found: Selection, reason: str, *, commits: Sequence[s
 
 
 def entries_of(database: MemoryDatabase, events: Iterable[int], records: Iterable[str]) -> list[int]:
-    """The numbers of the entries of the log that have texts of these events and records."""
+    """The numbers of the log entries that contain texts of these events and records."""
     entries = (row["number"] for one in sorted(records) for row in database.run("log_of_subject", subject=one))
     return [*sorted(events), *entries]
 

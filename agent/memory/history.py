@@ -1,7 +1,7 @@
 """The index of a repository's history: the commits of a branch, the files they touched, and the files at its tip.
 
-`likely_files.py` reads the index to find files that similar changes have touched, which works from the first task on.
-The index is made from git and not from the memory log, since a repository can be indexed again at any time.
+`likely_files.py` uses the index to find files that similar changes have touched; it needs no earlier tasks.  The index
+is made from git and not from the memory log, since it can be made from the repository again at any time.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ SUBJECT = 300
 MOST_TERMS = 4000
 """Maximum number of terms of a file that are indexed."""
 _PROSE = (".md", ".markdown", ".rst", ".adoc", ".txt", ".org", ".tex", ".po", ".svg", ".csv", ".tsv", ".ipynb")
-"""Suffixes of files with an unindexed content.  A query is English prose, so prose files would match every query."""
+"""Suffixes of files with a content that is not indexed.  A query is English prose, so prose files would match every
+query."""
 _TRAILER = re.compile(r"^[A-Z][A-Za-z-]+-(?:by|id|on|to): .*$|^\(cherry picked from .*\)$", re.MULTILINE)
 
 
@@ -49,7 +50,8 @@ class History:
         self.mask = mask
 
     def index(self, repository: Path, actor_id: str, branch: str, limit: int) -> int:
-        """Index at most `limit` new commits of the branch and the changed files; return the number of commits.
+        """Index at most `limit` new commits of the branch, and the changed files at its tip; return the number of
+        commits.
 
         If a call is interrupted, the next one continues after the last written transaction.
         """
@@ -117,8 +119,8 @@ class History:
             self.database.run("tree_file_delete", key=key)
 
     def forget(self, selector: Selector) -> list[str]:
-        """Forget the history of an actor, and commits with a text in their subject, inside a transaction; return the
-        hashes of the commits."""
+        """Forget the history of an actor, and the commits with a given text in their subject, inside a transaction;
+        return the hashes of the commits."""
         after, shas = 0, []
         while rows := self.database.run("commits_page", after=after, limit=TOGETHER):
             after = rows[-1]["key"]

@@ -1,4 +1,4 @@
-"""Reads commits and files of a repository with git, a bounded number of bytes at a time (`agent/gitcmd.py`)."""
+"""Reads commits and files of a repository through git, a limited number of bytes at a time (`agent/gitcmd.py`)."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 PAGE = 1000
 """Maximum number of commits that one call of git reads."""
 MOST_FILES = 200
-"""Maximum number of files of a commit for its paths to be read.  A commit with more (a reformatting, an import) does
-not show which files belong to a change."""
+"""The paths of a commit with more files than this are not read.  A commit that touches more files (a reformatting, an
+import) does not show which files belong to the same change."""
 LARGEST = 200 << 10
-"""Maximum size of a file for its content to be read, in bytes."""
+"""Maximum size in bytes of a file with a content that is read."""
 CONTENT = 16 << 20
 """Maximum number of bytes of content that one call of git reads."""
 TOTAL = 32 << 20
-"""Maximum number of bytes of content that are read of one tree."""
+"""Maximum number of bytes of content that are read for one tree."""
 _BINARY = 8000
 
 
@@ -45,16 +45,16 @@ class TreeFile:
 
 
 class HistoryReader:
-    """A repository by its git directory, or by the folder that holds `.git`."""
+    """A repository, given by its git directory or by the folder that contains `.git`."""
 
     def __init__(self, repository: Path) -> None:
         inner = repository / ".git"
         self.git_dir = inner if inner.is_dir() else repository
 
     def tip(self, branch: str) -> str:
-        """The commit of a branch, or of another revision if there is no such branch.
+        """The commit of a branch, or of another revision if there is no branch of that name.
 
-        git alone would prefer a tag of that name.  Raises UsageError if there is neither.
+        git alone would prefer a tag to a branch of the same name.  Raises UsageError if there is no such revision.
         """
         for name in (f"refs/heads/{branch}", branch):
             wanted = ("--end-of-options", f"{name}^{{commit}}")
@@ -76,7 +76,7 @@ class HistoryReader:
         return git(*asked, git_dir=self.git_dir).output.decode().split()
 
     def commits(self, shas: Sequence[str]) -> Iterator[Commit]:
-        """The commits in this order."""
+        """The commits with these hashes, in the same order."""
         for at in range(0, len(shas), PAGE):
             yield from self._page(shas[at : at + PAGE])
 
@@ -92,7 +92,7 @@ class HistoryReader:
                 stdin=asked + b"\n",
             )
         except GitError:
-            if len(shas) == 1:  # larger than any output of git: a commit of millions of files
+            if len(shas) == 1:  # larger than the output for any real commit, even of millions of files
                 return
             half = len(shas) // 2
             yield from self._page(shas[:half])

@@ -1,8 +1,8 @@
 """Requests to index the history of a repository, as files in base_dir: a task writes one before its briefing, and a
 process of low priority, which the daemon starts, executes it.
 
-The file of a request remains until the request was executed.  A lost request does no harm: the history is
-indexed after each task too.
+The file of a request remains until the request was executed.  A lost request does no harm, since the history is also
+indexed after each task.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ FOLDER = "memory_index"
 
 @dataclass(frozen=True, slots=True)
 class IndexRequest:
-    """Index the history of `branch` in `mirror` (a path below base_dir) for `actor`."""
+    """A request to index the history of `branch` in `mirror` (a path below base_dir) for `actor`."""
 
     actor: str
     mirror: str
     branch: str
 
     def path(self, base_dir: Path) -> Path:
-        """The file of this request; each history has one file."""
+        """The path of the file of this request; each combination of actor, mirror and branch has one file."""
         name = hashlib.sha256(f"{self.actor}\n{self.mirror}\n{self.branch}".encode()).hexdigest()[:32]
         return base_dir / FOLDER / f"{name}.json"
 
     def put(self, base_dir: Path) -> None:
-        """Write the request.  DiskError when that fails."""
+        """Write the request.  Raises DiskError if that fails."""
         path = self.path(base_dir)
         durable_files.make_dir(path.parent)
         durable_files.write_file(path, orjson.dumps(asdict(self)), sync=False)
@@ -52,7 +52,7 @@ class IndexRequest:
 
 
 def first_request(base_dir: Path) -> IndexRequest | None:
-    """One open request; None if there is none.  A file with other content is removed."""
+    """Read one open request; None if there is none.  A file that is not a valid request is removed."""
     try:
         paths = sorted((base_dir / FOLDER).glob("*.json"))
     except OSError:

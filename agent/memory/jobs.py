@@ -1,7 +1,8 @@
-"""The extraction jobs of memory.db: the status and the tries of each, for people to inspect and retry.
+"""The extraction jobs of memory.db: the status and the number of attempts of each, for people to inspect and retry.
 
-A job takes one ended task into memory.  The due time of a job is not in this table but in the row of the task
-(`remember_at`).  A try is counted when it begins, so that a try that kills its process counts as well.
+A job extracts memories from one task that has ended.  The time at which a job is due is in the row of the task
+(`remember_at`), not in this table.  An attempt is counted when it begins, so that an attempt that kills its process is
+counted too.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ JOB_STATUSES = (QUEUED, RUNNING, DONE, FAILED)
 
 
 class ExtractionJobs:
-    """The table `memory_jobs`, beside the log.  `session_id` is the uuid of the task."""
+    """The table `memory_jobs` of memory.db.  `session_id` is the uuid of the task."""
 
     def __init__(self, database: MemoryDatabase | SharedEntries) -> None:
         self.database = database
 
     def begin(self, job_id: str, actor_id: str, session_id: str, strategy: str, owner: str, until: str) -> int:
-        """Begin a try of a job; a job that does not exist is created.  Returns the number of the try, 0 when the job is
-        done already."""
+        """Begin an attempt of a job; a job that does not exist yet is created.  Returns the number of the attempt, 0 if
+        the job is done already."""
         rows = self.database.run(
             "job_begin",
             id=job_id,
@@ -40,13 +41,13 @@ class ExtractionJobs:
         return int(rows[0]["attempts"]) if rows else 0
 
     def end(self, job_id: str, status: str, error: str = "", *, counts: bool = True) -> None:
-        """End a try and set the status of the job.  With `counts` False the try does not count, as when a signal
-        stopped it."""
+        """End an attempt and set the status of the job.  With `counts` False the attempt is not counted, for example
+        when a signal stopped it."""
         less = 0 if counts else 1
         self.database.run("job_end", id=job_id, status=status, error=error, less=less, now=clock.stamp())
 
     def list(self, status: str | None) -> list[dict[str, Any]]:
-        """Jobs, oldest first."""
+        """The jobs, oldest first."""
         return self.database.run("job_list", status=status)
 
     def by_status(self) -> dict[str, int]:
