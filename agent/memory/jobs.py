@@ -55,5 +55,5 @@ class ExtractionJobs:
         return {row["status"]: int(row["jobs"]) for row in self.database.run("jobs_by_status")}
 
     def restart(self, job_id: str) -> bool:
-        """Queue a failed job again; False when there is no failed job of this name."""
+        """Queue a failed job again; False if there is no failed job with this id."""
         return bool(self.database.run("job_restart", id=job_id, now=clock.stamp()))

@@ -1,9 +1,9 @@
 """Ranks the files that a change described by the query probably touches.
 
-Two rankings are joined: similar commits and episodes vote for the files that they touched, and the query is matched
-with the words of each file.  On 1,056 commits of five repositories, the votes alone had 58.9 % of the changed files
-among the first five, the words alone 44.4 %, and both together 62.5 % (docs/memory.md, "Files that such changes
-touched").
+Two rankings are merged: one by the similar commits and episodes, each of which votes for the files that it touched, and
+one by the similarity of the query to the terms of each file.  On 1,056 commits of five repositories, the votes alone
+found 58.9 % of the changed files among the first five, the terms alone 44.4 %, and both together 62.5 %
+(docs/memory.md, "Files that such changes touched").
 """
 
 from __future__ import annotations
@@ -28,21 +28,23 @@ if TYPE_CHECKING:
     from agent.memory.terms import Terms
 
 COMMITS = 50
-"""Number of commits that vote: those most similar to the query."""
+"""Number of commits that vote: those that are most similar to the query."""
 EPISODES = 10
-"""Number of episodes that vote: those most similar to the query."""
+"""Number of episodes that vote: those that are most similar to the query."""
 FILES = 100
-"""Files of each ranking that enter the joined one."""
+"""Number of files of each ranking that enter the merged ranking."""
 RANK = 10
-"""The damping constant of the joined ranking: rank r (0, 1, …) in one ranking is worth 1 / (RANK + r)."""
+"""The damping constant of the merged ranking: the file at rank r (0, 1, …) of one ranking gets RANK / (RANK + r) / 2
+points."""
 MOST_TERMS = 24
-"""Maximum number of terms of a query that are looked up: the rarest."""
+"""Maximum number of terms of a query that are searched for: the rarest ones."""
 _HOUSEKEEPING = re.compile(
     r"(?:change-?log|changes|history|news|release-?notes|releases|authors|contributors)(?:\.\w+)?"
     r"|[\w.-]*\.lock|package-lock\.json|npm-shrinkwrap\.json|pnpm-lock\.yaml|go\.sum",
     re.IGNORECASE,
 )
-"""Names of change logs and lock files.  These files are left out, because changes of every kind touch them."""
+"""Names of change logs, lists of authors and lock files.  Such files are left out of the ranking, because changes of
+every kind touch them."""
 SHOWN = 3
 """Maximum number of commits, and of tasks, in the result for a file."""
 NAMED = 0.2
@@ -81,7 +83,8 @@ class LikelyFiles:
     def _votes(
         self, terms: Sequence[str], actor_id: str, episodes: Sequence[MemoryHit]
     ) -> tuple[Mapping[str, float], Mapping[str, list[str]]]:
-        """path → sum of the similarities of the commits and episodes that touched it; path → hashes of the commits."""
+        """Returns (path → sum of the similarities of the commits and episodes that touched it, path → hashes of the
+        commits)."""
         votes: defaultdict[str, float] = defaultdict(float)
         commits: defaultdict[str, list[str]] = defaultdict(list)
         rows = self._matching("commit", terms, actor_id, COMMITS)
@@ -117,12 +120,13 @@ class LikelyFiles:
 
 
 def _share(files: int) -> float:
-    """The divisor of a commit's vote: a commit with many files says less about each of them."""
+    """The divisor of a vote by a commit or an episode that touched so many files: one that touched many says less about
+    each of them."""
     return 1 + math.log(files)
 
 
 def _sessions(episodes: Sequence[MemoryHit]) -> Mapping[str, list[str]]:
-    """path → sessions of the episodes that touched it, if the episode is near enough to be named."""
+    """path → sessions of the episodes that touched it, for the episodes with a relevance of at least NAMED."""
     found: defaultdict[str, list[str]] = defaultdict(list)
     for hit in episodes:
         if hit.score >= NAMED:

@@ -1,4 +1,4 @@
-"""The log as a table of memory.db (`base.Log`), for a memory that one host uses."""
+"""The log as a table of memory.db (implements `base.Log`), for a memory that only one host uses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class LocalLog:
-    """The table `memory_log`.  Its transactions include the tables that are made from the log."""
+    """The table `memory_log`.  A transaction also covers the tables that are made from the log."""
 
     def __init__(self, database: MemoryDatabase) -> None:
         self.database = database
@@ -26,13 +26,13 @@ class LocalLog:
 
     @contextmanager
     def transaction(self) -> Iterator[Any]:
-        """A transaction of the database."""
+        """A transaction of memory.db."""
         with self.database.transaction():
             self._number = None
             yield self
 
     def rebuilding(self) -> AbstractContextManager[Any]:
-        """A transaction of memory.db, since the log does not have to be read again."""
+        """A transaction of memory.db; the entries are there already, so none has to be read from elsewhere."""
         return self.transaction()
 
     def append(
@@ -51,7 +51,7 @@ class LocalLog:
         return entry
 
     def insert(self, entry: Entry) -> None:
-        """Store an entry that has its number already."""
+        """Store an entry that already has a number."""
         payload = None if entry.payload is None else orjson.dumps(entry.payload).decode()
         self.database.run(
             "log_append",
@@ -65,14 +65,14 @@ class LocalLog:
         )
 
     def next_number(self) -> int:
-        """The next number, which no other writer can take inside the transaction."""
+        """The number for the next entry; no other writer can take it during the transaction."""
         if self._number is None:
             self._number = self.last()
         self._number += 1
         return self._number
 
     def renumber(self) -> None:
-        """Let the numbers continue after the highest stored one."""
+        """Let the numbers continue after the highest stored number."""
         self._number = None
 
     def last(self) -> int:
@@ -84,25 +84,25 @@ class LocalLog:
         return [entry_of(row) for row in self.database.run("log_entries", after=after, limit=limit)]
 
     def blank(self, numbers: Iterable[int]) -> None:
-        """Remove the texts of entries, inside a transaction."""
+        """Remove the texts of the entries with these numbers, inside a transaction."""
         for number in numbers:
             self.database.run("log_blank", number=number)
 
     def follow(self) -> Followed:
-        """Does nothing, since the tables are written together with the log."""
+        """Does nothing: no other host appends to this log, and the tables are written in the same transaction."""
         return Followed()
 
-    def purge(self, *, left_by_others: bool = False) -> str:  # noqa: ARG002 - unused parameter: `base.Log` has it
-        """Does nothing, since `purge.py` cleans memory.db."""
+    def purge(self, *, left_by_others: bool = False) -> str:  # noqa: ARG002 - `base.Log` has the parameter
+        """Does nothing: there is no shared log, and `purge.py` removes the bytes from memory.db."""
         return ""
 
     def status(self) -> Mapping[str, Any]:
-        """The status of a log that memory.db is never behind."""
+        """The status of the log; `applied` always equals `last`."""
         last = self.last()
         return {"where": str(self.database.path), "last": last, "applied": last, "error": "", "own": False}
 
     def close(self) -> None:
-        """Does nothing, since the connection belongs to the store."""
+        """Does nothing: the connection belongs to the MemoryStore."""
 
 
 def entry_of(row: Mapping[str, Any]) -> Entry:

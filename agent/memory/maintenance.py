@@ -1,4 +1,5 @@
-"""Maintenance of memory.db: rebuilding the tables from the log, exports, and figures for `memory status`."""
+"""Maintenance of memory.db: rebuilds the tables from the log, exports events and records, and counts them for `memory
+status`."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ PAGE = 1000
 
 
 def rebuild(log: Log, views: Views) -> int:
-    """Make every table that is searched again from the log, in one transaction; return the number of entries."""
+    """Rebuild every table that is used for searching from the log, in one transaction; return the number of entries."""
     try:
         with log.rebuilding():
             views.clear()
@@ -40,7 +41,7 @@ def rebuild(log: Log, views: Views) -> int:
 
 
 def apply_entries(log: Log, views: Views, after: int) -> int:
-    """Apply the entries with a higher number than `after`, inside a transaction of the tables; return their number."""
+    """Apply the entries with a higher number than `after` to the tables, inside a transaction; return their number."""
     found = 0
     while entries := log.entries(after, PAGE):
         for entry in entries:
@@ -94,7 +95,7 @@ def _line(kind: str, row: dict[str, Any]) -> bytes:
 
 
 def figures(database: MemoryDatabase, jobs: ExtractionJobs) -> dict[str, Any]:
-    """What memory holds: events, records by strategy and status, jobs by status, bytes of the file."""
+    """Numbers for `memory status`: events, records by strategy and status, jobs by status, bytes of the file."""
     records: dict[str, dict[str, int]] = {}
     for row in database.run("records_by_status"):
         records.setdefault(row["strategy"], {})[row["status"]] = row["records"]

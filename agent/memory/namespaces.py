@@ -1,4 +1,5 @@
-"""Namespaces of memory records, like `/facts/{actorId}/`: checks, prefixes as index ranges, and templates."""
+"""Checks namespaces of memory records, like `/facts/{actorId}/`, turns prefixes into index ranges, and expands
+templates."""
 
 from __future__ import annotations
 
@@ -12,11 +13,11 @@ _PART = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9_.-]+")
 _OTHER = re.compile(r"[^A-Za-z0-9_.-]+")
 LONGEST = 512
 LONGEST_PLAIN = 200
-"""Characters of an actor without hash; `--confidential` and a hash may follow."""
+"""Maximum length of an actor's name without the hash and the suffix `--confidential`, which may follow."""
 
 
 def check_namespace(namespace: str) -> str:
-    """Return the namespace unchanged.  Raises UsageError when the namespace does not have the form `/a/b/`."""
+    """Check a namespace and return it unchanged.  Raises UsageError if the namespace does not have the form `/a/b/`."""
     if len(namespace) > LONGEST or not _NAMESPACE.fullmatch(namespace):
         raise UsageError(
             f"{namespace[:80]!r} is no namespace; it begins and ends with `/`, has at most {LONGEST} characters, and "
@@ -26,7 +27,8 @@ def check_namespace(namespace: str) -> str:
 
 
 def check_name(name: str, what: str) -> str:
-    """Return the actor or session unchanged.  Raises UsageError when the text cannot be a part of a namespace."""
+    """Check the name of an actor or session and return it unchanged.  Raises UsageError if the name cannot be a part of
+    a namespace."""
     if not _PART.fullmatch(name) or len(name) > 255:
         raise UsageError(
             f"{what} {name[:80]!r} is not allowed; allowed are 1 to 255 letters, digits, `_`, `.` and `-` "
@@ -38,15 +40,16 @@ def check_name(name: str, what: str) -> str:
 def span(prefix: str) -> tuple[str, str]:
     """The index range of the namespaces below `prefix`, which ends in `/`: (first, end) with first <= namespace < end.
 
-    `end` has `0` in place of the last `/`, the next character.  So the range of `/actors/a/` leaves out `/actors/a2/`.
+    `end` is the prefix with its last `/` replaced by `0`, the next character in ASCII.  So the range of `/actors/a/`
+    leaves out `/actors/a2/`.
     """
     check_namespace(prefix)
     return prefix, prefix[:-1] + "0"
 
 
 def expand(template: str, actor_id: str, session_id: str | None = None) -> str:
-    """The namespace for a template like `/episodes/{actorId}/{sessionId}/`.  Without a session the result is the prefix
-    before `{sessionId}`.  Raises UsageError for an actor or session that is not allowed."""
+    """The namespace for a template like `/episodes/{actorId}/{sessionId}/`.  Without a session the result is the part
+    of the namespace before `{sessionId}`.  Raises UsageError for an actor or session that is not allowed."""
     check_name(actor_id, "actor")
     if session_id is None:
         template = template.partition("{sessionId}")[0]
@@ -56,17 +59,18 @@ def expand(template: str, actor_id: str, session_id: str | None = None) -> str:
 
 
 def actor_name(*parts: str) -> str:
-    """An actor made from any texts: characters that are not allowed become `-`, and `--` joins the parts."""
+    """Make the name of an actor from any texts: other characters than letters, digits, `_`, `.` and `-` become `-`, and
+    `--` joins the texts."""
     made = [_OTHER.sub("-", part).strip("-") for part in parts]
     return "--".join(part for part in made if part.strip("."))[:255] or "nobody"
 
 
 def actor_of(template: str, *, instance: str, owner: str, repo: str) -> str:
-    """The actor of a repository, from the template in `memory.actor`.
+    """The name of the actor for a repository, by the template in `memory.actor`.
 
-    If a part does not remain as it is, or could be read as two parts, a hash of the parts follows.  So two repositories
-    never have one actor by chance, like `acme/web` and `acme-web`, or the confidential issues of `shop` and a
-    repository `shop--confidential`.
+    If a part of the name was changed by `actor_name`, contains `--`, or the name is too long, a hash of the unchanged
+    parts follows.  So two repositories never get the same actor by chance, such as `acme/web` and `acme-web`, or the
+    confidential issues of `shop` and a repository `shop--confidential`.
     """
     values = {"instance": instance, "owner": owner, "repo": repo}
     parts = [re.sub(r"\{(\w+)\}", lambda found: values[found[1]], part) for part in template.split("/")]
@@ -79,17 +83,18 @@ def actor_of(template: str, *, instance: str, owner: str, repo: str) -> str:
 
 
 def _changes(part: str) -> bool:
-    """Whether another text could become the same part of an actor."""
+    """Whether another text could give the same part of an actor's name."""
     return part != "" and (actor_name(part) != part or "--" in part)
 
 
 def of_actor(strategy: str, actor_id: str) -> str:
-    """The namespace of the records of a strategy that belong to all sessions, and the prefix of those of one."""
+    """The namespace of the records of a strategy for an actor; it is also the prefix of the namespaces of single
+    sessions."""
     return check_namespace(f"/{strategy}/{check_name(actor_id, 'actor')}/")
 
 
 def of_session(strategy: str, actor_id: str, session_id: str) -> str:
-    """The namespace of the records of a strategy that belong to one session."""
+    """The namespace of the records of a strategy for one session of an actor."""
     return check_namespace(f"{of_actor(strategy, actor_id)}{check_name(session_id, 'session')}/")
 
 
@@ -106,6 +111,7 @@ def session_of(namespace: str) -> str:
 
 
 def scope(namespace: str) -> str:
-    """The first two parts of a namespace, like `/episodes/{actor}/`.  `memory.cap` limits the records below it."""
+    """The first two parts of a namespace, like `/episodes/{actor}/`.  `memory.cap` limits the number of records below
+    such a prefix."""
     parts = namespace.strip("/").split("/")[:2]
     return f"/{'/'.join(parts)}/" if parts[0] else "/"

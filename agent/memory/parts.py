@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Parts:
-    """The objects of one connection.  Only one thread may use these objects at a time."""
+    """The objects that use one connection to memory.db.  Only one thread may use these objects at a time."""
 
     def __init__(
         self,
@@ -54,7 +54,8 @@ class Parts:
         self.log: Log = LocalLog(self.database)
         self.jobs = ExtractionJobs(self.database)
         self.shared: SharedLog | None = None
-        """The shared log, if hosts share one; the table of jobs is in the same database."""
+        """The log that several hosts share, None if this host has its own; the table of jobs is in the same
+        database."""
         if shared is not None:
             from agent.memory.shared_log import SharedLog
 

@@ -1,7 +1,7 @@
 """Removes the bytes of forgotten texts from memory.db and its exports, and checks that they are gone.
 
-SQLite overwrites a deleted row with zeros (`secure_delete`).  But the terms of the row stay in the shadow tables of
-FTS5 until the index is merged, and its pages stay in the write-ahead log until the log is truncated.
+SQLite overwrites a deleted row with zeros (`secure_delete`).  But the terms of the row stay in the internal tables of
+FTS5 until the index is merged, and old pages stay in the write-ahead log until the log is truncated.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ if TYPE_CHECKING:
     from agent.memory.views import Views
 
 SIZE = 32
-"""Maximum number of bytes of a piece of text that is searched for.  The boundary of a database page could split a
-longer piece."""
+"""Maximum number of bytes of a piece of a forgotten text; `purge` searches files for such pieces.  A longer piece could
+be split by the boundary of a database page, and would then not be found."""
 LEAST = 6
-"""Minimum number of bytes of a piece.  A shorter piece would be found by chance."""
+"""Minimum number of bytes of a piece of a forgotten text.  A shorter piece would also be found in other texts by
+chance."""
 MOST = 300
-"""Maximum number of pieces that are searched for."""
+"""Maximum number of pieces of forgotten texts that are searched for."""
 PATIENCE = 5.0
-"""Maximum seconds that the truncation of the write-ahead log waits for readers."""
+"""Maximum seconds that `purge` waits for readers, which prevent the truncation of the write-ahead log."""
 _PLAIN = re.compile(r"[^\s\"\\\x00-\x1f]+(?: [^\s\"\\\x00-\x1f]+)*")
 """Matches text without characters that JSON escapes, so that its bytes are the same in a row and in JSON."""
 
@@ -38,22 +39,22 @@ ELSEWHERE = (
     "the folders of tasks in base_dir (running/ and completed/) and replicas of them",
     "backups, and exports outside of base_dir/memory/",
 )
-"""Further places that may contain the texts, and that `forget` does not change."""
+"""Places that may contain forgotten texts, and that `forget` does not change."""
 
 
 def purge(database: MemoryDatabase, views: Views, exports: Path, pieces: Sequence[bytes]) -> list[str]:
-    """Remove the bytes of everything that was ever forgotten.
+    """Remove the bytes of everything that was ever forgotten from memory.db and its exports.
 
-    `pieces` are pieces of the texts (`pieces_of`), which are looked for afterwards; the result names the files in which
-    they are still found, each with a reason.  The state `unpurged` is removed when all is gone: a process that ends
-    before leaves it, and the next one purges again.
+    Afterwards the files are searched for `pieces` (from `pieces_of`, parts of the forgotten texts); the result names
+    the files that still contain one, each with a reason.  The state `unpurged` in memory.db is removed at the end if
+    nothing is left: if a process dies before, the state remains, and the next process purges again.
     """
     unpurged = database.run("state_get", name=UNPURGED)
     views.optimize()
     _remove_lines(exports, _forgotten_ids(database))
     busy = _truncate_log(database)
     files = [database.path, database.path.with_name(f"{database.path.name}-wal"), *_exports(exports)]
-    is_unknown = bool(unpurged) and not pieces  # the texts cannot be searched: they are unknown, or too short
+    is_unknown = bool(unpurged) and not pieces  # no piece can be searched for: the texts are unknown or too short
     if not busy and (is_unknown or _left(database, files, pieces)):
         database.execute("VACUUM")
         busy = _truncate_log(database)
@@ -70,7 +71,7 @@ def _forgotten_ids(database: MemoryDatabase) -> set[str]:
 
 
 def _left(database: MemoryDatabase, files: Iterable[Path], pieces: Sequence[bytes]) -> list[Path]:
-    """The files that contain a piece of a deleted text which is in no remaining text."""
+    """The files that contain a piece of a forgotten text, unless a remaining text contains the same piece."""
     found = {path: _found(path, pieces) for path in files}
     deleted = set(_only_deleted(database, sorted(set().union(*found.values()))))
     return [path for path, some in found.items() if some & deleted]
@@ -90,7 +91,8 @@ def _truncate_log(database: MemoryDatabase) -> str:
 
 
 def pieces_of(texts: Iterable[str]) -> list[bytes]:
-    """Pieces of the texts to look for: beginning, middle and end of the longest plain run of each."""
+    """Pieces of the texts that files are searched for: beginning, middle and end of the longest run of each text
+    without special characters."""
     found: dict[bytes, None] = {}
     for text in texts:
         run = max(_PLAIN.findall(text), key=len, default="").encode()
@@ -104,18 +106,18 @@ def pieces_of(texts: Iterable[str]) -> list[bytes]:
 
 
 def _only_deleted(database: MemoryDatabase, pieces: Sequence[bytes]) -> list[bytes]:
-    """The pieces that are in no remaining text of memory."""
+    """The pieces that no remaining event or record contains."""
     asked = orjson.dumps([piece.hex() for piece in pieces]).decode()
     kept = {row["piece"] for row in database.run("pieces_kept", pieces=asked)}
     return [piece for piece in pieces if piece.hex() not in kept]
 
 
 def _found(path: Path, pieces: Sequence[bytes]) -> set[bytes]:
-    """The pieces that the file contains."""
+    """The pieces that occur in the file."""
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             return {piece for piece in pieces if data.find(piece) >= 0}
-    except (FileNotFoundError, ValueError):  # the file is missing or empty
+    except (FileNotFoundError, ValueError):  # a missing or empty file
         return set()
 
 
@@ -124,7 +126,7 @@ def _exports(folder: Path) -> list[Path]:
 
 
 def _remove_lines(folder: Path, ids: set[str]) -> None:
-    """Remove the lines of these events and records from the exports."""
+    """Remove the lines of the events and records with these ids from the exports."""
     for path in _exports(folder):
         lines = path.read_bytes().splitlines(keepends=True)
         kept = [line for line in lines if _id_of(line) not in ids]

@@ -1,10 +1,10 @@
-"""The relevance of hits, 0 to 1: a weighted sum of normalised scores, times coverage.
+"""Computes the relevance of hits, 0 to 1: a weighted sum of normalised scores, multiplied by coverage.
 
-BM25 has no upper bound and depends on the query, so each list of scores is divided by its highest score.  The weighted
-sums are then divided by the highest sum.  Coverage is the share of the query's weight (by inverse document frequency)
-that a hit contains: 1 for a full match.  For short records, `containment.py` has a second measure; the larger one
-counts.  A relevance limit of 0 therefore accepts every hit, and 1 accepts full matches
-only.  Relevances of different queries cannot be compared.
+BM25 has no upper bound and depends on the query, so each list of scores is divided by its highest score.  Then the
+weighted sum of each hit is divided by the highest sum.  Coverage is the share of the query that a hit contains,
+weighted by inverse document frequency: 1 for a full match.  For short records, `containment.py` has a second measure;
+the higher of the two values is used.  So a lower limit of 0 for the relevance accepts every hit, and 1 accepts full
+matches only.  The relevances of hits of different queries cannot be compared.
 """
 
 from __future__ import annotations
@@ -18,23 +18,27 @@ if TYPE_CHECKING:
     from agent.memory.context_index import Scores
 
 TURN, WINDOW, SESSION = 0.5, 0.5, 0.4
-"""Weights of the three scores of a text: alone, with neighbours, of its session (docs/memory.md, "Ranking")."""
+"""Weights of the three scores of a text: of the text alone, with its neighbours, and of its session (docs/memory.md,
+"Ranking")."""
 SPEAKER = 0.1
 """Added to the sum of an event if the query contains the name of its speaker, before the sums are normalised."""
 FULL = 12
-"""If a query has more terms than this, only the FULL heaviest known ones are needed for a coverage near 1."""
+"""If a query has more terms than this, a hit needs only the FULL heaviest terms that the index knows for a coverage
+near 1."""
 PARTIAL = 0.99
 """Maximum coverage of a hit that lacks a term of the query."""
 
 
 def weights(query: Sequence[str], counts: Mapping[str, int], total: int) -> dict[str, float]:
-    """term → weight, for each term of the query: 1 + ln((N + 1) / (n + 1)), where n of N texts contain the term.  An
-    unknown term has the weight of a term in one text.  In a small memory all weights are nearly equal."""
+    """term → weight, for each term of the query: 1 + ln((N + 1) / (n + 1)), where n of N texts contain the term.  A
+    term that occurs nowhere has the weight of a term that occurs in one text.  In a small memory all weights are nearly
+    equal."""
     return {term: 1 + math.log((total + 1) / (min(max(counts.get(term, 1), 1), total) + 1)) for term in query}
 
 
 class Coverage:
-    """`Coverage(weights, counts)(terms)` is the share of the query's weight, 0 to 1, that a text with `terms` has."""
+    """`Coverage(weights, counts)(terms)` is the share of the query's total weight, 0 to 1, that the terms of a text
+    have."""
 
     def __init__(self, weight: Mapping[str, float], counts: Mapping[str, int]) -> None:
         self.weight = weight
@@ -53,7 +57,7 @@ class Coverage:
 
 def relevance(scores: Mapping[int, Scores], extra: Mapping[int, float] | None = None) -> dict[int, float]:
     """key → weighted sum of the normalised scores, 1 for the best text.  `extra` is added to the sum of its key.  If a
-    text has no context, its own score replaces the missing scores."""
+    text has no window or session document, the score of the text alone replaces the missing score."""
     turn = max((one.turn for one in scores.values()), default=0.0)
     window = max((one.window or 0.0 for one in scores.values()), default=0.0)
     session = max((one.session or 0.0 for one in scores.values()), default=0.0)
@@ -68,8 +72,8 @@ def relevance(scores: Mapping[int, Scores], extra: Mapping[int, float] | None = 
 
 
 def with_cosines(scores: Mapping[int, float], cosines: Mapping[int, float]) -> Mapping[int, float]:
-    """key → sum of the score and the cosine, each divided by its best, 1 for the best sum; the scores if there is no
-    cosine."""
+    """key → sum of the score and the cosine (divided by the highest cosine), divided by the highest sum; the scores
+    unchanged if there are no cosines."""
     best = max((cosines.get(key, 0.0) for key in scores), default=0.0)
     if best <= 0:
         return scores

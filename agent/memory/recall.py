@@ -1,8 +1,9 @@
 """Recall for one task: the memories for its briefing, and the results of the model's `recall` tool.
 
-memory.db is opened at the first call and stays open until the worker ends; the worker writes nothing to it.  A caller
-that gives up on a call uses `abandon`.  A missing memory.db is not created.  A task never gets records in quarantine,
-events that these were made from, or events of trust 0.  A record leaves quarantine when a person runs `memory promote`.
+memory.db is opened at the first call and stays open until the worker ends; the worker does not write to it.  A caller
+that no longer waits for a call in another thread uses `abandon`.  A missing memory.db is not created.  A task never
+gets quarantined records, the events from which they were made, or events of trust 0.  A record is no longer quarantined
+when a person runs `memory promote`.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ if TYPE_CHECKING:
 FILES = 8
 """Maximum number of files in a briefing (`likely_files.py`)."""
 FOUND = 8
-"""Maximum number of records, of events and of files in a result of the tool."""
+"""Maximum number of records, of events and of files in a result of the `recall` tool."""
 RELEVANCE = 0.2
-"""Minimum relevance of an event in a result of the tool.  This minimum is lower than for a briefing, since the model
-asked.
+"""Minimum relevance of an event in a result of the `recall` tool.  A briefing has a higher minimum, since the model did
+not ask for it.
 """
 SHORT = 8
-"""Number of digits that are shown of the id of a task or commit."""
+"""Number of characters of the id of a task or commit that are shown."""
 LONGEST_PATH = 300
 MOST_QUARANTINED = 1000
 _BETWEEN = re.compile(r"[\W_]+")
@@ -39,10 +40,10 @@ _BETWEEN = re.compile(r"[\W_]+")
 class TaskRecall:
     """Finds memories for one task.
 
-    `actors` are the actors with memories that the task may read, its own actor first; the history of commits belongs to
-    the last one.  `session_id` is the uuid of the task; memories made from the task itself are left out.
-    `said_elsewhere` are earlier sessions; their summaries are left out, because the briefing has them from another
-    place.
+    `actors` are the actors with memories that the task may read: its own actor is the first; the last one has the
+    history of commits.  `session_id` is the uuid of the task; memories that were made from this task are left out.
+    `said_elsewhere` are sessions of earlier tasks; their summaries are left out, because the briefing contains them
+    already.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class TaskRecall:
         return self.store.config.max_tokens
 
     def abandon(self) -> None:
-        """Interrupt the call of another thread.  Later calls open memory.db again."""
+        """Interrupt a call that another thread makes.  Later calls open memory.db again."""
         store, self.store = self.store, self.make()
         store.stop()
 
@@ -78,9 +79,9 @@ class TaskRecall:
         return store.indexed_tips(self.actors[-1]) if store.path.exists() else frozenset()
 
     def recall(self, query: str) -> list[Mapping[str, Any]]:
-        """Records for a briefing, best first, then standing preferences, then files.
+        """The memories for a briefing: records, best first, then standing preferences, then files.
 
-        Each is a mapping with `id`, `kind`, `content`, `source`, `relevance`, and for a record `pinned`.  Raises
+        Each memory is a mapping with `id`, `kind`, `content`, `source`, `relevance`, and for a record `pinned`.  Raises
         MemoryUnavailable.
         """
         store = self.store
@@ -93,9 +94,9 @@ class TaskRecall:
         return [*map(_of_record, hits), *map(_of_file, _plausible(files))]
 
     def search(self, query: str) -> list[Mapping[str, Any]]:
-        """The result of the tool: records, then events of earlier tasks, then files with their commits.
+        """The result of the `recall` tool: records, then events of earlier tasks, then files with their commits.
 
-        Each is a mapping like those of `recall`.  Raises MemoryUnavailable.
+        Each of them is a mapping with the same keys as those of `recall`.  Raises MemoryUnavailable.
         """
         store = self.store
         if not store.path.exists():
@@ -113,12 +114,13 @@ class TaskRecall:
             and hit.session_id != self.session_id
             and hit.event_id not in known
         ]
-        each = {hit.text: hit for hit in sorted(events, key=lambda hit: hit.score)}  # tasks of one issue share its text
+        each = {hit.text: hit for hit in sorted(events, key=lambda hit: hit.score)}  # tasks share the text of an issue
         events = sorted(each.values(), key=lambda hit: -hit.score)[:FOUND]
         return [*map(_of_record, records), *map(_of_event, events), *map(_of_file, _plausible(likely))]
 
     def _wanted(self, hits: Iterable[MemoryHit]) -> list[MemoryHit]:
-        """The hits that the task may get and has not got yet, each text once; pinned ones first."""
+        """The hits that the task may get and that the briefing does not contain already, each text once; pinned ones
+        first."""
         found: dict[str, MemoryHit] = {}
         for hit in hits:
             session = hit.record.session_id or session_of(hit.record.namespace)
@@ -128,7 +130,7 @@ class TaskRecall:
         return sorted(found.values(), key=lambda hit: (not hit.record.pinned, -hit.score))
 
     def _quarantined(self, store: MemoryStore) -> set[int]:
-        """Numbers of the events from which records in quarantine were made."""
+        """Numbers of the events from which quarantined records were made."""
         return {
             number
             for actor in self.actors
@@ -141,14 +143,15 @@ class TaskRecall:
 
 
 def _plausible(files: Sequence[FileHit]) -> list[FileHit]:
-    """The files, if some commit or task is similar to the query; files with a very long path are left out."""
+    """The files, or none if no commit or task is similar to the query; files with a very long path, or with a path that
+    looks like prompt injection, are left out."""
     if not any(hit.commits or hit.sessions for hit in files):
         return []
     return [hit for hit in files if len(hit.path) <= LONGEST_PATH and not _is_phrase(hit.path)]
 
 
 def _is_phrase(path: str) -> bool:
-    """Whether the words of a path are a phrase of prompt injection."""
+    """Whether the text of a path, read as a sentence, matches a pattern of prompt injection."""
     return bool(clean(_BETWEEN.sub(" ", path)).findings)
 
 

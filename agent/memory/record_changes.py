@@ -1,4 +1,5 @@
-"""Changes of an existing memory record: promote, pin, invalidate, mark used.  Each appends an entry to the log."""
+"""Changes of an existing memory record: promote, pin, invalidate, mark used.  Each change appends an entry to the
+log."""
 
 from __future__ import annotations
 
@@ -16,17 +17,17 @@ if TYPE_CHECKING:
 
 
 def newest_block(write: Writing, namespace: str, session_id: str) -> int:
-    """The number of the session document for a new record of a session; 0 begins a new document."""
+    """The number of the session document to which a new record is added; 0 begins a new document."""
     found = write.run("record_block", namespace=namespace, session_id=session_id) if session_id else []
     return int(found[0]["block"]) if found and found[0]["records"] < BLOCK else 0
 
 
 VERSIONS = 100
-"""Maximum number of successors that are followed from a superseded record."""
+"""Maximum number of steps from a superseded record to its newest version."""
 
 
 def promote(write: Writing, record_id: str, *, trust: int | None, reason: str) -> None:
-    """Make a record active that is in quarantine or has ended.  `trust` None leaves its trust as it is."""
+    """Make a record active that is quarantined, invalid or superseded.  With `trust` None its trust does not change."""
     row = _row(write, record_id)
     if row["status"] == "active" and trust is None:
         raise UsageError(f"memory record {record_id} is active already")
@@ -34,20 +35,22 @@ def promote(write: Writing, record_id: str, *, trust: int | None, reason: str) -
 
 
 def pin(write: Writing, record_id: str, *, pinned: bool) -> None:
-    """Pin or unpin a record.  A pinned record does not age, is exempt from `memory.cap`, and is recalled first."""
+    """Pin or unpin a record.  A pinned record does not lose rank with age, is not made invalid because of `memory.cap`,
+    and is recalled first."""
     _row(write, record_id)
     write.append("pinned", record_id, {"pinned": pinned})
 
 
 def invalidate(write: Writing, record_id: str, reason: str) -> None:
-    """Make a record invalid that is no longer true.  An invalid record stays in memory.db and is not recalled."""
+    """Mark a record as invalid because it is no longer true.  An invalid record stays in memory.db and is not
+    recalled."""
     if _row(write, record_id)["status"] in ("active", "quarantined"):
         write.append("invalidated", record_id, {}, reason)
 
 
 def mark_used(write: Writing, record_ids: Iterable[str], session_id: str) -> None:
-    """Record that a task got the records.  The age of these records for the ranking begins anew.  For one session each
-    record counts once."""
+    """Record that a task got the records, so that their age for the ranking is counted from now.  A record counts once
+    for each session."""
     entries = [entry_of(row) for row in write.run("log_of_subject", subject=session_id)] if session_id else []
     known = {one for entry in entries if entry.operation == "used" for one in (entry.payload or {}).get("ids", ())}
     if ids := [one for one in _existing(write, record_ids) if one not in known]:
@@ -55,7 +58,7 @@ def mark_used(write: Writing, record_ids: Iterable[str], session_id: str) -> Non
 
 
 def mark_outcome(write: Writing, record_ids: Iterable[str], *, helped: bool, reason: str) -> None:
-    """Count the outcome of a task for the records that it got: as `helped`, or as `hurt`."""
+    """Count the outcome of a task for each record that it got, as `helped` or as `hurt`."""
     if ids := _existing(write, record_ids):
         write.append("judged", "", {"ids": ids, "helped": helped}, reason)
 
@@ -76,12 +79,12 @@ def _row(write: Writing, record_id: str) -> dict[str, object]:
 
 
 def _existing(write: Writing, record_ids: Iterable[str]) -> list[str]:
-    """The records that exist; a superseded record is replaced by its newest version."""
+    """The ids of the records that exist; the id of a superseded record is replaced by that of its newest version."""
     return list(dict.fromkeys(newest for one in record_ids if (newest := _newest(write, one))))
 
 
 def _newest(write: Writing, record_id: str) -> str:
-    """The record, or the last of those that superseded it one after the other; "" if there is none."""
+    """The id of the newest version of a record; "" if there is no such record."""
     for _ in range(VERSIONS):
         rows = write.run("record_row", id=record_id)
         if not rows or not rows[0]["superseded_by"]:

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from agent.memory.vectors import Vectors
 
 OLDEST = 0.5
-"""The lowest factor by which age, or bad outcomes, lower the rank of a record."""
+"""The lowest factor by which age or bad outcomes reduce the rank of a record."""
 LONGEST_QUERY = 10_000
-"""Maximum number of characters of a query that are read."""
+"""Maximum number of characters of a query; the rest is ignored."""
 
 
 class RecordSearch:
@@ -50,12 +50,13 @@ class RecordSearch:
         self.vectors = vectors
 
     def __call__(self, query: str, namespace: str, config: RetrievalConfig) -> list[MemoryHit]:
-        """At most `config.top_k` hits below `namespace`, ordered by relevance times the factors of age and outcomes."""
+        """At most `config.top_k` hits below `namespace`, ordered by relevance times the factors for age and
+        outcomes."""
         return self.of_each(query, [(namespace, config)])[0]
 
     def of_each(self, query: str, wanted: Sequence[tuple[str, RetrievalConfig]]) -> list[list[MemoryHit]]:
-        """The hits of each retrieval from a namespace.  The terms of the query are counted once, and the candidates of
-        all namespaces are scored together."""
+        """The hits for each pair of namespace and config.  The terms of the query are counted only once, and the
+        candidates of all namespaces are scored together."""
         among = [(*span(namespace), config.min_trust) for namespace, config in wanted]
         asked = self.search.query(self.terms.of_query(query[:LONGEST_QUERY]))
         most: dict[tuple[str, str, int], int] = {}
@@ -93,7 +94,7 @@ class RecordSearch:
         """key → share of the record that the query contains, for short records (`containment.py`)."""
         short = {key: row["text"] for key, row in rows.items() if len(row["text"]) <= LONGEST_TEXT}
         texts = {key: text for key, text in short.items() if share.may_hold(terms[key])}
-        self.terms("\n".join(texts.values()))  # one call learns all stems
+        self.terms("\n".join(texts.values()))  # one call computes the stems of all texts
         return {key: found for key, text in texts.items() if (found := share(text))}
 
     @cached_property
@@ -126,14 +127,15 @@ class RecordSearch:
         return [MemoryHit(record, score) for record, (_, _, score, _) in zip(made, best, strict=True)]
 
     def rank(self, hit: MemoryHit) -> float:
-        """The sort key for hits of several namespaces: relevance times the factors of age and outcomes."""
+        """The number by which hits of several namespaces are ordered: relevance times the factors for age and
+        outcomes."""
         record = hit.record
         age = self._freshness(record.strategy, record.pinned, record.last_used_at, record.timestamp)
         return hit.score * age * confidence(record.helped, record.hurt)
 
     def _freshness(self, strategy: str, pinned: object, last_used_at: str | None, timestamp: str) -> float:
-        """The factor of age: 0.5 to the power of (age / half-life), at least OLDEST.  The age is counted from the last
-        use, if that is later than the record."""
+        """The factor for age: 0.5 to the power of (age / half-life), at least OLDEST.  The age is counted from the last
+        use, or from the time of the record if that is later."""
         days = self.half_life_days.get(strategy)
         if days is None or pinned:
             return 1.0
@@ -142,5 +144,6 @@ class RecordSearch:
 
 
 def confidence(helped: int, hurt: int) -> float:
-    """The factor of the outcomes of tasks that got the record: (helped + 2) / (helped + hurt + 2), at least OLDEST."""
+    """The factor for the outcomes of the tasks that got the record: (helped + 2) / (helped + hurt + 2), at least
+    OLDEST."""
     return max(OLDEST, (helped + 2) / (helped + hurt + 2))

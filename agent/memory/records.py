@@ -1,9 +1,9 @@
 """Creates memory records, with consolidation, and reads them by id.
 
-Consolidation compares a new text with the records of its namespace.  A text that was forgotten before is not stored.  A
-duplicate is merged: the existing record gets the new sources as well.  A new version supersedes the old record.  A text
-that is neither a duplicate nor a new version is a new record.  No record is overwritten.  `record_changes.py` has the
-later changes of a record.
+Consolidation compares the text of a new record with the records of the same namespace.  A text that was forgotten
+before is not stored.  If the text is a duplicate, no record is added: the existing record gets the new sources as well.
+A new version supersedes the old record.  A text that is neither a duplicate nor a new version is a new record.  No
+record is overwritten or deleted by consolidation.  `record_changes.py` changes existing records.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from agent.memory.write_transaction import Writing
 
 SIMILAR = 0.8
-"""Minimum Jaccard similarity of the words of two texts for a duplicate or a new version."""
+"""Minimum Jaccard similarity of the words of two texts for one to be a duplicate or a new version of the other."""
 NEIGHBOURS = 5
-"""Maximum number of records that a new one is compared with."""
+"""Maximum number of existing records with which a new one is compared."""
 _NEGATIONS = frozenset(
     ("no", "not", "never", "none", "without", "cannot", "don", "doesn", "won", "isn", "aren", "nicht")
 )
@@ -145,7 +145,8 @@ class Records:
         return [str(masked(path, self.mask)) for path in new.files]
 
     def _least_trust(self, write: Writing, new: NewRecord) -> int:
-        """The lowest trust among the record and its sources.  UsageError for a source that does not exist."""
+        """The lowest trust among that of the record and those of its sources.  Raises UsageError for a source that does
+        not exist."""
         least = new.trust
         for event_id in new.event_ids:
             rows = write.run("event_get", id=event_id)
@@ -160,7 +161,7 @@ class Records:
         return least
 
     def _session(self, write: Writing, new: NewRecord) -> str:
-        """The session of a record: that of its namespace, else the one given, else that of its first event."""
+        """The session of a record: that of its namespace, else `new.session_id`, else that of its first event."""
         named = session_of(new.namespace) or new.session_id
         if named or not new.event_ids:
             return named
@@ -172,7 +173,7 @@ class Records:
 
     def _similar(self, write: Writing, namespace: str, text: str) -> list[dict[str, Any]]:
         """Active records of the namespace with a similarity of at least SIMILAR to the text, most similar first."""
-        write.views.records.flush()  # the search must find records that this transaction has added
+        write.views.records.flush()  # the search must also find records that this transaction added
         asked = self.search.query(self.terms.of_query(text))
         if not asked.known:
             return []
@@ -184,7 +185,7 @@ class Records:
         return [row for _, row in near]
 
     def _keep_cap(self, write: Writing, namespace: str, newest: str) -> None:
-        """Make the least useful records invalid, so that at most `cap` stay below the first two parts of the
+        """Make the least useful records invalid if there are more than `cap` below the first two parts of the
         namespace."""
         first, end = span(scope(namespace))
         more = int(write.run("record_count", first=first, end=end)[0]["records"]) - self.cap
@@ -202,7 +203,7 @@ class Records:
         return self.of_rows(rows)[0]
 
     def of_rows(self, rows: Sequence[Mapping[str, Any]]) -> list[MemoryRecord]:
-        """The records for rows of `memory_records`, with their sources and files."""
+        """Raises UsageError if there is none."""
         ids = orjson.dumps([row["id"] for row in rows]).decode()
         sources = _by_record(self.database.run("sources_of", ids=ids))
         files = _by_record(self.database.run("files_of", ids=ids))
@@ -220,7 +221,7 @@ class Records:
 
 
 CARRIED = ("helped", "hurt", "uses", "last_used_at", "pinned")
-"""Columns that a new version of a record gets from the old one."""
+"""Columns that the new version of a record takes over from the old one."""
 COLUMNS = (
     *("id", "namespace", "strategy", "text", "title", "timestamp", "created_at", "status", "reason", "trust"),
     *("session_id", "uses", "last_used_at", "helped", "hurt", "valid_to", "superseded_by", "expires_at"),
@@ -228,7 +229,7 @@ COLUMNS = (
 
 
 def _by_record(rows: Iterable[Mapping[str, Any]]) -> Mapping[str, list[Mapping[str, Any]]]:
-    """record id → the rows about this record, [] if there are none."""
+    """record id → the rows about this record; [] for a record without rows."""
     found: defaultdict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for row in rows:
         found[row["record_id"]].append(row)
@@ -242,8 +243,8 @@ def similarity(one: set[str], other: set[str]) -> float:
 
 
 def _says_the_same(old: str, new: str) -> bool:
-    """Whether two similar texts have the same meaning: they differ in no number and no negation, and their common words
-    are in the same order."""
+    """Whether two similar texts mean the same: they differ in no number and no negation, and the words that both
+    contain are in the same order."""
     before, after = list(words(old)), list(words(new))
     if any(_NUMBER.search(word) or word in _NEGATIONS for word in set(before) ^ set(after)):
         return False

@@ -1,6 +1,6 @@
-"""The entries of the log that the hosts of one ledger share, in PostgreSQL, and their copy in memory.db.
+"""The entries of the log in PostgreSQL that several hosts share, and their copy in memory.db.
 
-`shared_log.py` is the log that uses these entries; `shared_log_import.py` imports entries of one host into the log.
+`shared_log.py` builds the log on these entries; `shared_log_import.py` imports entries that only one host has.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ if TYPE_CHECKING:
 PAGE = 1000
 """Number of entries that one query reads."""
 MOST_CHARACTERS = 4_000_000
-"""Maximum number of characters that one query reads or sends."""
+"""Maximum number of characters of entries that one query reads or sends."""
 SENT_TOGETHER = 500
 
 
 class Diverged(Exception):
-    """memory.db and the shared log have different entries with the same number; only this room sees the error."""
+    """The entry with the same number in memory.db and in the shared log differs; this error never leaves
+    agent/memory/."""
 
 
 class SharedEntries:
@@ -45,14 +46,14 @@ class SharedEntries:
 
     @property
     def shared(self) -> LogDatabase:
-        """The database of the log, opened at the first use."""
+        """The database of the shared log, opened at the first use."""
         if self._shared is None:
             with translated():
                 self._shared = self.place.open()
         return self._shared
 
     def run(self, name: str, /, **params: Any) -> list[dict[str, Any]]:
-        """The rows of a named query of PostgreSQL."""
+        """Run a named query of PostgreSQL and return its rows."""
         shared = self.shared
         with translated():
             return shared.run(name, **params)
@@ -65,7 +66,7 @@ class SharedEntries:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """A transaction of PostgreSQL with the lock that only one host holds at a time."""
+        """A transaction of PostgreSQL that holds a lock which all hosts share."""
         shared, is_inside = self.shared, False
         self._unsent, self._characters = [], 0
         try:
@@ -74,7 +75,7 @@ class SharedEntries:
                 yield
                 is_inside = False
         except (HostError, LedgerError) as error:
-            if is_inside:  # an error from inside the block
+            if is_inside:  # the error comes from inside the block
                 raise
             raise away(error) from error
 
@@ -88,7 +89,8 @@ class SharedEntries:
         reason: str = "",
         at: str | None = None,
     ) -> Entry:
-        """Append an entry inside a transaction; `send` sends it together with others."""
+        """Append an entry inside a transaction to memory.db, and queue it for PostgreSQL; `send` sends the queued
+        entries."""
         if at is None:
             with translated():
                 at = clock.format_stamp(self.shared.now())
@@ -98,7 +100,7 @@ class SharedEntries:
         return entry
 
     def add(self, entry: Entry) -> None:
-        """Queue an entry for sending that memory.db has already."""
+        """Queue an entry for PostgreSQL that is already in memory.db."""
         payload = None if entry.payload is None else orjson.dumps(entry.payload).decode()
         token = entry.payload.get("client_token") if entry.operation == "event" and entry.payload else None
         self._unsent.append(
@@ -118,13 +120,13 @@ class SharedEntries:
             self.send()
 
     def send(self) -> None:
-        """Send the queued entries."""
+        """Send the queued entries to PostgreSQL."""
         if self._unsent:
             self.run("shared_append", entries=orjson.dumps(self._unsent).decode())
         self._unsent, self._characters = [], 0
 
     def blank(self, numbers: Iterable[int]) -> None:
-        """Remove the texts of entries from both databases."""
+        """Remove the texts of the entries with these numbers from both databases."""
         chosen = list(numbers)
         self.local.blank(chosen)
         self.send()
@@ -134,14 +136,14 @@ class SharedEntries:
     # --- reading ---------------------------------------------------------------------------------------------
 
     def is_common(self, number: int) -> bool:
-        """Whether both logs have the same entry with this number.  Entries are compared by time and operation, which
-        remain when the text is forgotten."""
+        """Whether memory.db and the shared log have the same entry with this number.  Only the time and the operation
+        of the entries are compared, since these remain when the text is forgotten."""
         mine = self.local.database.run("log_known", number=number)
         return bool(mine) and mine == self.run("shared_known", number=number)
 
     def page(self, position: int) -> list[Entry]:
-        """The next entries after the one with the number `position`.  Raises Diverged when memory.db has another entry
-        with that number."""
+        """The next entries of the shared log after the one with the number `position`.  Raises Diverged if memory.db
+        has a different entry with the number `position`."""
         rows = self.run("shared_from", first=max(position, 1), limit=PAGE + 1, most=MOST_CHARACTERS)
         found = [entry_of(row) for row in rows]
         if not position:
@@ -153,7 +155,7 @@ class SharedEntries:
         return found[1:]
 
     def refill(self) -> None:
-        """Read the whole log into memory.db again, inside a transaction of memory.db."""
+        """Replace the entries in memory.db by those of the shared log, inside a transaction of memory.db."""
         self.local.database.run("log_clear")
         while page := self.page(self.local.last()):
             for entry in page:
@@ -167,7 +169,7 @@ class SharedEntries:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Turns an error of the log's database into MemoryUnavailable."""
+    """Turns an error of the shared log's database into MemoryUnavailable."""
     try:
         yield
     except MemoryUnavailable:
@@ -177,5 +179,5 @@ def translated() -> Iterator[None]:
 
 
 def away(error: Exception) -> MemoryUnavailable:
-    """The MemoryUnavailable for an error of the log's database."""
+    """The MemoryUnavailable for an error of the shared log's database."""
     return MemoryUnavailable(f"the shared log of memory cannot be used: {error}")

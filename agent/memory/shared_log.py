@@ -1,11 +1,11 @@
-"""The log that the hosts of one ledger share, in PostgreSQL (`base.Log`).
+"""The log in PostgreSQL that all hosts with the same ledger share (implements `base.Log`).
 
-memory.db of each host has a copy of it, and the tables that are made from it.  A write takes the write lock of
-memory.db, then the lock of all hosts, applies what other hosts have appended, and appends; so each decision considers
-the entries of all hosts, and every host has the same numbers.  PostgreSQL commits first; after a kill between the two
-commits the copy lacks entries, and the next call applies them.
+memory.db of each host has a copy of the log, and the tables that are made from it.  A write transaction takes the write
+lock of memory.db, then the lock that all hosts share, applies the entries of other hosts, and appends its own; so each
+decision considers the entries of all hosts, and an entry has the same number on every host.  PostgreSQL commits first;
+if the process is killed between the two commits, memory.db lacks entries, and the next call applies them.
 
-Reads need no server: they use the present state of memory.db.
+Searches need no server: they use the present state of memory.db.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from agent.memory.views import Views
 
 JOB = ("id", "actor_id", "session_id", "strategy", "attempts", "error", "created_at", "updated_at")
-"""Columns of a job that are moved, beside its status."""
+"""Columns of a job, besides its status, that are copied when jobs are moved."""
 PATIENCE = 3.0
-"""Maximum seconds that `forget` waits for older transactions of the database to end."""
+"""Maximum seconds that `forget` waits for older transactions of PostgreSQL to end."""
 
 
 class SharedLog(SharedEntries):
-    """The shared log, with its copy in memory.db."""
+    """The shared log in PostgreSQL, together with its copy in memory.db."""
 
     def __init__(self, place: SharedPlace, database: MemoryDatabase, views: Views, history: History) -> None:
         super().__init__(place, database)
@@ -46,8 +46,8 @@ class SharedLog(SharedEntries):
 
     @contextmanager
     def transaction(self) -> Iterator[Any]:
-        """A transaction of both databases."""
-        self._follow()  # applies most entries before the lock of all hosts is taken
+        """A transaction of both memory.db and PostgreSQL."""
+        self._follow()  # applies most entries before it takes the lock that all hosts share
         with self.local.transaction(), self.locked():
             self._apply_rest()
             yield self
@@ -66,11 +66,12 @@ class SharedLog(SharedEntries):
         return self.local.entries(after, limit)
 
     def follow(self) -> Followed:
-        """Apply what other hosts have appended.  Entries that only memory.db has are imported into the log first."""
+        """Apply the entries that other hosts have appended to memory.db.  Entries that only memory.db has are first
+        imported into the shared log."""
         return Followed(*self._follow())
 
     def _follow(self) -> tuple[int, int]:
-        """(number of entries applied, number of entries imported)."""
+        """Returns (number of entries applied, number of entries imported)."""
         self._move_jobs()
         entries = imported = 0
         while True:
@@ -84,7 +85,7 @@ class SharedLog(SharedEntries):
                 return entries, imported
             try:
                 with self.local.transaction():
-                    # another process of this host may have applied the page meanwhile
+                    # another process of this host may have applied the same entries meanwhile
                     if self.local.last() == position:
                         self.follower.apply(page)
                         entries += len(page)
@@ -93,8 +94,9 @@ class SharedLog(SharedEntries):
                 raise
 
     def _move_jobs(self) -> None:
-        """Move the jobs of a memory that had its own ledger.  After a kill in between they are moved again; a job that
-        is there already stays as it is."""
+        """Move the jobs from memory.db to the database of the shared log, for a host that did not share its memory
+        before.  If the process is killed halfway, the next call moves the jobs again; a job that was moved already is
+        not changed."""
         for row in self.local.database.run("job_list", status=None):
             status = QUEUED if row["status"] == RUNNING else row["status"]
             self.run("job_put", **{**{name: row[name] for name in JOB}, "status": status})
@@ -102,14 +104,14 @@ class SharedLog(SharedEntries):
 
     @contextmanager
     def rebuilding(self) -> Iterator[Any]:
-        """A transaction of memory.db in which its copy of the log is read again from PostgreSQL."""
+        """A transaction of memory.db in which its copy of the log is replaced by the entries in PostgreSQL."""
         self._follow()
         with self.local.transaction():
             self.refill()
             yield self
 
     def purge(self, *, left_by_others: bool = False) -> str:
-        """Let PostgreSQL rewrite the table, since the bytes of an updated row remain in its file."""
+        """Let PostgreSQL rewrite the table of the log, since the bytes of an updated row remain in the old file."""
         try:
             until = clock.format_stamp(self.shared.now() - timedelta(seconds=PURGE_SECONDS if left_by_others else -1.0))
             unpurged = self.run("shared_unpurged", before=until)
@@ -124,7 +126,7 @@ class SharedLog(SharedEntries):
         return ""
 
     def _rewrite(self) -> str:
-        """Rewrite the table until it has no old versions of rows; return the reason if that fails, else ""."""
+        """Rewrite the table until it contains no old row versions; return the reason if that fails, else ""."""
         until = clock.monotonic() + PATIENCE
         while True:
             with translated():
@@ -141,7 +143,8 @@ class SharedLog(SharedEntries):
             clock.sleep(0.2)
 
     def status(self) -> Mapping[str, Any]:
-        """The place of the log, and the number of entries that memory.db lacks."""
+        """The place of the log, the numbers of its last entry and of the last one in memory.db, and the error if it
+        cannot be reached."""
         applied = self.local.last()
         found: dict[str, Any] = {"where": self.place.where, "last": None, "applied": applied, "error": "", "own": False}
         try:

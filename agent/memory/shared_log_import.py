@@ -1,10 +1,10 @@
-"""Imports the entries that only memory.db has into the shared log, for a host that had a memory of its own, or a shared
-log that was restored from an older backup.
+"""Imports entries that only memory.db has into the shared log: those of a host that had a memory of its own, or those
+that are missing since the shared log was restored from a backup.
 
-The common beginning of both logs stays unchanged.  If the shared log has no other entries, the remaining entries of
-memory.db are appended unchanged.  If the logs differ, those entries get new numbers: an event with a known
-`client_token` counts once, a record with the same text in its namespace is merged, and a text that was forgotten in
-either log stays forgotten.
+The entries with which both logs begin stay unchanged.  If the shared log has no further entries, the further entries of
+memory.db are appended with their numbers.  Otherwise the further entries of memory.db get new numbers: an event with a
+known `client_token` is not added again, a record with the same text in its namespace is merged, and a text that was
+forgotten in either log stays forgotten.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 PAGE = 500
 ABOUT_A_RECORD = frozenset(("merged", "superseded", "invalidated", "promoted", "pinned"))
-"""Operations with the id of a record as their subject."""
+"""Operations that have the id of a record as their subject."""
 
 
 class Join:
@@ -40,7 +40,7 @@ class Join:
         self.views = views
         self.local = log.local
         self.common = 0
-        """The last number up to which both logs are the same."""
+        """The last number up to which both logs have the same entries."""
         self.database = log.local.database
         self.events: dict[int, int] = {}
         """Number of an event in memory.db → its number in the shared log."""
@@ -50,7 +50,7 @@ class Join:
         """Key of an entry (`_key`) → its number in the shared log."""
 
     def run(self) -> int:
-        """Import the entries that only memory.db has; return their number."""
+        """Import the entries that only memory.db has; return the number of imported entries."""
         try:
             with self.local.transaction(), self.log.locked():
                 last = int(self.log.run("shared_last")[0]["number"])
@@ -63,8 +63,8 @@ class Join:
             raise
 
     def _common(self, most: int) -> int:
-        """The last number up to which both logs are the same, found by binary search: behind the first difference no
-        entry is the same.
+        """The last number up to which both logs have the same entries, found by binary search: after the first
+        difference all entries differ.
         """
         low, high = 0, most
         while low < high:
@@ -76,12 +76,12 @@ class Join:
         return low
 
     def _blank_what_was_forgotten(self) -> None:
-        """Blank the texts that were forgotten after a backup from which the shared log was restored."""
+        """Remove texts from the shared log that were forgotten after the backup was made from which it was restored."""
         if numbers := [row["number"] for row in self.database.run("log_blanked", most=self.common)]:
             self.log.blank(numbers)
 
     def _append_as_they_are(self) -> int:
-        """Append the entries with the same numbers, so the tables of memory.db need no change."""
+        """Append the entries under the same numbers, so that the tables of memory.db need no change."""
         found = 0
         for entry in self._pages(self.common):
             self.log.add(entry)
@@ -90,12 +90,12 @@ class Join:
         return found
 
     def _append_anew(self) -> int:
-        """Make the tables from the shared log, and append the entries with new numbers."""
+        """Rebuild the tables of memory.db from the shared log, and append the entries under new numbers."""
         self.database.run("log_set_aside", after=self.common)
         self.log.refill()
         views = self.views
         views.clear()
-        self.database.run("vectors_clear")  # another record may get the key of an old one
+        self.database.run("vectors_clear")  # keys of vectors may now belong to other records
         apply_entries(self.local, views, 0)
         for entry in self._pages(self.common):
             self.known[_key(entry)] = entry.number
@@ -114,7 +114,7 @@ class Join:
             after = page[-1].number
 
     def _aside(self) -> Iterator[Entry]:
-        """The entries to import, in their order; their numbers are negative."""
+        """The entries to import, in their order; their numbers were made negative to set them aside."""
         below = 0
         while rows := self.database.run("log_aside", below=below, limit=PAGE):
             yield from map(entry_of, rows)
@@ -123,8 +123,9 @@ class Join:
     # --- one entry -------------------------------------------------------------------------------------------
 
     def _append(self, write: Writing, entry: Entry, payload: Mapping[str, Any]) -> bool:
-        """Append one entry with the ids of the shared log; return False if the shared log does not need the entry."""
-        # another host had the same entry, or an earlier import was interrupted
+        """Append one entry, with the ids that its subject and payload have in the shared log; return False if the
+        shared log does not need the entry."""
+        # a host that was a copy of this one had the same entry, or an earlier import was interrupted
         if number := self.known.get(_key(entry)):
             self.events[-entry.number] = number
             return False
@@ -175,7 +176,8 @@ class Join:
         write.append(operation, subject, payload, entry.reason, at=entry.at, who=entry.who)
 
     def _translated(self, operation: str, payload: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """The payload with the ids of the shared log; None for an entry without an effect in the shared log."""
+        """The payload with the ids that events and records have in the shared log; None if the entry has no effect
+        there."""
         if operation in ("invalidated", "promoted", "pinned"):
             return payload
         if operation == "merged":
@@ -185,7 +187,8 @@ class Join:
         if operation in ("used", "judged"):
             ids = self._ids(payload["ids"])
             return {**payload, "ids": ids} if ids else None
-        # only texts of the common part are named; forgotten texts of this host alone are not imported at all
+        # texts before the import are named only if both logs have them: forgotten texts of this host alone are not
+        # imported
         if operation == "forgotten":
             events = [one for one in payload["events"] if one <= self.common]
             return {**payload, "events": events, "records": self._ids(payload["records"])}
@@ -199,7 +202,7 @@ class Join:
         }
 
     def _ids(self, ids: Iterable[str]) -> list[str]:
-        """The ids in the shared log of those records that the shared log has."""
+        """The ids that these records have in the shared log, without those that it does not have."""
         found = dict.fromkeys(self.records.get(one, one) for one in ids)
         return [one for one in found if self._is_record(one)]
 
@@ -208,6 +211,6 @@ class Join:
 
 
 def _key(entry: Entry) -> tuple[str, ...]:
-    """The properties by which an entry is recognised in both logs, where its numbers may differ."""
+    """The values by which an entry is recognised in both logs, since its number may differ."""
     text = str((entry.payload or {}).get("text") or "")
     return (entry.at, entry.operation, entry.who, entry.subject if text else "", sha_of(text) if text else "")

@@ -1,7 +1,9 @@
-"""Standing preferences: those that a briefing has for every task, also if no term of the issue leads to them.
+"""Selects the standing preferences: those that the briefing of every task gets, even if no term of the issue matches
+them.
 
-"Use unittest" has no term in common with "The importer skips the last row", and is meant for it too.  Few preferences
-are all standing.  Of many, those are that several tasks have shown; the others need a term of the issue.
+"Use unittest" has no term in common with the issue "The importer skips the last row", but applies to it too.  If a
+namespace has at most `top_k` preferences, all of them are standing.  If it has more, those that at least SHOWN_BY tasks
+have shown are standing; the others are found only by a term of the issue.
 """
 
 from __future__ import annotations
@@ -19,15 +21,16 @@ if TYPE_CHECKING:
     from agent.memory.records import Records
 
 SHOWN_BY = 2
-"""Number of tasks that have shown a preference which is standing among many."""
+"""Minimum number of tasks that have shown a preference for it to be standing, if there are more than `top_k`
+preferences."""
 TRUST = 1
-"""Minimum trust: a text from outside is no preference."""
+"""Minimum trust of a standing preference: text from outside cannot become one."""
 TOKENS = 200
-"""Maximum number of tokens of standing preferences."""
+"""Maximum number of tokens of all standing preferences together."""
 CONSIDERED = 200
-"""Maximum number of preferences, the newest of a namespace, among which the standing ones are searched."""
+"""Only so many of the newest preferences of a namespace are considered."""
 RELEVANCE = 0.0
-"""Their relevance: no term of the query has led to them."""
+"""The relevance of standing preferences, which were not found by a term of the query."""
 
 
 def standing_preferences(
@@ -35,7 +38,8 @@ def standing_preferences(
 ) -> list[MemoryHit]:
     """The standing preferences below `namespace`, at most `config.top_k`.
 
-    Pinned ones come first, then by support: the tasks that have shown one, and the outcomes of tasks that got it.
+    Pinned preferences come first; then those that more tasks have shown, or that helped more of the tasks that got
+    them.
     """
     first, end = span(namespace)
     trust = max(TRUST, config.min_trust)

@@ -1,8 +1,8 @@
 """Stems of English words, by the Porter stemmer of SQLite.
 
-The stems are needed outside of the index too: Python code computes coverage, similarity and windows from them.  SQLite
-offers the stemmer only as a tokenizer of FTS5.  So this module inserts words into an FTS5 table in memory and reads
-their stems from its `fts5vocab` table.
+The stems are needed outside of the index too: Python code computes coverage and similarity from them.  SQLite offers
+the stemmer only as a tokenizer of FTS5.  So this module inserts words into an FTS5 table in memory and reads their
+stems from its `fts5vocab` table.
 """
 
 from __future__ import annotations

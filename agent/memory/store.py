@@ -1,4 +1,4 @@
-"""`MemoryStore`, the public interface of long-term memory.  The other modules of the room do the work."""
+"""`MemoryStore`, the public interface of long-term memory.  The other modules of `agent/memory/` do the work."""
 
 from __future__ import annotations
 
@@ -53,15 +53,15 @@ def _unmasked(text: str) -> str:
 class MemoryStore:
     """Long-term memory in `base_dir/memory.db`, which is opened at the first use.
 
-    `mask` removes secrets from every text before it is written (the masker of the process).  `count` gives the tokens
-    of a text, for `budget_tokens`.  `who` is recorded in the log with each change.  `busy_timeout`: the number of
-    seconds that a writer waits for another writer, in each of three attempts.  `shared` is the log that several hosts
-    share, None if this host has its own; memory.db then follows it (`follow`), and a write needs its server.  `guard`
-    imports the plug-in of `memory.embeddings`.
+    `mask` removes secrets from every text before it is written.  `count` gives the tokens of a text, for
+    `budget_tokens`.  `who` is recorded in the log with each change.  `busy_timeout`: the number of seconds that a
+    writer waits for another writer, in each of three attempts.  `shared` is the log that several hosts share, None if
+    this host has its own; with a shared log, `follow` copies its entries to memory.db, and a write needs the server of
+    the log.  `guard` checks and imports the plug-in that `memory.embeddings` names.
 
-    There is one connection, so calls from several threads run one after the other.  A process that forks must open the
-    store after the fork.  Every method raises MemoryUnavailable when memory.db cannot be used, and UsageError for a
-    wrong argument.
+    There is one connection, so calls from several threads run one at a time.  A process that forks must open the store
+    after the fork.  Every method raises MemoryUnavailable if memory.db cannot be used, and UsageError for a wrong
+    argument.
     """
 
     def __init__(
@@ -110,8 +110,8 @@ class MemoryStore:
                 self._parts = None
 
     def stop(self) -> None:
-        """Close for good, even while another thread uses the store: its call then raises MemoryUnavailable soon.  Never
-        waits.
+        """Close the store for good, even while another thread uses it: the call in that thread then soon raises
+        MemoryUnavailable.  Never waits.
         """
         self._stopped = True
         if self._lock.acquire(blocking=False):
@@ -143,20 +143,20 @@ class MemoryStore:
     ) -> int:
         """Store an event of a session; return its number.
 
-        A second event with the same `client_token` is not stored, and gives the number of the first.  `timestamp` is
-        ISO 8601 or a datetime, by default now.  Of a long text, beginning and end are stored.  An event that was
-        forgotten is not stored again; its number is then that of the log entry that forgot it.
+        A second event with the same `client_token` is not stored; the number of the first is returned.  `timestamp` is
+        ISO 8601 or a datetime, by default now.  Of a long text, only the beginning and the end are stored.  An event
+        that was forgotten is not stored again; the number of the log entry that forgot it is returned.
         """
         event = NewEvent(actor_id, session_id, text, role, timestamp, source, trust, metadata or {}, client_token)
         return self.create_events([event])[0]
 
     def create_events(self, events: Iterable[NewEvent]) -> list[int]:
-        """Store several events in one transaction, all or none; return their numbers."""
+        """Store all events in one transaction, or none; return their numbers."""
         with self._lock, self.writing() as write:
             return [add_event(write, event, self.mask) for event in events]
 
     def known_events(self, numbers: Sequence[int]) -> list[int]:
-        """The numbers that belong to events which exist; those of forgotten events are left out."""
+        """Those of the numbers that belong to existing events; forgotten events are left out."""
         with self._lock:
             rows = self._open.database.run("event_rows", ids=orjson.dumps(list(numbers)).decode())
             known = {int(row["id"]) for row in rows}
@@ -164,8 +164,8 @@ class MemoryStore:
 
     def judge(self, event: NewEvent, record_ids: Sequence[str], *, helped: bool | None) -> bool:
         """Store an event about the outcome of a task, and count the outcome for the records that the task got: as
-        `helped`, as `hurt`, or with None as neither.  If an event with the same `client_token` exists, nothing changes
-        and the result is False."""
+        `helped` or as `hurt`, or not at all if `helped` is None.  If an event with the same `client_token` exists,
+        nothing changes and the result is False."""
         with self._lock, self.writing() as write:
             if write.run("event_of_token", client_token=event.client_token):
                 return False
@@ -188,7 +188,7 @@ class MemoryStore:
             return self._open.search(query, actor_id, top_k=_top(top_k), session_id=session_id, before=before)
 
     def get_events(self, event_ids: Iterable[int]) -> list[EventHit]:
-        """The events with these numbers, in order, with a score of 1.  A forgotten one is left out."""
+        """The events with these numbers, in order, with a score of 1.  Forgotten events are left out."""
         with self._lock:
             rows = self._open.database.run("event_rows", ids=as_json(set(event_ids)))
             return [hit_of(row, 1.0) for row in sorted(rows, key=lambda row: int(row["id"]))]
@@ -216,9 +216,9 @@ class MemoryStore:
         """Store a record after consolidation; return the new record, or the existing one that it was merged into.
 
         `event_ids` and `record_ids` are the sources of the record.  The record's trust is the lowest of `trust` and the
-        trust of its sources.  Its session is that of the namespace, else `session_id`, else that of its first event.
-        `supersedes` are records of the same namespace that it replaces.  A `quarantine` reason keeps the record from
-        being recalled until a person promotes it.
+        trust of its sources.  The record's session is that of its namespace, else `session_id`, else that of its first
+        event.  `supersedes` are records of the same namespace that the new record replaces.  With a `quarantine` reason
+        the record is not recalled until a person promotes it.
         """
         new = NewRecord(
             namespace,
@@ -259,8 +259,8 @@ class MemoryStore:
     ) -> list[MemoryHit]:
         """The records of all configured namespaces, pinned ones first, then best first, within the budget of tokens.
 
-        `retrieval_config` maps templates like `/facts/{actorId}/` to their limits; the default is `memory.namespaces`.
-        A record that does not fit into the rest of the budget is left out and never shortened.
+        `retrieval_config` maps namespace templates like `/facts/{actorId}/` to the limits for each; the default is
+        `memory.namespaces`.  A record that does not fit into the rest of the budget is left out and never shortened.
         """
         chosen = self.retrieval_config if retrieval_config is None else retrieval_config
         wanted = [(expand(template, actor_id), config) for template, config in chosen.items()]
@@ -283,7 +283,9 @@ class MemoryStore:
     def standing_preferences(self, actor_id: str) -> list[MemoryHit]:
         """The preferences of an actor that every task gets, with a relevance of 0 (`standing.py`), in at most
         `standing.TOKENS` tokens."""
-        templates = self.retrieval_config.items()  # a namespace of facts may have thousands of records
+        templates = (
+            self.retrieval_config.items()
+        )  # only preferences: a namespace of facts may have thousands of records
         wanted = [(expand(one, actor_id), config) for one, config in templates if one.startswith("/preferences/")]
         with self._lock:
             parts = self._open
@@ -296,8 +298,8 @@ class MemoryStore:
         return sorted((hit for some in hits for hit in some), key=lambda hit: (not hit.record.pinned, -rank(hit)))
 
     def _within(self, found: list[MemoryHit], room: int) -> list[MemoryHit]:
-        """The records that fit into `room` tokens, in this order, each text once.  A smaller record may still fit after
-        one that was too large."""
+        """The records that together fit into `room` tokens, in this order, each text once.  A record that is too large
+        is skipped, and a smaller one after it may still fit."""
         kept, texts = [], set()
         for hit in found:
             cost = self.count(f"{hit.record.title}\n{hit.record.text}")
@@ -322,7 +324,7 @@ class MemoryStore:
         after: str | None = None,
     ) -> list[MemoryRecord]:
         """Records below `namespace`, oldest first.  `status` None means every status.  `after` is the id of the last
-        record of the page before."""
+        record of the previous page."""
         if status is not None and status not in STATUSES:
             raise UsageError(f"there is no status {status!r}; allowed are {', '.join(STATUSES)}")
         first, end = span(namespace)
@@ -337,33 +339,37 @@ class MemoryStore:
             return parts.records.of_rows(rows)
 
     def get_memory_record(self, record_id: str) -> MemoryRecord:
-        """The record with this id, with any status.  UsageError when there is none."""
+        """The record with this id, with any status.  Raises UsageError if there is none."""
         with self._lock:
             return self._open.records.get(record_id)
 
     def promote(self, record_id: str, *, trust: int | None = None, reason: str = "") -> None:
-        """Make a record active that is in quarantine or has ended.  `trust` None leaves its trust as it is."""
+        """Make a record active that is quarantined, invalid or superseded.  With `trust` None its trust does not
+        change."""
         with self._lock, self.writing() as write:
             record_changes.promote(write, record_id, trust=trust, reason=reason)
 
     def pin(self, record_id: str, *, pinned: bool = True) -> None:
-        """Pin or unpin a record.  A pinned record does not age, is exempt from `memory.cap`, and is recalled first."""
+        """Pin or unpin a record.  A pinned record does not lose rank with age, is not made invalid because of
+        `memory.cap`, and is recalled first."""
         with self._lock, self.writing() as write:
             record_changes.pin(write, record_id, pinned=pinned)
 
     def invalidate(self, record_id: str, reason: str) -> None:
-        """Make a record invalid that is no longer true.  It stays in memory.db and is not recalled."""
+        """Mark a record as invalid because it is no longer true.  The record stays in memory.db, but is not
+        recalled."""
         with self._lock, self.writing() as write:
             record_changes.invalidate(write, record_id, self.mask(reason))
 
     def mark_used(self, record_ids: Iterable[str], session_id: str = "") -> None:
-        """Record that a task got the records; their age for the ranking begins anew.  For one session each record
-        counts once.  Unknown ids are ignored."""
+        """Record that a task got the records, so that their age for the ranking is counted from now.  A record counts
+        once for each session.  Unknown ids are ignored."""
         with self._lock, self.writing() as write:
             record_changes.mark_used(write, record_ids, session_id)
 
     def mark_outcome(self, record_ids: Iterable[str], *, helped: bool, reason: str = "") -> None:
-        """Count the outcome of a task for the records that it got: as `helped` or `hurt`.  Unknown ids are ignored."""
+        """Count the outcome of a task for each record that it got, as `helped` or as `hurt`.  Unknown ids are
+        ignored."""
         with self._lock, self.writing() as write:
             record_changes.mark_outcome(write, record_ids, helped=helped, reason=self.mask(reason))
 
@@ -380,11 +386,12 @@ class MemoryStore:
     # --- the whole memory ------------------------------------------------------------------------------------
 
     def forget(self, selector: Selector, *, dry_run: bool = True) -> Forgotten:
-        """Remove the events and records that the selector matches, and records made from them alone, permanently.
+        """Remove permanently the events and records that match the selector, and the records that have no other
+        sources.
 
-        `dry_run` only returns them.  The texts are removed from the log, the tables, their indexes, the write-ahead log
-        and the exports in `base_dir/memory/`; then these files are searched for them.  Hashes of the texts remain, so
-        that the same texts are not stored again.
+        With `dry_run` nothing is removed, and the result shows what would be.  The texts are removed from the log, the
+        tables, their indexes, the write-ahead log and the exports in `base_dir/memory/`; then these files are searched
+        for remains of the texts.  Hashes of the texts remain, so that the same texts are not stored again.
         """
         with self._lock:
             parts = self._open
@@ -407,9 +414,10 @@ class MemoryStore:
             )
 
     def follow(self, *, purges: bool = True) -> Followed:
-        """Bring memory.db up to the newest entry of the log.
+        """Apply the new entries of the log to memory.db.
 
-        With `purges`, remove the bytes of texts that were forgotten on another host, or by a process that was killed.
+        With `purges`, also remove the bytes of texts that another host forgot, or that a process forgot which was
+        killed before it removed them.
         """
         with self._lock:
             parts = self._open
@@ -423,7 +431,8 @@ class MemoryStore:
             return replace(found, remains=tuple(remains))
 
     def _purge(self, pieces: Sequence[bytes]) -> list[str]:
-        """Remove the bytes of forgotten texts; return the places that still contain pieces of them."""
+        """Remove the bytes of forgotten texts; return the files that still contain pieces of them, each with a
+        reason."""
         parts = self._open
         try:
             parts.history.optimize()
@@ -432,17 +441,17 @@ class MemoryStore:
             return [f"{self.path}: {error}"]
 
     def log_status(self) -> Mapping[str, Any]:
-        """The place of the log, and the number of entries that memory.db lacks (`Log.status`)."""
+        """The state of the log, as `Log.status` describes it."""
         with self._lock:
             return self._open.log.status()
 
     @property
     def exports(self) -> Path:
-        """The folder of the exports; `forget` removes lines from these files."""
+        """The folder of the exports; `forget` also removes lines from the files in it."""
         return self.base_dir / "memory"
 
     def rebuild(self) -> int:
-        """Build the searched tables again from the log; return the number of its entries."""
+        """Rebuild the tables that are used for searching from the log; return the number of its entries."""
         with self._lock:
             found = maintenance.rebuild(self._open.log, self._open.views)
             self._purge(())
@@ -456,18 +465,19 @@ class MemoryStore:
         return path
 
     def figures(self) -> dict[str, Any]:
-        """Events, records by strategy and status, jobs by status, bytes of the file; no jobs when the shared log, which
-        is in the same database, cannot be reached."""
+        """Events, records by strategy and status, jobs by status, bytes of the file; no jobs if the shared log, in the
+        same database as the jobs, cannot be reached."""
         with self._lock:
             return maintenance.figures(self._open.database, self._open.jobs)
 
     # --- history of commits, jobs ----------------------------------------------------------------------------
 
     def index_commits(self, repository: Path, actor_id: str, *, branch: str, limit: int = 20_000) -> int:
-        """Index the newest commits of a branch that are not indexed yet, and the files at its tip.
+        """Index at most `limit` of the newest commits that are not indexed yet, and the changed files at the tip of the
+        branch.
 
-        Returns the number of commits.  `repository` is a git directory, or a folder with `.git`.  Raises GitError when
-        git fails.
+        Returns the number of commits that were indexed.  `repository` is a git directory, or a folder with `.git`.
+        Raises GitError when git fails.
         """
         with self._lock:
             return self._open.history.index(repository, actor_id, branch, limit)
@@ -478,7 +488,7 @@ class MemoryStore:
             return self._open.vectors.fill()
 
     def indexed_tips(self, actor_id: str) -> frozenset[str]:
-        """The commits up to which the histories of an actor's repositories are indexed completely."""
+        """The commits up to which the histories of an actor's repositories are indexed."""
         with self._lock:
             return frozenset(row["tip"] for row in self._open.database.run("history_tips", actor_id=actor_id))
 
@@ -491,14 +501,14 @@ class MemoryStore:
             return files(query[:LONGEST_QUERY], actor_id, _top(top_k), episodes)
 
     def list_memory_extraction_jobs(self, status: str | None = None) -> list[dict[str, Any]]:
-        """Extraction jobs, oldest first: rows of `memory_jobs`.  Raises UsageError when no job can have the status."""
+        """Extraction jobs (rows of `memory_jobs`), oldest first.  Raises UsageError for an unknown status."""
         if status is not None and status not in JOB_STATUSES:
             raise UsageError(f"there is no status {status!r} of a job; allowed are {', '.join(JOB_STATUSES)}")
         with self._lock:
             return self._open.jobs.list(status)
 
     def start_memory_extraction_job(self, job_id: str) -> None:
-        """Queue a failed job again.  Raises UsageError when there is no failed job of this name."""
+        """Queue a failed job again.  Raises UsageError if there is no failed job with this id."""
         with self._lock:
             if not self._open.jobs.restart(job_id):
                 raise UsageError(f"there is no failed extraction job {job_id}")
@@ -511,7 +521,7 @@ class MemoryStore:
 
 
 def retrieval_of(values: Retrieval) -> RetrievalConfig:
-    """The limits in one value of `memory.namespaces`, with the defaults filled in."""
+    """The limits for a namespace from a value of `memory.namespaces`, with the defaults filled in."""
     return RetrievalConfig(values.get("top_k", 10), values.get("relevance_score", 0.2), values.get("min_trust", 0))
 
 

@@ -2,9 +2,9 @@
 
 * `getUserName` and `get_user_name` both become `getusername`, `get`, `user`, `name`.
 * Scripts without spaces between words (Japanese, Chinese, Thai, and Korean, where endings are attached) are indexed as
-  single characters and as pairs of adjacent ones.  A query uses the pairs only.
-* Text is normalised to NFKC, lower case, without accents.  English words become stems (`stems.py`).  Stop words like
-  `the` are left out, unless the text has no other words.
+  single characters and as pairs of adjacent ones.  A query in such a script uses only the pairs.
+* Text is normalised to NFKC, lower case, without accents.  English words are replaced by their stems (`stems.py`).
+  Stop words like `the` are left out, unless the text has no other words.
 """
 
 from __future__ import annotations
@@ -41,22 +41,24 @@ STOP = frozenset(
 )
 
 LONGEST = 64
-"""Maximum number of characters of a word that is indexed.  Longer words are hashes or encoded data."""
+"""Maximum number of characters of a word that is indexed.  Longer ones are mostly hashes or encoded data, and are
+cut."""
 MOST = 60_000
-"""Maximum number of words in the cache of stems.  A fuller cache is cleared."""
+"""Maximum number of words in the cache of stems.  If it has more, it is cleared."""
 
 
 def words(text: str, *, pairs_only: bool = False) -> Iterator[str]:
-    """The words of a text in order, before stemming, with stop words.
+    """The words of a text in order, with stop words, and not replaced by their stems.
 
-    With `pairs_only`, as for a query, a script without spaces gives pairs and no single characters.
+    With `pairs_only`, as for a query, text in a script without spaces gives only pairs, and a single character only if
+    it stands alone.
     """
     for run in _runs(text):
         yield from _of_run(run, pairs_only=pairs_only)
 
 
 def _runs(text: str) -> list[str]:
-    """Runs of letters, digits and `_`; a run is either of scripts without spaces or of others."""
+    """Runs of letters, digits and `_`; a run contains either only characters of scripts without spaces, or none."""
     return _WORD.findall(text) if text.isascii() else _RUN.findall(unicodedata.normalize("NFKC", text))
 
 
@@ -92,7 +94,7 @@ class Terms:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._stemmer = Stemmer()
-        self._known: dict[str, tuple[str, ...]] = {}  # run → its terms without stop words
+        self._known: dict[str, tuple[str, ...]] = {}  # run → its terms (stems without stop words)
 
     def __call__(self, text: str) -> list[str]:
         runs = _runs(text)
@@ -101,7 +103,7 @@ class Terms:
             if new := {run for run in runs if run not in known}:
                 self._learn(new)
             found = [term for run in runs for term in known[run]]
-            if not found and runs:  # the run has stop words only
+            if not found and runs:  # the text has only stop words
                 every = [word for run in runs for word in _of_run(run, pairs_only=False)]
                 stems = self._stemmer(every)
                 found = [stems[word] for word in every]
@@ -110,7 +112,7 @@ class Terms:
         return found
 
     def of_query(self, text: str) -> list[str]:
-        """The distinct terms of a query, in order; pairs only for scripts without spaces."""
+        """The distinct terms of a query, in order; text in a script without spaces gives only pairs."""
         found = list(words(text, pairs_only=True))
         kept = [word for word in found if word not in STOP] or found
         with self._lock:

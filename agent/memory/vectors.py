@@ -1,12 +1,12 @@
-"""Vectors of records by a plug-in (`memory.embeddings`), as a second score beside the words.
+"""Vectors of records, computed by a plug-in (`memory.embeddings`), as a second score besides that of the terms.
 
 A plug-in is a class without arguments that has a `name` (of the model, with its version) and turns texts into vectors:
 
     name: str
     __call__(texts: Sequence[str]) -> Sequence[Sequence[float]]      one vector for each text, all of one length
 
-The vectors of records are made after a task, by the process of low priority, and stored.  A retrieval only makes the
-vector of the query.  The plug-in is imported at its first use, and never when `memory.embeddings` is `none`.
+The vectors of records are computed after a task, in a process of low priority, and stored.  A retrieval computes only
+the vector of the query.  The plug-in is imported at its first use, and never when `memory.embeddings` is `none`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NONE = "none"
 TOGETHER = 64
 """Maximum number of texts in one call of the plug-in."""
 LONGEST = 4000
-"""Maximum number of characters of a text that become a vector."""
+"""Maximum number of characters of a text that the plug-in gets."""
 
 
 class Vectors:
@@ -68,7 +68,7 @@ class Vectors:
         return MemoryUnavailable(f"memory.embeddings {self.plugin}: {type(error).__name__}: {error}")
 
     def _made(self, texts: Sequence[str]) -> list[array[float]]:
-        """The vectors of texts, each of length 1; a vector of zeros becomes an empty one."""
+        """The vectors of the texts, each normalised to length 1; a vector of zeros becomes an empty one."""
         try:
             found = [_unit(one) for one in self._model([text[:LONGEST] for text in texts])]
         except MemoryUnavailable:
@@ -80,7 +80,8 @@ class Vectors:
         return found
 
     def fill(self) -> int:
-        """Make the vectors that are missing, and remove those of ended records; return the number of new vectors."""
+        """Compute the vectors that active records lack, and remove those of records that are no longer active; return
+        the number of new vectors."""
         if not self.are_on:
             return 0
         made = 0
@@ -98,7 +99,7 @@ class Vectors:
         self.database.run("vectors_prune")
 
     def cosines(self, query: str, keys: Iterable[int]) -> dict[int, float]:
-        """key → cosine of the record's vector and that of the query, 0 to 1; without records that have no vector."""
+        """key → cosine of the vectors of the record and of the query, 0 to 1; records without a vector are left out."""
         if not self.are_on:
             return {}
         [asked] = self._made([query])

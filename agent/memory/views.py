@@ -1,6 +1,7 @@
-"""Builds the searched tables from the entries of the log, so that the same entries always give the same tables.
+"""Builds the tables that are used for searching from the entries of the log; the same entries always give the same
+tables.
 
-Each operation of the log has one method here, and no other code changes these tables.  Writers (`records.py`,
+Each operation of the log has one method in `Views`, and no other code changes these tables.  Writers (`records.py`,
 `events.py`) make all decisions before they append an entry.
 """
 
@@ -27,28 +28,29 @@ MONTHS = (
 )
 _DATE = re.compile(r"(\d{4})-(\d\d)-(\d\d)")
 APPLIED = "applied"
-"""Name of the state value with the number of the last applied entry."""
+"""Name of the row in the table of states that has the number of the last applied entry."""
 UNPURGED = "unpurged"
-"""Name of the state value with the number of the last entry that forgot a text of which bytes may remain in the file
-(`purge.py`).
+"""Name of the row in the table of states that is there while bytes of a forgotten text may remain in the file
+(`purge.py`); its value is the number of the last entry that forgot a text.
 """
 
 
 def sha_of(text: str) -> str:
-    """The SHA-256 of a text in lower case with single spaces, by which equal texts are found."""
+    """The SHA-256 of a text in lower case and with single spaces; texts with the same hash count as equal."""
     return hashlib.sha256(" ".join(text.lower().split()).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def day_words(timestamp: str) -> str:
-    """The date as words, like `2023 may 8`, which is indexed together with an event, since people ask by date; "" for
-    no date.
+    """The date as terms, like `2023 may 8`, which are indexed together with an event, since people ask by date; ""
+    without a date.
     """
     found = _DATE.match(timestamp)
     return f"{found[1]} {MONTHS[int(found[2]) - 1]} {int(found[3])}" if found and 1 <= int(found[2]) <= 12 else ""
 
 
 class Views:
-    """The searched tables of one memory.db.  `apply` is called inside a transaction, `flush` once at its end."""
+    """The tables of one memory.db that are used for searching.  `apply` is called inside a transaction for each entry,
+    `flush` once at its end."""
 
     def __init__(self, database: MemoryDatabase, terms: Terms) -> None:
         self.database = database
@@ -77,7 +79,7 @@ class Views:
         self._number = max(self._number, entry.number)
 
     def flush(self) -> None:
-        """Write the collected changes of the indexes, and the number of the last applied entry."""
+        """Write the collected changes to the indexes, and store the number of the last applied entry."""
         self.events.flush()
         self.records.flush()
         if self._number:
@@ -151,7 +153,7 @@ class Views:
 
     def _superseded(self, entry: Entry, payload: Mapping[str, Any]) -> None:
         self._end(entry, "superseded", by := payload.get("by"))
-        if by and "helped" in payload:  # entries of earlier versions do not have the counts
+        if by and "helped" in payload:  # entries that earlier versions of this program wrote lack the counts
             names = ("helped", "hurt", "uses", "last_used_at", "pinned")
             self.database.run("record_carry", id=by, **{name: payload[name] for name in names})
 

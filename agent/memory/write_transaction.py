@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Writing:
-    """The open transaction of a `writing` block: queries the tables, and appends to the log."""
+    """The open transaction of a `writing` block: runs queries, and appends entries to the log."""
 
     def __init__(self, log: Appending, views: Views, who: str) -> None:
         self.log = log
@@ -27,7 +27,7 @@ class Writing:
         transaction."""
 
     def run(self, name: str, /, **params: Any) -> list[dict[str, Any]]:
-        """The rows of a named query, which also sees the entries that this transaction has appended."""
+        """Run a named query and return its rows; the query also sees the entries that this transaction has appended."""
         return self.views.database.run(name, **params)
 
     @cached_property
@@ -45,7 +45,7 @@ class Writing:
         at: str | None = None,
         who: str | None = None,
     ) -> Entry:
-        """Append an entry, and apply it to the tables; `who` is the writer by default."""
+        """Append an entry and apply it to the tables; `who` defaults to the writer."""
         named = self.who if who is None else who
         entry = self.log.append(operation, subject, payload, who=named, reason=replace_surrogates(reason), at=at)
         self.views.apply(entry)
@@ -54,7 +54,7 @@ class Writing:
 
 @contextmanager
 def writing(log: Log, views: Views, who: str) -> Iterator[Writing]:
-    """A transaction; when the block raises, neither the log nor a table has changed."""
+    """A write transaction; if the block raises, neither the log nor a table is changed."""
     try:
         with log.transaction():
             yield Writing(log, views, who)

@@ -1,9 +1,9 @@
 """Downloads a set of templates (`prompts.url`) into a file of base_dir, from which the loader reads it.
 
-Only the daemon's thread and `prompts reload` call this module; tasks do not, so a server that hangs delays no task. The
-document is a JSON object with `templates`, a list of the fields of each, and `schemas`, a mapping of `schema_ref` to
-schema.  The document is accepted only with the SHA-256 of `prompts.sha256`, or without a hash if the configuration
-allows that.
+Only the daemon's main thread and the command `prompts reload` call this module; tasks do not, so a server that hangs
+delays no task. The document is a JSON object with `templates`, a list of objects with the fields of a template, and
+`schemas`, a mapping of `schema_ref` to JSON Schema.  The document is accepted only if its SHA-256 is `prompts.sha256`,
+or without a hash if the configuration allows that.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from agent.config import Settings
 
 NAME = "prompts.download.json"
-"""The file in base_dir: `url`, `etag`, `sha256` and `text`, the document."""
+"""The file in base_dir that stores the document: a JSON object with `url`, `etag`, `sha256` and `text`."""
 LIMIT = 1 << 20
-"""The maximum bytes of a document."""
+"""The maximum size of a document in bytes."""
 TIMEOUTS = (5.0, 10.0)
 """Timeout in seconds for the connection, and for each read of the answer."""
 WHOLE_SECONDS = 30.0
-"""Maximum seconds for a whole answer."""
+"""Maximum seconds until the whole answer has arrived."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Downloaded:
 
 
 def read_download(settings: Settings) -> Downloaded | None:
-    """The downloaded document; None if there is none from this address, or none with the pinned hash."""
+    """The stored document; None if there is none from the configured address, or none with the configured hash."""
     try:
         data = orjson.loads((settings.base_dir / NAME).read_bytes())
         found = Downloaded(*(str(data[name]) for name in ("url", "etag", "sha256", "text")))
@@ -56,7 +56,7 @@ def read_download(settings: Settings) -> Downloaded | None:
 
 
 def mark_of_download(settings: Settings) -> tuple[str, float]:
-    """(a text that changes with the document, the time of its download in seconds)."""
+    """Returns (a text that changes when the document changes, the time of its download in seconds since 1970)."""
     found = read_download(settings)
     if found is None:
         return "", 0.0
@@ -64,7 +64,7 @@ def mark_of_download(settings: Settings) -> tuple[str, float]:
 
 
 def parse_document(where: str, text: str) -> tuple[list[tuple[str, dict[str, Any]]], dict[str, Any]]:
-    """(place and fields of each template, the schemas).  Raises TemplateRefused."""
+    """Returns (for each template a description of its place and its fields, the schemas).  Raises TemplateRefused."""
     document = parse_json(where, text)
     if not isinstance(document, dict) or set(document) - {"templates", "schemas"}:
         raise TemplateRefused(f"{where}: it must be one object with `templates` and `schemas`")
@@ -83,10 +83,10 @@ def parse_document(where: str, text: str) -> tuple[list[tuple[str, dict[str, Any
 
 
 def download(settings: Settings) -> bool:
-    """Ask the server for a newer document, and store it; returns whether there is one.
+    """Ask the server for the document, and store it if it has changed; returns whether its text has changed.
 
-    Raises TemplateRefused when the document cannot be downloaded, is too large, or has another hash; the stored
-    document is then unchanged.  Raises DiskError."""
+    Raises TemplateRefused if the document cannot be downloaded, is invalid or too large, or has another hash than the
+    configured one; the stored document is then unchanged.  Raises DiskError."""
     url = settings.prompts.url
     assert url is not None, "the callers check this"
     before = read_download(settings)
@@ -115,12 +115,12 @@ def _hash(data: bytes) -> str:
 
 
 def _ask(url: str, etag: str) -> tuple[bytes, str] | None:
-    """(body, ETag) of the document; None when the server says that it has not changed."""
+    """Returns (body, ETag) of the document; None if the server answers that it has not changed."""
     import requests
 
     headers = {"Accept": "application/json", "Accept-Encoding": "identity", **({"If-None-Match": etag} if etag else {})}
     session = requests.Session()
-    session.auth = _no_login  # without this, `requests` would send a login of ~/.netrc
+    session.auth = _no_login  # without this, `requests` would send credentials from ~/.netrc
     try:
         with session, session.get(url, headers=headers, timeout=TIMEOUTS, stream=True, allow_redirects=False) as answer:
             if answer.status_code == requests.codes.not_modified and etag:
@@ -139,7 +139,7 @@ def _no_login(request: requests.PreparedRequest) -> requests.PreparedRequest:
 
 
 def _body(answer: requests.Response, url: str) -> bytes:
-    """The body of the answer, in at most LIMIT bytes and WHOLE_SECONDS; it is read in pieces, so that the time limit
+    """Read the body of the answer, at most LIMIT bytes in WHOLE_SECONDS; it is read in pieces, so that the time limit
     also holds for a slow server.
     """
     import requests

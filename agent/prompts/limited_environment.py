@@ -1,10 +1,11 @@
-"""A Jinja environment for the templates of people: the immutable sandbox, with limits on work, memory and time.
+"""A Jinja environment for templates that users write: the immutable sandbox, with limits on work, memory and CPU time.
 
-Jinja's sandbox refuses access to the interpreter, but not a text that doubles forty times
-(https://jinja.palletsprojects.com/en/stable/sandbox/ names this as the host's task).  Here each step of a loop or
-macro, and each result of a filter, an operator or a concatenation, counts against the budget of one rendering.  The
-count is checked before the memory is used.  So the limits need no signal and no second process, and hold in each
-thread.  Only the filters and methods that are listed in this module exist.
+Jinja's sandbox refuses access to the interpreter, but does not limit memory: a template may double a text forty times
+(https://jinja.palletsprojects.com/en/stable/sandbox/ leaves this to the program that embeds Jinja).  In this
+environment each step of a loop or macro, and each result of a filter, an operator or a concatenation, is counted
+against a budget for one rendering.  The size of a result is checked before its memory is allocated.  So the limits need
+no signal and no second process, and work in each thread.  Only the filters and methods that this module lists can be
+used.
 """
 
 from __future__ import annotations
@@ -35,17 +36,16 @@ if TYPE_CHECKING:
 TEMPLATE_LIMIT = 64 << 10
 """The maximum number of characters of a template."""
 CONTEXT_LIMIT = 256 << 10
-"""The maximum number of characters and values that are handed to a template."""
+"""The maximum total of characters and values that are passed to a template."""
 OUTPUT_LIMIT = 512 << 10
-"""The maximum number of characters of a text, and of any value that a template computes."""
+"""The maximum number of characters of a rendered text, and of any value that a template computes."""
 WORK_LIMIT = 8 << 20
-"""The maximum number of steps, and of characters and items in results, of one rendering."""
+"""The maximum total of steps, and of characters and items in results, of one rendering."""
 SECONDS = 1.0
-"""The maximum CPU time of one rendering, in its thread; a busy machine makes no text fail."""
+"""The maximum CPU time of one rendering in seconds; it is that of the thread, so a rendering on a busy machine does not
+fail."""
 LOOKS = 32
-"""The number of small steps between two checks of the CPU time; after a step of more than LARGE the time is always
-checked.
-"""
+"""The CPU time is checked at every step larger than LARGE, and otherwise once in so many steps."""
 LARGE = 1000
 LONGEST_RANGE = 10_000
 LARGEST_NUMBER = 10**18
@@ -62,14 +62,15 @@ FILTERS = (
     *("items", "last", "length", "list", "lower", "map", "max", "min", "reject", "rejectattr", "reverse", "round"),
     *("select", "selectattr", "sort", "string", "title", "tojson", "trim", "truncate", "unique", "upper", "wordcount"),
 )
-"""Filters of Jinja with results that are not much larger than their arguments."""
+"""Filters of Jinja that give results not much larger than their arguments; only these are available."""
 
 _FORMAT = re.compile(r"%(?:\((\w+)\))?[-+ #0]*([0-9]*|\*)(?:\.([0-9]*|\*))?[a-zA-Z%]")
 _WIDEST = 100
 
 
 class LimitExceeded(MakimonoError, TemplateError):
-    """A rendering needs more than a template may use.  It is also an error of Jinja, which Jinja itself catches."""
+    """A rendering needs more than a template may use.  The class is also a TemplateError, since Jinja itself catches
+    that one while it compiles."""
 
     code = "config"
 
@@ -95,8 +96,8 @@ _budget: ContextVar[_Budget] = ContextVar("budget of a rendering")
 
 
 def spend(amount: int) -> None:
-    """Count `amount` against the budget of the rendering.  Without a budget (Jinja evaluates constants when it
-    compiles) a LimitExceeded defers the value to the rendering."""
+    """Count `amount` against the budget of the rendering.  Without a budget, when Jinja evaluates constants while it
+    compiles, it raises LimitExceeded, so that Jinja leaves the evaluation to the rendering."""
     budget = _budget.get(None)
     if budget is None:
         raise LimitExceeded("constants are not evaluated before the rendering")
@@ -104,7 +105,7 @@ def spend(amount: int) -> None:
 
 
 def size(value: object) -> int:
-    """The number of characters of a text, or of the characters and items in a container; an item that a container has
+    """The number of characters of a text, or of the characters and items in a container; an item that is in a container
     twice counts twice.  Raises LimitExceeded above OUTPUT_LIMIT."""
     count, waiting = 0, [value]
     while waiting:
@@ -144,7 +145,7 @@ def _fits(length: int) -> None:
 
 
 def _counted(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A filter that counts its arguments and its result."""
+    """Wrap a filter so that its arguments and its result are counted."""
 
     @wraps(function)
     def counted(*args: Any, **named: Any) -> Any:
@@ -159,7 +160,7 @@ def _counted(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _join(value: Iterable[Any], d: str = "", attribute: str | None = None) -> str:
-    """Join texts; the argument `attribute` is not supported, `map(attribute=…)` is."""
+    """Join texts; `attribute` is not supported, since `map(attribute=…)` does the same."""
     if attribute is not None:
         raise LimitExceeded("join takes no attribute here; write `| map(attribute=…) | join`")
     return joined([part for item in value for part in (d, item)][1:])
@@ -188,7 +189,7 @@ def _format(value: object, *args: Any, **named: Any) -> str:
 
 
 def _percent(text: str, values: Any) -> str:
-    """printf formatting without wide fields."""
+    """printf formatting; a field may be at most _WIDEST wide."""
     fields = list(_FORMAT.finditer(text))
     for found in fields:
         for part in (found[2], found[3]):
@@ -199,7 +200,7 @@ def _percent(text: str, values: Any) -> str:
 
 
 def joined(parts: Iterable[Any]) -> str:
-    """The concatenation of texts, as `~` makes it."""
+    """The concatenation of texts, as by Jinja's operator `~`."""
     shown, length = [], 0
     for part in parts:
         spend(size(part))
@@ -244,14 +245,14 @@ def _range(*numbers: int) -> range:
 
 _OWN = (spend, joined, _measured, _counted_items)
 _SCOPES = ("_loop_vars", "_block_vars")
-"""Arguments that Jinja adds to a call: the variables of the place of the call."""
+"""Arguments that Jinja adds to each call: the variables of the scope of the call."""
 
 
 # --- the environment -----------------------------------------------------------------------------------------------
 
 
 class _Counting(NodeTransformer):
-    """Inserts the counting into the syntax tree of a template."""
+    """Inserts calls that count the work into the syntax tree of a template."""
 
     def visit_Concat(self, node: nodes.Concat) -> nodes.Node:  # noqa: N802 - Jinja looks methods up by such names
         self.generic_visit(node)
@@ -283,8 +284,8 @@ def _call(name: str, argument: Any, node: nodes.Node) -> nodes.Call:
 
 
 def _with_cost(node: Any) -> nodes.Node:
-    """Insert a statement at the beginning of a loop's or macro's body that counts the body's constant text, each time
-    the body runs.
+    """Insert a statement at the beginning of the body of a loop or macro that counts the constant text of the body each
+    time the body runs.
     """
     cost = 1 + sum(len(text.data) for part in node.body for text in _texts(part))
     node.body.insert(0, nodes.ExprStmt(_call("spend", nodes.Const(cost), node), lineno=node.lineno))
@@ -300,7 +301,8 @@ def _texts(node: nodes.Node) -> Iterator[nodes.TemplateData]:
 class LimitedEnvironment(ImmutableSandboxedEnvironment):
     """The environment of templates that people may replace.
 
-    `published`: the function under WORDS is applied to each value, as `rendering.publish` describes.
+    With `published`, the function that the value WORDS gives is applied to each value, as `rendering.publish`
+    describes.
     """
 
     intercepted_binops = frozenset(_OPERATORS)
@@ -347,7 +349,7 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
         return not callable(value) and super().is_safe_attribute(obj, attr, value)
 
     def is_safe_callable(self, obj: Any) -> bool:
-        """Whether a template may call the object: macros, a loop, and the methods listed above."""
+        """Whether a template may call the object: macros, loops, `range`, and methods of texts and mappings."""
         if obj is _range or isinstance(obj, Macro | LoopContext):
             return True
         if any(obj is own for own in _OWN):
@@ -355,7 +357,7 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
         return isinstance(getattr(obj, "__self__", None), str | dict | LoopContext)
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805, PYI063 - Jinja has the same signature
-        """Call an object; its arguments and its result are counted."""
+        """Call an object, and count its arguments and its result."""
         if not __self.is_safe_callable(__obj):
             raise SecurityError(f"{getattr(__obj, '__name__', type(__obj).__name__)!r} cannot be called")
         if any(__obj is own for own in _OWN):
@@ -378,11 +380,11 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
 
 
 def _shown(value: Any) -> Any:
-    """`value` as a text that is counted; the last step before the output."""
+    """Convert `value` to a text and count it; Jinja calls this for each value of the output."""
     if isinstance(value, Undefined):
-        return value  # converting it to text raises the error
+        return value  # its conversion to a text raises the error
     spend(size(value))
-    text = value if isinstance(value, Live) else str(value)  # Jinja's `escape` would return its own class of text
+    text = value if isinstance(value, Live) else str(value)  # `escape` would return Jinja's own class of text
     spend(len(text))
     return text
 
@@ -397,9 +399,10 @@ def _published(context: Context, value: Any) -> Any:
 
 
 def fill(template: Template, values: Mapping[str, object]) -> str:
-    """The text of a template of this environment, without white space at its ends.
+    """Render a template of this environment; white space at both ends is removed.
 
-    Raises TemplateError, LimitExceeded included, and the errors of a wrong template (ValueError, TypeError and others).
+    Raises TemplateError (including LimitExceeded), or the error of Python that a wrong template causes (ValueError,
+    TypeError and others).
     """
     given = sum(size(value) for name, value in values.items() if name != WORDS)
     if given > CONTEXT_LIMIT:

@@ -1,8 +1,9 @@
-"""Loads the templates of people (`prompts.folder`, `prompts.url`) as a whole set, and swaps it in when all are good.
+"""Loads the templates of the user (`prompts.folder`, `prompts.url`) as one set, and puts the set in use if all
+templates are valid.
 
-A set is read, checked, stored in base_dir, and then put in place in one assignment.  After any failure the last good
-set stays, at the very start the program's own templates; the failure is announced once.  Processes share the work: one
-reads a new state of the folder, under a lock, and the others take the result from base_dir.
+A set is read, checked and stored in base_dir, and then put in use by one assignment.  After a failure the last valid
+set stays in use, or the program's own templates if there was none; each failure is announced once.  Processes share the
+work: one reads a new state of the folder, under a lock, and the others take the result from base_dir.
 """
 
 from __future__ import annotations
