@@ -1,8 +1,8 @@
-"""Frozen values and small protocols that all floors share.
+"""Immutable values and small protocols that all packages share.
 
-The module does no I/O, and imports nothing of this program.  `context` and `store` store the values, `llm` has their
-wire formats.  The protocols at the end describe what a room needs of a higher floor or of a neighbouring room;
-`wiring/wiring.py` passes the real objects.
+This module does no I/O, and imports no other module of this program.  `agent/context/` and `agent/store/` store the
+values, `agent/llm/` has the forms in which providers exchange them.  The protocols at the end describe what a package
+needs from a higher or neighbouring package; `wiring/wiring.py` passes the real objects.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class TaskKey:
-    """Identifies the issue or pull request of a task.
+    """Identifies the issue or pull request that a task is about.
 
     `instance` is the host of the forge, or the path of the local tracker.
     """
@@ -36,7 +36,7 @@ class TaskKey:
     instance: str = ""
 
     def to_dict(self) -> dict[str, str]:
-        """The key as the mapping of docs/design/context.md, 3.1, with `instance`."""
+        """The key as a mapping (docs/design/context.md, 3.1), with `instance`."""
         return {
             "task_source": self.task_source,
             "instance": self.instance,
@@ -78,16 +78,16 @@ CLOSED_STATUSES = (Status.COMPLETED, Status.FAILED, Status.STOPPED)
 
 
 class End(StrEnum):
-    """How the loop ended.  None of these ends is an error."""
+    """How the run of the loop ended.  None of these ends is an error."""
 
     FINISHED = "finished"  # the model called `finish`
-    ANSWERED = "answered"  # the model answered with text without a call, even after two hints
+    ANSWERED = "answered"  # the model answered with text and no call, even after two hints
     ASKED = "asked"  # the model called `ask_user`: the task waits for a person
     PAUSED = "paused"
     STOPPED = "stopped"  # a person stopped the task
-    DRAINED = "drained"  # the daemon shuts down, and the row returns to the queue
+    DRAINED = "drained"  # the daemon shuts down, and the row becomes `queued` again
     LIMIT = "limit"  # a limit of turns, tokens, money or wall time was reached
-    REPEATING = "repeating"  # the model repeated the same call with the same result after a hint
+    REPEATING = "repeating"  # the model repeated the same call with the same result even after a hint
     FAILED = "failed"  # the task cannot continue; `code` has the reason
 
 
@@ -105,7 +105,7 @@ class Outcome:
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Outcome:
-        """Make an outcome from the result of `to_dict`."""
+        """Make an outcome from a mapping that `to_dict` made."""
         return cls(End(record["end"]), record["summary"], record["title"], record["code"])
 
 
@@ -114,10 +114,10 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """The numbers that the provider reported for one answer, in tokens.
+    """The numbers of tokens that the provider reported for one answer.
 
-    `prompt` includes the `cached` tokens; `completion` includes `reasoning`, the tokens of thinking.  `reasoning` is
-    None if the server does not report it, which is not 0.
+    `prompt` includes the `cached` tokens; `completion` includes the `reasoning` tokens.  `reasoning` is None if the
+    server does not report it; that is different from 0.
     """
 
     prompt: int = 0
@@ -135,13 +135,13 @@ class Usage:
         )
 
     def to_dict(self) -> dict[str, int]:
-        """The form for a record; `reasoning_tokens` is missing if it was not reported."""
+        """The usage as a mapping for a record; `reasoning_tokens` is missing if it was not reported."""
         counts = {"prompt_tokens": self.prompt, "completion_tokens": self.completion, "cached_tokens": self.cached}
         return counts if self.reasoning is None else counts | {"reasoning_tokens": self.reasoning}
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Usage:
-        """Make usage from the result of `to_dict`."""
+        """Make usage from a mapping that `to_dict` made."""
         return cls(
             int(record.get("prompt_tokens") or 0),
             int(record.get("completion_tokens") or 0),
@@ -154,12 +154,13 @@ class Usage:
 class Answer:
     """One complete answer of a model.
 
-    `calls` are objects `{"id", "name", "arguments": dict}`.  A call with arguments that were not a JSON object has
-    `arguments: {}` and `"invalid": "what was found"`, and must not be run.  `fields` are opaque fields that the server
-    may want back with the message (reasoning, signatures); `call_fields` are those of each call.  `dropped` is the
-    number of calls beyond the maximum, which were left out.  `raw_arguments` are the arguments of each call as the
-    server sent them, without any repair.  `request` is the number of the answer's line in requests.jsonl, None if there
-    is none.  `refused`: the text came in the field for a refusal (on OpenAI's wire).
+    `calls` are objects `{"id", "name", "arguments": dict}`.  A call with arguments that are not a JSON object has
+    `arguments: {}` and `"invalid"` with a description of what was found, and must not be run.  `fields` are fields that
+    the program does not interpret, but sends back with the message since the server may need them (reasoning,
+    signatures); `call_fields` are those of each call.  `dropped` is the number of calls above the maximum, which were
+    removed from the answer.  `raw_arguments` are the arguments of each call as the server sent them, without any
+    repair.  `request` is the number of the line in requests.jsonl about the request of this answer, None if there is
+    none.  `refused`: the server sent the text in its field for refusals (OpenAI's API has one).
     """
 
     text: str
@@ -178,8 +179,8 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The bytes from `start` to `end` of a JSONL file of OpenAI messages (whole lines); `end` None means the end of the
-    file."""
+    """A range of whole lines of a JSONL file with OpenAI messages, from the byte `start` to the byte `end`; `end` None
+    means the end of the file."""
 
     path: Path
     start: int = 0
@@ -188,12 +189,13 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One request as spans of files, before any byte is copied.
+    """One request to the model, described as spans of files, before any byte of them is copied.
 
     `tokens` is the estimate for the whole request, including tools and overhead.  `limit` is the maximum of the input,
-    `output` the number of tokens reserved for the answer (0 means that no limit is sent).  `metadata` goes to the log.
-    `counted` is the estimate of the counter alone, without reports of servers and learnt ratios.  `reading` is the
-    result of the planner's reading of these lines (`message_reader.Reading`); None if they are only a part of the view.
+    `output` the number of tokens that are reserved for the answer (0: the request names no maximum).  `metadata` is for
+    the log.  `counted` is the estimate of the counter without the learnt ratio and without reports of servers.
+    `reading` is what the planner has read of these lines (`message_reader.Reading`); None if the lines are only a part
+    of the view.
     """
 
     spans: tuple[Span, ...]

@@ -283,9 +283,7 @@ class MemoryStore:
     def standing_preferences(self, actor_id: str) -> list[MemoryHit]:
         """The preferences of an actor that every task gets, with a relevance of 0 (`standing.py`), in at most
         `standing.TOKENS` tokens."""
-        templates = (
-            self.retrieval_config.items()
-        )  # only preferences: a namespace of facts may have thousands of records
+        templates = self.retrieval_config.items()  # not facts: their namespace may have thousands of records
         wanted = [(expand(one, actor_id), config) for one, config in templates if one.startswith("/preferences/")]
         with self._lock:
             parts = self._open

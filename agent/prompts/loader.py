@@ -2,8 +2,8 @@
 templates are valid.
 
 A set is read, checked and stored in base_dir, and then put in use by one assignment.  After a failure the last valid
-set stays in use, or the program's own templates if there was none; each failure is announced once.  Processes share the
-work: one reads a new state of the folder, under a lock, and the others take the result from base_dir.
+set stays in use, or the program's own templates if there was none; each failure is announced once.  Several processes
+share the work: one reads a changed source, under a lock, and the others take the result from base_dir.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ def _quiet(_name: str, **_fields: object) -> None:
 
 
 class TemplateLoader:
-    """The templates of one configuration.
+    """The templates of the user for one configuration: loads them, and replaces them when their source changes.
 
     `announce(name, **fields)` gets the events `template.reloaded`, `template.reload_failed` and
-    `template.render_failed`.  `stores` False: nothing is written to base_dir, for commands that only read.
+    `template.render_failed`.  `stores` False: nothing is written to base_dir; used by commands that only read.
     """
 
     def __init__(self, settings: Settings, announce: Announce = _quiet, *, stores: bool = True) -> None:
@@ -67,16 +67,16 @@ class TemplateLoader:
 
     @property
     def current(self) -> TemplateSet | None:
-        """The set in use; None while only the program's own templates are."""
+        """The set in use; None if only the program's own templates are in use."""
         return self._stored.templates
 
     @property
     def error(self) -> str:
-        """Why the newest state of the source is not in use; "" if it is."""
+        """The reason why the newest state of the source is not in use; "" if it is in use."""
         return self._stored.error or self._download_error
 
     def load(self, name: str) -> TemplateRevision:
-        """The revision of the template `name` that is in use.  Raises TemplateRefused for an unknown name."""
+        """The revision that is in use of the template `name`.  Raises TemplateRefused for an unknown name."""
         if self._loaded_at is None:
             self.refresh()
         templates = self.current
@@ -85,10 +85,11 @@ class TemplateLoader:
         return packaged(name)
 
     def reload(self, name: str, mode: ReloadMode = "auto") -> TemplateRevision:
-        """Read the source again, if `mode` requires that, and return the revision of `name` like `load`.
+        """Read the source again if `mode` requires that, and return the revision of `name` as `load` does.
 
         `auto`: read the source if it has changed on disk.  `ttl`: read the source if the revision of `name` is older
-        than its `ttl_seconds`.  `force`: read the source in any case.  Any failure leaves the set in use.
+        than its `ttl_seconds`.  `force`: read the source in any case.  After any failure the set in use does not
+        change.
         """
         if mode not in MODES:
             raise TemplateRefused(f"reload: mode {mode!r} is not known; known are {', '.join(MODES)}")
@@ -107,15 +108,15 @@ class TemplateLoader:
     def refresh(self, *, force: bool = False) -> TemplateSet | None:
         """Replace the set if its source has changed, or with `force` in any case; return the set in use.
 
-        Only one thread reads the source at a time; for another thread the method returns the present set without
-        waiting.  A broken source raises no error.
+        Only one thread reads the source at a time; a second thread gets the set in use without waiting.  An error of
+        the source is announced and not raised.
         """
         if not self.source or not self._single.acquire(blocking=False):
             return self.current
         try:
             mark, changed = self._mark()
             if self.url is not None and not mark and not force:
-                self._adopt(self._read_stored())  # nothing is downloaded yet
+                self._adopt(self._read_stored())  # nothing was downloaded yet
                 return self.current
             if not force and self._is_known(self._stored, mark):
                 return self.current
@@ -132,14 +133,15 @@ class TemplateLoader:
         return found.program == template_store.program_hash() and (taken or mark == found.failed_mark)
 
     def download(self) -> None:
-        """Ask the server of `prompts.url` for a newer set, and store it; the next `refresh` uses the stored set.
+        """Ask the server of `prompts.url` for a changed set, and store it in base_dir; the next `refresh` puts it in
+        use.
 
         Only one thread downloads at a time.  A failure is announced once and not raised."""
         if self.url is None or not self._downloading.acquire(blocking=False):
             return
         try:
             download(self.settings)
-        except Exception as error:  # noqa: BLE001 - a server is foreign; its errors never end the daemon's thread
+        except Exception as error:  # noqa: BLE001 - an error of the server must never end the daemon's thread
             why = str(error) if isinstance(error, MakimonoError) else f"{type(error).__name__}: {error}"
             if why != self._download_error:
                 self._emit("template.reload_failed", source=self.source, error=why, kept=_name_of(self.current))
@@ -150,14 +152,15 @@ class TemplateLoader:
             self._downloading.release()
 
     def _mark(self) -> tuple[str, float]:
-        """The state of the source on this disk, and the time of its newest change."""
+        """Returns (the mark of the source's present state, the time of its newest change)."""
         return mark_of(self.folder) if self.folder is not None else mark_of_download(self.settings)
 
     def _read_stored(self) -> Stored:
         return template_store.read_stored(self.settings.base_dir, self.source, self._failed)
 
     def _settled(self, mark: str, changed: float) -> str:
-        """The mark of the folder after nobody has written to it for SETTLED seconds, or after PATIENCE."""
+        """Wait until nobody has written to the folder for SETTLED seconds, at most PATIENCE; returns the mark of the
+        folder."""
         until = clock.monotonic() + PATIENCE
         while clock.monotonic() < until:
             age = clock.now().timestamp() - changed
@@ -168,7 +171,7 @@ class TemplateLoader:
         return mark
 
     def _take(self, mark: str, *, force: bool) -> None:
-        """Use the set that another process has read, or read the source."""
+        """Use the set that another process has stored for this state of the source, or read the source."""
         try:
             if not self._stores:
                 self._adopt(self._read_stored())
@@ -182,10 +185,10 @@ class TemplateLoader:
                 if force or not self._is_known(stored, mark):
                     self._read(mark)
         except (DiskError, LockHeld):
-            self._read(mark)  # base_dir cannot be written; this process continues without stored sets
+            self._read(mark)  # base_dir cannot be written: this process does not store the set
 
     def _adopt(self, stored: Stored) -> None:
-        """Use the set that another process has stored."""
+        """Put the set in use that another process has stored."""
         if stored.program:
             known, found = self.current, stored.templates
             same = known is not None and (found is None or found.sha256 == known.sha256)
@@ -193,12 +196,12 @@ class TemplateLoader:
             self._loaded_at = clock.monotonic()
 
     def _read(self, mark: str) -> None:
-        """Read and check the source, and swap the set in, or announce the failure once."""
+        """Read and check the source, and put its set in use, or announce the failure once."""
         before = self._stored
         program = template_store.program_hash()
         try:
             found, mark = self._checked()
-        except Exception as error:  # noqa: BLE001 - templates are foreign code; their errors never end a task
+        except Exception as error:  # noqa: BLE001 - an error in a template must never end a task
             why = str(error) if isinstance(error, MakimonoError) else f"{type(error).__name__}: {error}"
             after = replace(before, program=program, failed_mark=mark, error=why, at=clock.stamp())
             self._stored = after
@@ -220,7 +223,7 @@ class TemplateLoader:
                 template_store.write_stored(self.settings.base_dir, self._stored)
 
     def _checked(self) -> tuple[TemplateSet, str]:
-        """(the set, the mark of the state that was read)."""
+        """Returns (the set, the mark of the state of the source that was read)."""
         for left in reversed(range(TRIES)):
             mark = self._mark()[0]
             try:
@@ -248,8 +251,8 @@ class TemplateLoader:
     # --- tasks ---------------------------------------------------------------------------------------------------
 
     def of_task(self, folder: Path) -> TemplateSet | None:
-        """The set of the task with this folder: the recorded set, or for a new task the present set, which is then
-        recorded.  Returns None for the program's own templates.  Raises DiskError."""
+        """The set of the task with this folder: the set that is recorded there, or for a new task the set in use, which
+        is then recorded.  Returns None if the task uses the program's own templates.  Raises DiskError."""
         try:
             found = template_store.read_of_task(folder, self._failed)
         except TemplateRefused as error:
@@ -276,7 +279,7 @@ def _name_of(templates: TemplateSet | None) -> str:
 
 
 def packaged(name: str) -> TemplateRevision:
-    """The program's own template as a revision.  Raises TemplateRefused for an unknown name."""
+    """One of the program's own templates as a revision.  Raises TemplateRefused for an unknown name."""
     if name not in rendering.names():
         raise TemplateRefused(f"there is no template {name!r}; known are {', '.join(rendering.names())}")
     text = rendering.source(name)

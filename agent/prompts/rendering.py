@@ -43,7 +43,7 @@ _PAGE = (
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """One variable of a template.  A template can be filled without its optional variables."""
+    """One variable of a template.  `optional`: the template can be rendered without a value for it."""
 
     name: str
     meaning: str
@@ -51,12 +51,12 @@ class Variable:
 
 
 def line(value: object) -> str:
-    """Template filter: one line without control characters."""
+    """Template filter: the value on one line, without control characters."""
     return " ".join("".join(sign if sign.isprintable() else " " for sign in str(value)).split())
 
 
 def code(value: object) -> str:
-    """Template filter: inline code that backticks in the value cannot end."""
+    """Template filter: the value as inline code of Markdown, which backticks in the value cannot end."""
     text = line(value)
     ticks = "`" * (_longest(text, "`") + 1)
     pad = " " if text.startswith("`") or text.endswith("`") else ""
@@ -64,18 +64,19 @@ def code(value: object) -> str:
 
 
 def block(value: object) -> str:
-    """Template filter: a code block that backticks in the value cannot end."""
+    """Template filter: the value as a code block of Markdown, which backticks in the value cannot end."""
     text = str(value).strip("\n")
     ticks = "`" * max(3, _longest(text, "`") + 1)
     return f"{ticks}\n{text}\n{ticks}"
 
 
 def numbers(facts: Mapping[str, Any]) -> str:
-    """Template filter: turns, tokens, money and model on one line, each followed by ` · `; "" when none of them is
-    known.
+    """Template filter: turns, tokens, money and model on one line, each followed by ` · `; "" if there were no turns
+    and no requests.
 
-    `estimated` is the number of tokens that no server has reported, or True for all of them.  If `estimated` is not 0,
-    `~` precedes the numbers and a remark follows them.  `requests` are shown when there were more requests than turns.
+    `estimated` is the number of tokens that were estimated because no server reported them, or True if all were.  If
+    `estimated` is not 0, `~` precedes the numbers and a remark follows them.  `requests` are shown if there were more
+    requests than turns.
     """
     turns, cost, requests = facts.get("turns") or 0, facts.get("cost"), facts.get("requests") or 0
     if not turns and not requests:
@@ -102,14 +103,15 @@ def _longest(text: str, sign: str) -> int:
 
 
 class Live(str):
-    """Text that `publish` does not make inert, because the program addresses it to the host."""
+    """Text that `publish` leaves unchanged although the forge may act on it (a mention, a link), because the program
+    intends that."""
 
     __slots__ = ()
 
 
 def live(value: object) -> Live:
-    """Template filter: marks a value of the program, such as the account's mention or the address of its pull request,
-    as `Live`."""
+    """Template filter: marks a value that the program made, such as a mention or the address of its pull request, as
+    `Live`."""
     return Live(value)
 
 
@@ -137,12 +139,13 @@ def _environment(*, published: bool) -> ImmutableSandboxedEnvironment:
 
 @cache
 def names() -> tuple[str, ...]:
-    """The names of all templates, sorted."""
+    """The names of all templates of the program, sorted."""
     return tuple(sorted(path.name.removesuffix(_END) for path in _FOLDER.glob(f"*{_END}")))
 
 
 def known() -> tuple[str, ...]:
-    """The names that `render` takes: those of the program, and those that people have added; sorted."""
+    """The names that `render` accepts: those of the program's templates and of templates that users have added;
+    sorted."""
     replacements = _in_use()
     return tuple(sorted({*names(), *(replacements.names() if replacements is not None else ())}))
 
@@ -155,10 +158,11 @@ def source(name: str) -> str:
 
 
 class Replacements(Protocol):
-    """Templates of people that take the place of the program's own (`revision.TemplateSet`)."""
+    """The interface of templates that replace the program's own (`revision.TemplateSet` implements it)."""
 
     def fill(self, name: str, values: Mapping[str, object]) -> str | None:
-        """The text of the template `name`; None when there is no replacement that can be filled."""
+        """The rendered text of the template `name`; None if there is no replacement for it, or the replacement cannot
+        be rendered with these values."""
         ...
 
     def names(self) -> Collection[str]:
@@ -175,7 +179,8 @@ class Replacements(Protocol):
 
 
 class _InUse:
-    """The replacements of this process; a reader takes the attribute once for each text."""
+    """The replacements that this process uses; code reads the attribute only once for each text, since another thread
+    may change it."""
 
     replacements: Replacements | None = None
 
@@ -184,7 +189,7 @@ _thread = threading.local()
 
 
 def use(replacements: Replacements | None) -> None:
-    """Use these replacements from now on; None means the program's own templates alone."""
+    """Use these replacements from now on; None means that only the program's own templates are used."""
     _InUse.replacements = replacements
 
 
@@ -201,7 +206,7 @@ def using(replacements: Replacements | None) -> Iterator[None]:
 
 @contextmanager
 def using_in_thread(replacements: Replacements | None) -> Iterator[None]:
-    """Use these replacements inside the block in this thread alone, where other threads write about other tasks."""
+    """Use these replacements inside the block, only in this thread: other threads may work on other tasks."""
     before = _thread.__dict__.copy()
     _thread.replacements = replacements
     try:
@@ -217,25 +222,25 @@ def _in_use() -> Replacements | None:
 
 
 def render(name: str, /, **values: object) -> str:
-    """The text of template `name`, without white space at its ends.
+    """The rendered text of the template `name`, without white space at its ends.
 
-    Raises ValueError for an unknown template or a missing value: both are bugs of this program.
+    Raises ValueError for an unknown template or a missing value; both are mistakes in the code of this program.
     """
     return _filled(_environment(published=False), name, values)
 
 
 def publish(name: str, words: Words, /, **values: object) -> str:
-    """Like `render`, but for texts that other people read: each value is passed to `words` (`issue/publish_filter.py`),
-    except values with the filter `live`.
+    """Like `render`, but for texts that other people read: each value is passed through `words`
+    (`issue/publish_filter.py`), except values with the filter `live`.
 
-    The template's own text is not passed to `words`.
+    The constant text of the template is not passed through `words`.
     """
     return _filled(_environment(published=True), name, values | {WORDS: words})
 
 
 def publish_text(key: str, template: str, words: Words, /, **values: object) -> str:
-    """Like `publish`, but for a template of the operator, which the configuration has under `key`.  Raises ConfigError
-    when the template cannot be filled with these values."""
+    """Like `publish`, but for a template text that the configuration has under `key`.  Raises ConfigError if the
+    template cannot be rendered with these values."""
     try:
         return _environment(published=True).from_string(template).render(values | {WORDS: words}).strip()
     except TemplateError as error:
@@ -260,7 +265,7 @@ def _filled(environment: ImmutableSandboxedEnvironment, name: str, values: Mappi
 
 
 def preload(published: Collection[str]) -> None:
-    """Compile every template now, so that processes forked from this one share them.
+    """Compile every template of the program now, so that processes that are forked from this one share them.
 
     `published` names the templates that `publish` fills.
     """
@@ -269,8 +274,8 @@ def preload(published: Collection[str]) -> None:
 
 
 def version(name: str) -> str:
-    """The version of the template that is in use: of the program's own, twelve hexadecimal digits that change when the
-    template does."""
+    """The version of the template that is in use; for one of the program's own, twelve hexadecimal digits of its
+    hash."""
     replacements = _in_use()
     return (replacements.version(name) if replacements is not None else None) or _own_version(name)
 
@@ -291,12 +296,12 @@ def _own_digest(name: str) -> str:
 
 
 def versions() -> dict[str, str]:
-    """The version of every template of the program, by name."""
+    """The versions of all templates of the program, by name."""
     return {name: _own_version(name) for name in names()}
 
 
 def describe(name: str) -> tuple[str, list[Variable]]:
-    """The description of a template and its variables, from the comment at its head."""
+    """The description of a template and the list of its variables, from the comment at its beginning."""
     head = _HEAD.match(source(name))
     if head is None:
         raise ValueError(f"template {name!r} does not begin with a comment that says what it is")

@@ -1,4 +1,4 @@
-"""Finds the template of each reviewer, and refuses a name that no template has (`consensus.personas`)."""
+"""Finds the template for each reviewer, and refuses a configured name that no template has (`consensus.personas`)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PERSONAS = ("correctness", "safety", "upkeep")
 def template_of(settings: Settings, persona: str, known: Collection[str]) -> str:
     """The name of a reviewer's template; `known` are the names of all templates.
 
-    Raises ConfigError for a name that is not known."""
+    Raises ConfigError if no template has the configured name."""
     name: str = getattr(settings.consensus.personas, persona).template or f"reviewer_{persona}"
     if name not in known:
         raise ConfigError(
@@ -28,6 +28,6 @@ def template_of(settings: Settings, persona: str, known: Collection[str]) -> str
 
 
 def check_reviewer_templates(settings: Settings, known: Collection[str]) -> None:
-    """Raise ConfigError for the first reviewer whose template is not known."""
+    """Raise ConfigError if a reviewer has an unknown template."""
     for persona in PERSONAS:
         template_of(settings, persona, known)

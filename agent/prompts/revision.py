@@ -1,4 +1,4 @@
-"""Templates of people as values: one revision of a template, and a set of them that is used as a whole.
+"""Templates of the user as values: one revision of a template, and a set of revisions that is used as a whole.
 
 A set is immutable: one assignment replaces it by another set (`rendering.use`), so no text mixes templates of two sets.
 
@@ -28,7 +28,7 @@ _environments: dict[bool, LimitedEnvironment] = {}
 
 
 class TemplateRefused(ConfigError):
-    """A template or its file cannot be used."""
+    """A template of the user, or its file, cannot be used."""
 
     code = "template_refused"
 
@@ -37,10 +37,10 @@ class TemplateRefused(ConfigError):
 class TemplateRevision:
     """One version of one template.
 
-    `version` is the author's text, or the beginning of the hash.  `schema_ref` is the path of a JSON schema below the
-    folder of the templates, "" for none.  `variables` maps each variable to its meaning.  `loaded_at` is a time stamp.
-    `ttl_seconds` is None for the default (`prompts.ttl_seconds`).  `sha256` is the hash of all fields except
-    `loaded_at`, and of the schema, in hex.
+    `version` is the author's version, or the beginning of the hash if the author gave none.  `schema_ref` is the path
+    of a JSON schema below the folder of the templates, "" for none.  `variables` maps each variable to its meaning.
+    `loaded_at` is the time at which the template was loaded.  `ttl_seconds` is None for the default
+    (`prompts.ttl_seconds`).  `sha256` is the hash of all fields except `loaded_at`, and of the schema, in hex.
     """
 
     name: str
@@ -60,7 +60,7 @@ def hash_of(value: Any) -> str:
 
 
 def make_revision(fields: Mapping[str, Any], schema: Any, loaded_at: str) -> TemplateRevision:
-    """A revision from checked fields: `name`, `template`, and the optional others."""
+    """Make a revision from checked fields: `name`, `template`, and the optional ones."""
     known = {
         "name": fields["name"],
         "schema_ref": fields.get("schema_ref") or "",
@@ -75,7 +75,7 @@ def make_revision(fields: Mapping[str, Any], schema: Any, loaded_at: str) -> Tem
 
 
 def environment(*, published: bool) -> LimitedEnvironment:
-    """The environment that compiles the templates of people; it is made at the first use."""
+    """The environment that compiles templates of the user; it is made at the first use."""
     if published not in _environments:
         _environments[published] = LimitedEnvironment(published=published)
     return _environments[published]
@@ -83,10 +83,10 @@ def environment(*, published: bool) -> LimitedEnvironment:
 
 @dataclass(frozen=True)
 class TemplateSet:
-    """Checked templates by name, with their schemas by `schema_ref`.
+    """A set of checked templates by name, with their schemas by `schema_ref`.
 
-    `failed` is called as (name, error) when a template cannot be filled at run time, once for each name; the program's
-    own template then takes its place.  `sha256` is the hash of the whole set.
+    `failed` is called as (name, error) if a template cannot be rendered for a task, once for each name; the program's
+    own template is then used instead.  `sha256` is the hash of the whole set.
     """
 
     revisions: Mapping[str, TemplateRevision]
@@ -113,7 +113,7 @@ class TemplateSet:
         return self.revisions[name].sha256 if name in self.revisions else None
 
     def fill(self, name: str, values: Mapping[str, object]) -> str | None:
-        """The text of the template `name`; None when this set does not have it, or it cannot be filled.
+        """The rendered text of the template `name`; None if this set does not have it, or it cannot be rendered.
 
         If `values` has the key WORDS, its function is applied to each value, as `rendering.publish` describes.
         """
@@ -121,7 +121,7 @@ class TemplateSet:
             return None
         try:
             text = limited_environment.fill(self._template(name, published=WORDS in values), values)
-        except Exception as error:  # noqa: BLE001 - a template is foreign code; its errors never end a task
+        except Exception as error:  # noqa: BLE001 - an error in a template must never end a task
             if name not in self._reported:
                 self._reported.add(name)
                 self.failed(name, f"{type(error).__name__}: {error}")
@@ -158,7 +158,8 @@ def _fields_of(one: TemplateRevision) -> dict[str, Any]:
 
 
 def from_json(data: Any, failed: Callable[[str, str], None] = lambda _name, _error: None) -> TemplateSet:
-    """The set that `TemplateSet.to_json` wrote.  Raises TemplateRefused when the stored set is damaged."""
+    """Make a set from the object that `TemplateSet.to_json` made.  Raises TemplateRefused if the stored set is
+    damaged."""
     try:
         if data["format"] != FORMAT:
             raise TemplateRefused(f"a set of templates has the format {data['format']!r}; known is {FORMAT}")
@@ -185,6 +186,6 @@ def make_set(
     loaded_at: str,
     failed: Callable[[str, str], None],
 ) -> TemplateSet:
-    """A set from checked fields (`template_check.check`)."""
+    """Make a set from checked fields (`template_check.check`)."""
     found = [make_revision(one, schemas.get(one.get("schema_ref") or ""), loaded_at) for one in templates]
     return TemplateSet({one.name: one for one in found}, dict(schemas), failed)

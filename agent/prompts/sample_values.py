@@ -1,7 +1,8 @@
-"""Sample values of each template of the program, with which a template of people is rendered before it is used.
+"""Sample values for each template of the program; a template of the user is rendered with them before it is used.
 
 The first sample of a template has only the variables that are always given, the last one every variable.  The objects
-have the attributes of the real ones, which belong to higher floors; tests/unit/prompts compares the two.
+have the same attributes as the real ones, which this package may not import; a test in tests/unit/prompts compares the
+two.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Checks a template of people before it is used: its fields, its variables, and that it renders with sample values.
+"""Checks a template of the user before it is used: its fields, its variables, and that it can be rendered with sample
+values.
 
-The module reads no file.  `check` raises TemplateRefused with a text that names the origin, the fault, and what is
-allowed.
+The module reads no file.  `check` raises TemplateRefused with a message that names the file or address, what is wrong,
+and what is allowed.
 """
 
 from __future__ import annotations
@@ -30,16 +31,17 @@ MUST_USE = {
     "malformed_call": ("mark",),
     "text_tools": ("mark", "tools"),
 }
-"""Variables that a template must use, since the program cannot work without them."""
+"""Variables that a template with this name must use, since no task can be done without their text."""
 
 _REFUSED = (nodes.Extends, nodes.Include, nodes.Import, nodes.FromImport, nodes.Block, nodes.ScopedEvalContextModifier)
 _SHORT = 200
 SECONDS = 5.0
-"""The maximum CPU time for all samples of one template."""
+"""The maximum CPU time in seconds for rendering one template with all samples."""
 
 
 def check(where: str, fields: Mapping[str, Any], schemas: Mapping[str, Any]) -> dict[str, Any]:
-    """The checked fields of a template from the file or address `where`; `schemas` are those that were read."""
+    """Check the fields of a template from the file or address `where`, and return them; `schemas` are the JSON schemas
+    that were read with it."""
     _check_fields(where, fields)
     name, text = fields["name"], fields["template"]
     known = _packaged_variables(name)
@@ -71,7 +73,7 @@ def _listed(found: set[str]) -> str:
 
 
 def _packaged_variables(name: str) -> set[str] | None:
-    """The variables of the program's template, None when it has no such template."""
+    """The variables of the program's own template of this name, None if it has none."""
     return {one.name for one in describe(name)[1]} if name in names() else None
 
 
@@ -135,7 +137,8 @@ def _parsed(where: str, text: str) -> nodes.Template:
 
 
 def _render(where: str, name: str, text: str, meanings: dict[str, str] | None) -> None:
-    """Render the template with each sample; with `meanings` (a new template) these are the sample."""
+    """Render the template with each sample; for a new template, the only sample has for each variable its meaning from
+    `meanings`."""
     samples = SAMPLES.get(name) if meanings is None else None
     if samples is None:
         samples = (dict.fromkeys(_packaged_variables(name) or {}, "text") if meanings is None else meanings,)
@@ -160,10 +163,10 @@ def _render(where: str, name: str, text: str, meanings: dict[str, str] | None) -
 
 
 def _check_live(where: str, name: str, tree: nodes.Template) -> None:
-    """Refuse `live` for values for which the program's own template does not use it.
+    """Refuse the filter `live` on a value, unless the program's own template also uses it on that value.
 
-    The filter lets a text act on the forge (mentions, closing words), so it must not be applied to a text of the model
-    or of an issue.
+    With the filter, the forge acts on the text (mentions, closing keywords), so it must not be used on a text of the
+    model or of an issue.
     """
     if name in names():
         own = environment(published=False).parse(source(name))
@@ -179,12 +182,12 @@ def _check_live(where: str, name: str, tree: nodes.Template) -> None:
 
 
 def _live_paths(tree: nodes.Template) -> Iterator[tuple[int, set[str]]]:
-    """(line, dotted paths of the values) for each use of the filter `live`."""
+    """Yields (line, dotted paths of the values) for each use of the filter `live`."""
     aliases: dict[str, set[str]] = {}
     for one in tree.find_all((nodes.For, nodes.Macro, nodes.CallBlock, nodes.AssignBlock, nodes.With)):
         for name in _bound(one):
             aliases.setdefault(name, set()).add(f"a local value ({name})")
-    for _ in range(4):  # several rounds, since an alias may stand for another alias
+    for _ in range(4):  # several rounds, since an alias may refer to another alias
         for one in tree.find_all(nodes.Assign):
             for name in _names(one.target):
                 aliases.setdefault(name, set()).update(_paths(one.node, aliases))
@@ -214,7 +217,7 @@ def _is_harmless(argument: nodes.Expr) -> bool:
 
 
 def _paths(node: nodes.Node, aliases: Mapping[str, set[str]]) -> set[str]:
-    """The values that an expression is made of, as dotted paths; an alias counts as what is assigned to it."""
+    """The values that an expression uses, as dotted paths; an alias counts as the values that were assigned to it."""
     path = _path(node)
     if path is not None:
         root, dot, rest = path.partition(".")
@@ -226,7 +229,7 @@ def _paths(node: nodes.Node, aliases: Mapping[str, set[str]]) -> set[str]:
 
 
 def _path(node: nodes.Node) -> str | None:
-    """The dotted path of an expression: `a.b` for `a.b`, `a["b"]` and `a.get("b")`."""
+    """The dotted path of an expression, for example `a.b` for `a.b`, `a["b"]` and `a.get("b")`."""
     if isinstance(node, nodes.Name):
         return node.name
     if isinstance(node, nodes.Getattr):

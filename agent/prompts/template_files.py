@@ -1,8 +1,8 @@
-"""Reads a folder of templates (`prompts.folder`) safely: a file is refused if others may write it, if it is outside of
-the folder, or if it is too large, and a FIFO does not block the reader.
+"""Reads a folder of templates (`prompts.folder`) safely: a file is refused if other users may write it, if it is
+outside of the folder, or if it is too large, and a FIFO does not block the reader.
 
-The folder is opened once, so a symlink that is replaced meanwhile never mixes two folders.  `mark_of` returns a mark of
-the folder's state; the folder is read again when its mark changes.
+The folder is opened only once for each reading, so that templates of two folders are never mixed if a symlink to the
+folder is replaced.  `mark_of` returns a mark of the folder's state; the folder is read again when its mark changes.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ DESCRIBED = (".yaml", ".yml", ".json")
 SCHEMA = ".schema.json"
 _SCHEMA_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\.schema\.json")
 FILE_LIMIT = 2 * TEMPLATE_LIMIT
-"""Maximum size of a file in bytes; it is more than TEMPLATE_LIMIT, since a file in YAML or JSON has more than the
-template's text.
+"""Maximum size of a file in bytes; larger than TEMPLATE_LIMIT, since a file in YAML or JSON has more than the text of
+the template.
 """
 MOST_FILES = 200
 
 
 class FolderChanges(TemplateRefused):
-    """The folder changed while it was read; the next try reads it again."""
+    """The folder changed while it was read; the caller reads it again."""
 
 
 def is_template(name: str) -> bool:
@@ -46,14 +46,15 @@ def is_template(name: str) -> bool:
 
 
 def others(folder: Path) -> list[str]:
-    """The names of the entries that are neither templates nor schemas, which are not read."""
+    """The names of the files that are not read, since they are neither templates nor schemas."""
     return sorted(one.name for one in folder.iterdir() if not is_template(one.name) and not one.name.endswith(SCHEMA))
 
 
 def mark_of(folder: Path) -> tuple[str, float]:
-    """(a text that changes with the folder and its files, the time of the newest change in seconds).
+    """Returns (a text that changes when the folder or one of its files changes, the time of the newest change in
+    seconds).
 
-    If the folder cannot be read, the text is the reason.
+    If the folder cannot be read, the text is the error.
     """
     try:
         with _opened(folder) as top:
@@ -89,9 +90,9 @@ def _opened(folder: Path) -> Iterator[int]:
 
 
 def read_folder(folder: Path) -> tuple[list[tuple[str, dict[str, Any]]], dict[str, Any]]:
-    """(path and fields of each template, the schemas by the path below the folder).
+    """Returns (path and fields of each template, the schemas by `schema_ref`).
 
-    Raises TemplateRefused, or FolderChanges when the folder changed meanwhile.
+    Raises TemplateRefused, or FolderChanges if the folder changed while it was read.
     """
     try:
         with _opened(folder) as top:
@@ -153,7 +154,7 @@ def _yaml(path: str, text: str) -> Any:
 
 
 def parse_json(path: str, text: str) -> Any:
-    """The JSON value in a text, without duplicate keys and NaN.  Raises TemplateRefused."""
+    """The JSON value of a text; refuses duplicate keys and NaN.  Raises TemplateRefused."""
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
@@ -171,7 +172,7 @@ def parse_json(path: str, text: str) -> Any:
 
 
 def _text(top: int, place: Path, name: str, path: str, *, follow: bool = True) -> str:
-    """The text of a file below the folder; the checks look at the file that is open."""
+    """The text of a file below the folder; all checks are made on the opened file, which cannot be replaced."""
     try:
         flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY | (0 if follow else os.O_NOFOLLOW)
         descriptor = os.open(name, flags, dir_fd=top)
@@ -205,7 +206,7 @@ def _text(top: int, place: Path, name: str, path: str, *, follow: bool = True) -
 
 
 def _writers_between(place: Path, file: Path) -> str:
-    """Who else may write a folder between the folder of the templates and the file, as text; "" for nobody."""
+    """Which other users may write a folder between `place` and the file, as text; "" if none can."""
     for folder in file.parents:
         if folder == place:
             break
@@ -215,7 +216,7 @@ def _writers_between(place: Path, file: Path) -> str:
 
 
 def _schema(top: int, place: Path, ref: str, path: str) -> Any:
-    """The JSON schema in the file `ref` of the folder."""
+    """The JSON schema in the file with the name `ref` in the folder."""
     if not _SCHEMA_NAME.fullmatch(ref):
         raise TemplateRefused(
             f"{path}: schema_ref {ref[:200]!r}; allowed is the name of a file in the folder that ends in {SCHEMA}"

@@ -1,7 +1,8 @@
-"""Stores sets of templates as files: the last valid set in base_dir, and the set of a task in the task's folder.
+"""Stores sets of templates as files: the newest valid set in base_dir, and the set that a task uses in the task's
+folder.
 
-A process uses the last valid set while the folder of the templates is broken.  The set of a task is written once,
-before its first message, so that a resumed task, also on another host, and a replay use the same texts.
+While the source of the templates has errors, processes use the newest valid set.  The set of a task is written once,
+before its first message, so that the task uses the same texts when it is resumed, even on another host, or replayed.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ LARGEST = 32 << 20
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """The stored knowledge about the templates of `source`.
+    """What base_dir stores about the templates of `source`.
 
     `mark`: the state of the source when `templates` were read; `program`: the hash of the program's own templates at
-    that time. `failed_mark` and `error`: the state that was refused last, and the reason; "" if the newest state was
-    accepted.  `at`: the time at which the source was read last.
+    that time. `failed_mark` and `error`: the state of the source that was refused last, and the reason; "" if its
+    newest state was accepted.  `at`: the time at which the source was read last.
     """
 
     source: str
@@ -45,12 +46,12 @@ class Stored:
 
 
 def program_hash() -> str:
-    """A hash of the program's own templates; the check of a stored set is valid only for the same hash."""
+    """A hash of the program's own templates; a stored set must be checked again if the hash has changed."""
     return hash_of(versions())
 
 
 def read_stored(base_dir: Path, source: str, failed: Failed) -> Stored:
-    """The record about `source` in base_dir; an empty record if there is none that can be read."""
+    """Read what base_dir stores about `source`; a Stored without values if there is nothing that can be read."""
     try:
         data = _read(base_dir / NAME)
         if data["source"] != source:
@@ -63,7 +64,7 @@ def read_stored(base_dir: Path, source: str, failed: Failed) -> Stored:
 
 
 def write_stored(base_dir: Path, found: Stored) -> None:
-    """Write the record.  Raises DiskError."""
+    """Write the object to base_dir.  Raises DiskError."""
     names = ("source", "mark", "program", "failed_mark", "error", "at")
     data: dict[str, Any] = {name: getattr(found, name) for name in names}
     data["set"] = found.templates.to_json() if found.templates is not None else None
@@ -71,9 +72,9 @@ def write_stored(base_dir: Path, found: Stored) -> None:
 
 
 def read_of_task(folder: Path, failed: Failed) -> TemplateSet | None:
-    """The set that the task with this folder began with; None if it began with the program's own.
+    """The set that the task with this folder uses; None if it uses only the program's own templates.
 
-    Raises TemplateRefused when the file is damaged."""
+    Raises TemplateRefused if the file is damaged."""
     try:
         return from_json(_read(folder / NAME), failed)
     except FileNotFoundError:
@@ -83,7 +84,7 @@ def read_of_task(folder: Path, failed: Failed) -> TemplateSet | None:
 
 
 def write_of_task(folder: Path, templates: TemplateSet) -> None:
-    """Record the set that a task begins with.  Raises DiskError."""
+    """Record in the task's folder which set the task uses.  Raises DiskError."""
     durable_files.write_file(folder / NAME, orjson.dumps(templates.to_json(), option=orjson.OPT_APPEND_NEWLINE))
 
 

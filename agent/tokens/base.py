@@ -1,4 +1,4 @@
-"""The contract of a tokenizer, and the table FAMILIES that selects the counter of a model.
+"""The interface of a tokenizer, and the table FAMILIES, by which the counter for a model is selected.
 
 A new tokenizer is one file and one line in FAMILIES.  A tokenizer is a class with
 
@@ -11,9 +11,9 @@ A new tokenizer is one file and one line in FAMILIES.  A tokenizer is a class wi
                                     counts as text; memory stays flat for a text of 100 MB, and time is linear in its
                                     length
 
-A tokenizer is constructed with the model's name: `Class(model)`.  A tokenizer never opens a connection.  The byte-class
-estimate (`byteclass.py`), with the weights of the family, counts for a model without an installed tokenizer and for a
-model of which only the family is known.
+A tokenizer is constructed with the model's name: `Class(model)`.  A tokenizer never opens a connection.  A model
+without an installed tokenizer, or with a known family but an unknown vocabulary, is counted by the byte-class estimate
+(`byteclass.py`) with the weights of its family.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 
 
 class Tokenizer(Protocol):
-    """The contract of a tokenizer, which the module describes."""
+    """The interface of a tokenizer, which the docstring of the module describes."""
 
     name: str
     exact: bool
 
     @property
     def vocabulary(self) -> str:
-        """The name of the vocabulary; models with the same one share it."""
+        """The name of the vocabulary; models with the same vocabulary share it."""
         ...
 
     @staticmethod
@@ -53,7 +53,7 @@ class Tokenizer(Protocol):
         ...
 
     def count(self, text: str) -> int:
-        """Tokens of `text`."""
+        """The number of tokens of `text`."""
         ...
 
 
@@ -62,9 +62,9 @@ class Family:
     """Models that share a vocabulary, or are close to one.
 
     `pattern` is a regular expression that is searched in the lower-cased model name.  `fit` names the weights of the
-    estimate.  `own` is a regular expression for the start of the model's name without its vendor; `tokenizer` counts
-    only for models that match it, because their vocabulary is known.  A model that was trained on the answers of
-    another, merged, or named after it gets the family's estimate only.
+    estimate.  `own` is a regular expression for the beginning of the model's name without its vendor; only models that
+    match it are counted with `tokenizer`, because their vocabulary is known.  A model that was only trained on answers
+    of such a model, merged with it, or named after it is counted by the estimate of the family.
     """
 
     name: str
@@ -74,7 +74,7 @@ class Family:
     own: str = ""
 
     def estimate(self) -> ByteClassCounter:
-        """The byte-class counter of this family, one object for all calls."""
+        """The byte-class counter of this family; the same object at each call."""
         return _estimate(self.fit)
 
     def is_own(self, model: str) -> bool:
@@ -88,14 +88,14 @@ def _estimate(fit: str) -> ByteClassCounter:
 
 
 LOW = 0.45
-"""Share of the true tokens that an estimate may lack for a vocabulary that no fit has seen (docs/counting.md, "A family
-that is not known")."""
+"""The share of the true tokens by which an estimate may be too low for a vocabulary for which no weights were fitted
+(docs/counting.md, "A family that is not known")."""
 
 
 class SpreadCounter:
-    """The largest or the smallest count over all known vocabularies, for a model of which no vocabulary is known.
+    """The highest or lowest of the counts for all known vocabularies; for a model with an unknown vocabulary.
 
-    The estimate for the unknown family is one more candidate; it is corrected as if it were too low by the share LOW.
+    The estimate for an unknown family is one more of these counts; it is divided by 1 - LOW.
     """
 
     exact = False
@@ -107,7 +107,7 @@ class SpreadCounter:
         self._memo = Memo(self._spread)
 
     def count(self, text: str) -> int:
-        """Tokens; 0 only for the empty text."""
+        """The number of tokens; 0 only for the empty text."""
         return self._memo(text)
 
     def _spread(self, text: str) -> int:
@@ -117,24 +117,24 @@ class SpreadCounter:
 
 @cache
 def cautious() -> SpreadCounter:
-    """A counter of the most tokens that a text can have in any known vocabulary."""
+    """A counter that gives the most tokens that any known vocabulary would need for a text."""
     return SpreadCounter(max)
 
 
 @cache
 def fewest() -> SpreadCounter:
-    """A counter of the fewest tokens that a text can have in any known vocabulary."""
+    """A counter that gives the fewest tokens that any known vocabulary would need for a text."""
     return SpreadCounter(min)
 
 
 END = r"(?![a-z0-9])"
 
-# The first family that matches counts.  docs/counting.md lists which names have which vocabulary.
+# The first family with a matching pattern is used. docs/counting.md lists which names have which vocabulary.
 FAMILIES: tuple[Family, ...] = (
     Family("gpt-oss", r"gpt-?oss", "o200k", "agent.tokens.openai:O200k", rf"gpt-?oss{END}"),
     # A name like "deepseek-r1-distill-qwen" or "mistral-7b-gpt4-x" is a fine-tuned model, which has the tokenizer of
-    # its base model.  So the patterns of OpenAI and DeepSeek come last.  Ollama's small deepseek-r1 models are
-    # fine-tuned models too.
+    # its base model.  So the patterns for OpenAI and DeepSeek come last.  The small deepseek-r1 models of Ollama are
+    # fine-tuned models as well.
     Family("qwen-3.5", r"qwen-?(3\.[5-9]|[4-9](?!\d*b))", "qwen-3.5", "agent.tokens.qwen:Qwen",
            rf"(qwen[-_])?qwen-?3\.[56]{END}"),
     Family("qwen", r"qwen|qwq|qvq|deepseek-r1:(1\.5|7|14|32)b", "qwen", "agent.tokens.qwen:Qwen",
@@ -142,7 +142,7 @@ FAMILIES: tuple[Family, ...] = (
     Family("llama-2", r"llama-?2|codellama|tinyllama|vicuna|alpaca|wizardlm", "sentencepiece-32k"),
     Family("llama", r"llama|deepseek-r1:(8|70)b", "llama-3"),
     Family("gemma", r"gemma|gemini", "gemma"),
-    # The models that mistral-common lists as Tekken, and those that appeared after it.
+    # The models that mistral-common lists under Tekken, and later ones.
     Family("mistral", r"nemo|ministral|devstral|magistral|pixtral-12b|mistral-small(?!:22b|-23|-2402)"
            r"|mistral-medium(?!-23)|voxtral|codestral-25|mistral-large-?3", "tekken", "agent.tokens.mistral:Tekken",
            r"(mistralai[-_])?(open-)?(mistral-nemo|ministral-(3b|8b|8b-2410|3)|devstral|magistral|pixtral-12b"
@@ -167,12 +167,13 @@ TOKENIZERS = Registry("tokenizer", {family.name: family.tokenizer for family in 
 
 
 def base_name(model: str) -> str:
-    """A model's own name: lower case, without a vendor or a path before it, and without OpenAI's "ft:"."""
+    """The name of a model in lower case, without a vendor or path before it, and without OpenAI's prefix "ft:"."""
     return model.strip().lower().rpartition("/")[2].removeprefix("ft:")
 
 
 def family_of(model: str) -> Family:
-    """The family of a model name, with or without a vendor before it and a tag behind it; UNKNOWN for the rest."""
+    """The family for a model name, which may have a vendor before it and a tag after it; UNKNOWN if no pattern
+    matches."""
     name = model.strip().lower()
     for family in FAMILIES:
         if name and re.search(family.pattern, name):

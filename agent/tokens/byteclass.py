@@ -1,12 +1,13 @@
 """The byte-class estimate of a text's tokens, without any vocabulary (docs/counting.md).
 
 Each ASCII character has one of fifteen classes; all characters beyond ASCII share the sixteenth.  Each pair of
-neighbouring classes costs a fixed share of a token.  A character beyond ASCII costs in addition the weight of its
-UTF-16 code unit, the two bytes of which identify the script.  A long run of one character has a rate of its own, since
-vocabularies hold such runs as one token.  The weights of a family of vocabularies are a `Fit` (`estimate_weights.py`).
+neighbouring classes costs a fixed share of a token.  In addition, a character beyond ASCII costs the weight of its
+UTF-16 code unit, since the two bytes of the unit identify the script.  A long run of one character is counted by a rate
+of its own, since vocabularies have such runs as one token.  The weights of a family of vocabularies are a `Fit`
+(`estimate_weights.py`).
 
-The result is an estimate: `exact` is False, and `window` adds a margin for the error.  `counter_for` uses the estimate
-for every model that has no known and installed vocabulary.
+The result is an estimate: `exact` is False, and `agent/window/` adds a margin for the error.  `counter_for` uses the
+estimate for every model without a known and installed vocabulary.
 """
 
 from __future__ import annotations
@@ -24,50 +25,51 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 BLOCK = 4096
-"""A text is weighed in blocks of this many characters, each as a separate text."""
+"""A text is estimated in blocks of this many characters, each as a separate text."""
 
 STEP = 25
-"""Weights are multiples of this many thousandths of a token, so that one fits into a byte."""
+"""Weights are stored as multiples of this many thousandths of a token, so that one weight fits into a byte."""
 
 HEAVIEST = 3_000 // STEP
-"""The largest weight, in steps."""
+"""The largest weight, in multiples of STEP."""
 
 AT_ONCE = 65_520 // HEAVIEST
 """Number of weights that adler32 sums without overflow."""
 
 LONG_RUN = 48
-"""Number of equal characters in a row from which they are weighed as a run."""
+"""A run of at least this many equal characters is counted by the rate of the character."""
 
 KEPT = 8
-"""Number of characters of a run that are weighed like other text; each further character of the run costs the rate of
-that character."""
+"""The first so many characters of a long run are counted like other text; each further character costs the rate of the
+character."""
 
 EVERY = 8
-"""Distance of the characters that are compared to find a run: LONG_RUN equal characters cover six of them."""
+"""To find long runs, only characters at this distance are compared: LONG_RUN equal characters cover six of them."""
 
 BLANK, NEWLINE, DIGIT, UPPER, OTHER, BEYOND = 0, 1, 2, 3, 14, 15
 LETTERS_AND_SIGNS = (b"huxyz", b"bcdeflmrst", b"jqw$)", b"agnv`", b"-~", b"(*+./=_}", b"\"';>\\", b"k#&<]", b"op!?^",
                      b",:[{", b"i%@|")  # fmt: skip
 """The letters and signs of the classes 4 to 14.
 
-A local search for the smallest error over six vocabularies found this partition: languages that are written in ASCII
-differ in the letters that they use most.
+A local search for the smallest error over six vocabularies found this division into classes: languages that are written
+in ASCII differ in the letters that they use most.
 """
 
 MIXED_FROM = 64
-"""Number of characters beyond ASCII from which a text is examined for mixed scripts."""
+"""A text with at least this many characters beyond ASCII is checked for mixed scripts."""
 
 _FAR, _NEAR = re.compile("[^\0-\u07ff\u1e00-\u1eff]+"), re.compile("[\0-\u07ff\u1e00-\u1eff]+")
-"""Vietnamese letters have two bytes or three in UTF-8, and are weighed as one script."""
+"""Vietnamese letters have two or three bytes in UTF-8; the expressions treat them as one script."""
 
 SIX_EQUAL = bytes(5)
-"""Searched for in the differences between neighbouring characters: five zeros in a row mean six equal characters."""
+"""The pattern that is searched in the differences between neighbouring bytes: five zeros in a row mean six equal
+ones."""
 
 ASCII = bytes(range(128))
 
-# Classes of UTF-16 code units by their high byte: the first bytes of the ranges.  NEAR is for characters of two bytes
-# in UTF-8; one table serves both bytes of a unit, which is cheaper.  FAR is for characters of three bytes, with a class
-# for each script.
+# The first high bytes of the ranges of UTF-16 code units that form one class each.  NEAR is for characters with two
+# bytes in UTF-8; its table is used for both bytes of a unit, which is faster.  FAR is for characters with three bytes
+# in UTF-8, with a class for each script.
 NEAR = (0x00, 0x01, 0x03, 0x05, 0x06, 0x09, 0x0E, 0x1E, 0x20, 0x30, 0x31, 0x80, 0xA0, 0xD8)
 FAR = (0x00, 0x01, 0x09, 0x0A, 0x0B, 0x0C, 0x0D, 0x0E, 0x10, 0x12, 0x17, 0x1E, 0x30, 0x31, 0xA0, 0xD8)
 TIBETAN, KHMER = 0x0F, 0x17
@@ -79,7 +81,7 @@ def _table(classes: Iterable[int]) -> bytes:
 
 
 def class_of(byte: int) -> int:
-    """The class of one ASCII character."""
+    """The class of an ASCII character, given by its code."""
     letter = chr(byte)
     if letter in "\r\n":
         return NEWLINE
@@ -101,7 +103,8 @@ PURE = _table([class_of(byte) for byte in range(128)] + [BEYOND] * 128)
 """Maps bytes to classes for a text that is ASCII only."""
 
 MIXED = _table([BEYOND if byte == ord("?") else class_of(byte) for byte in range(128)] + [BEYOND] * 128)
-"""Maps bytes to classes for other texts, in which a character beyond ASCII is a question mark or a byte of Latin-1."""
+"""Maps bytes to classes for other texts, in which a character beyond ASCII was replaced by a question mark or by its
+byte in Latin-1."""
 
 NEAR_BOTH = _table(_range_of(NEAR, byte) for byte in range(256))
 FAR_HIGH = _table(_range_of(FAR, KHMER if byte == TIBETAN else byte) for byte in range(256))
@@ -112,9 +115,10 @@ FAR_LOW = _table(byte >> 4 for byte in range(256))
 class Fit:
     """The weights of one family of vocabularies.
 
-    `pairs`, `near` and `far` have one byte, in steps of STEP, for each pair of classes: (character before, character)
-    in `pairs`, and (high byte, low byte) of a code unit in the others.  `runs` has the tokens of one more character of
-    a long run, by character.  A character that is not in `runs` has no rate, so its runs are weighed as other text.
+    `pairs`, `near` and `far` have one byte, a multiple of STEP, for each pair of classes: (character before, character)
+    in `pairs`, and (high byte, low byte) of a UTF-16 code unit in `near` and `far`.  `runs` has, by character, the
+    tokens that each further character of a long run costs.  A long run of a character that is not in `runs` is counted
+    like other text.
     """
 
     name: str
@@ -125,13 +129,13 @@ class Fit:
 
     @cached_property
     def latin(self) -> bytes:
-        """The weight of each byte of Latin-1 as a code unit."""
+        """The weight of each byte of Latin-1, seen as the low byte of a UTF-16 code unit."""
         lows = [int(chr(digit), 16) for digit in NEAR_BOTH]
         return bytes(self.near[low] for low in lows)
 
 
 class ByteClassCounter:
-    """The estimate with the weights of one fit."""
+    """A counter that estimates with the weights of one family."""
 
     exact = False
 
@@ -173,9 +177,10 @@ class ByteClassCounter:
 
 
 def _signs(text: str) -> tuple[bytes, bytes, bool]:
-    """(a byte for each character, the table of their classes, whether the bytes beyond ASCII are Latin-1).
+    """Returns (a byte for each character, the table that maps these bytes to classes, whether bytes beyond ASCII are
+    Latin-1).
 
-    Bytes beyond ASCII that are not Latin-1 are replaced by question marks.  A text in Latin-1 needs fewer passes.
+    Characters that are not in Latin-1 are replaced by question marks.  A text in Latin-1 is estimated faster.
     """
     if text.isascii():
         return text.encode(), PURE, False
@@ -186,10 +191,10 @@ def _signs(text: str) -> tuple[bytes, bytes, bool]:
 
 
 def sample_of(text: str, signs: bytes = b"") -> bytes:
-    """A byte for every EVERY-th character; equal characters give equal bytes.
+    """One byte for every EVERY-th character; equal characters give equal bytes.
 
-    `signs`, a byte for each character, is used if it is given and fewer than one in EVERY of its bytes are question
-    marks.
+    `signs` (one byte for each character) is used for this if it is given and fewer than one in EVERY of its bytes are
+    question marks.
     """
     if signs and EVERY * signs.count(b"?") < len(signs):
         return signs[::EVERY]
@@ -197,7 +202,7 @@ def sample_of(text: str, signs: bytes = b"") -> bytes:
 
 
 def sixes(sample: bytes) -> list[int]:
-    """The positions at which six or more equal bytes follow each other."""
+    """The positions at which at least six equal bytes follow one another."""
     number = int.from_bytes(sample, "little")
     same = (number ^ (number >> 8)).to_bytes(len(sample), "little")
     found = []
@@ -214,8 +219,8 @@ def long_runs(text: str) -> list[tuple[int, int]]:
 
 
 def runs_at(text: str, places: list[int]) -> list[tuple[int, int]]:
-    """The long runs at `places`; a place is a position, in steps of EVERY, from which six characters at a distance of
-    EVERY are equal."""
+    """The long runs at `places`: each place is a position, in multiples of EVERY, from which six characters at the
+    distance EVERY are equal."""
     found = []
     done = 0
     for place in places:
@@ -232,7 +237,7 @@ def runs_at(text: str, places: list[int]) -> list[tuple[int, int]]:
 
 
 def _end_of_run(text: str, end: int, sign: str) -> int:
-    """The end of the run of `sign` that goes on at `end`; it reads little more than the run."""
+    """The end of a run of `sign` that continues at `end`; the function reads little more than the run."""
     length = LONG_RUN
     while piece := text[end : end + length]:
         same = len(piece) - len(piece.lstrip(sign))
@@ -254,16 +259,16 @@ def without(text: str, runs: list[tuple[int, int]]) -> str:
 
 
 def code_units(text: str) -> tuple[bytes, bytes]:
-    """Encode the text for the estimate: each UTF-16 code unit becomes two bytes, the classes of its high and low byte.
+    """Encode a text for the estimate: two bytes for each UTF-16 code unit, the classes of its high and its low byte.
 
-    Returns one string for the characters of `Fit.near`, and one for those of `Fit.far`.
+    Returns one string for the characters that `Fit.near` covers, and one for those of `Fit.far`.
 
-    In nearly all texts one of the two strings is empty.  ASCII characters are left out where there are many; otherwise
-    they remain and have the weight 0.
+    In nearly all texts one of the two strings is empty.  Where ASCII characters are many, they are left out; otherwise
+    they remain, with the weight 0.
     """
     sample = text[::EVERY] if len(text) > BLOCK // EVERY else ""
     many = sample.encode("ascii", "replace").count(b"?") if sample else 0
-    more = len(encode(sample)) - len(sample) - many  # the number of bytes beyond two for each character
+    more = len(encode(sample)) - len(sample) - many  # number of UTF-8 bytes above two for each character
     if 4 * many > len(sample) and not is_mixed(more, many):
         units = text.encode("utf-16-be", "surrogatepass")
         return (near(units), b"") if 2 * more < many else (b"", far(units))
@@ -277,9 +282,9 @@ def code_units(text: str) -> tuple[bytes, bytes]:
 
 
 def is_mixed(more: int, characters: int) -> bool:
-    """Whether a text may hold scripts of two and of three bytes in UTF-8.
+    """Whether a text may contain both scripts with two and scripts with three bytes in UTF-8.
 
-    `characters` is the number of characters beyond ASCII, `more` the number of their UTF-8 bytes above two for each.
+    `characters` is the number of characters beyond ASCII, `more` the number of their UTF-8 bytes minus two for each.
     """
     return characters >= MIXED_FROM and characters < 4 * more < 3 * characters
 
@@ -298,8 +303,8 @@ def far(units: bytes) -> bytes:
 
 
 def neighbours(classes: bytes) -> bytes:
-    """One byte for each pair of neighbouring class digits, (class before, class here); the text is preceded by a
-    blank."""
+    """One byte for each pair of neighbouring class digits (class before, class of the character); the first character
+    counts as preceded by a blank."""
     classes = b"0" + classes
     if len(classes) & 1:
         return unhexlify(classes[:-1]) + unhexlify(classes[1:])
@@ -307,8 +312,7 @@ def neighbours(classes: bytes) -> bytes:
 
 
 def total(values: bytes) -> int:
-    """The sum of weights, none of which is above HEAVIEST.  adler32 with the start 0 sums up to AT_ONCE of them in
-    C."""
+    """The sum of weights that are at most HEAVIEST; adler32 with the start 0 adds up to AT_ONCE of them in C."""
     length = len(values)
     if length <= AT_ONCE:
         return adler32(values, 0) & 0xFFFF
@@ -316,7 +320,7 @@ def total(values: bytes) -> int:
 
 
 def encode(text: str) -> bytes:
-    """UTF-8; a lone surrogate becomes U+FFFD, as in tiktoken."""
+    """The text in UTF-8; a lone surrogate becomes U+FFFD, as in tiktoken."""
     try:
         return text.encode()
     except UnicodeEncodeError:

@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 Prefer = Literal["auto", "bytes"]
 
 PER_MESSAGE = 4
-"""Tokens of the role and the separators of one message: 3 at OpenAI, 4 to 5 in the common local templates."""
+"""Tokens of the role and the separators of one message: 3 for OpenAI, 4 to 5 in the common templates of local
+models."""
 
 PER_CALL = 8
-"""Tokens that a template writes around the name and the arguments of one call."""
+"""Tokens that a chat template adds around the name and the arguments of one tool call."""
 
 PRIMING = 3
-"""Tokens of the start of the answer, added once per request."""
+"""Tokens that begin the answer, added once per request."""
 
 
 class EstimatedCounter:
-    """The byte-class estimate of a model's family, multiplied by the present ratio learnt for the model.
+    """The byte-class estimate for a model's family, multiplied by the ratio that was learnt for the model.
 
-    A newly learnt ratio applies from the next count on.  Code that stores sums of counts stores sums of `plain`, since
-    its
-    counts never change, and multiplies them by the ratio at the end.
+    A newly learnt ratio applies from the next count on.  Code that stores sums of counts must store sums of `plain`,
+    since its counts never change, and multiply them by the ratio when it reads them.
     """
 
     exact = False
@@ -49,7 +49,7 @@ class EstimatedCounter:
 
     @property
     def ratio(self) -> float:
-        """Reported tokens / estimated tokens, as learnt so far."""
+        """Reported tokens / estimated tokens, as learnt up to now."""
         return self._ratios.get(self.model) if self._ratios else 1.0
 
     def count(self, text: str) -> int:
@@ -59,13 +59,14 @@ class EstimatedCounter:
 
     @property
     def is_unknown(self) -> bool:
-        """Whether neither the family of the vocabulary is known nor any report has taught the ratio."""
+        """Whether nothing is known about the vocabulary: neither its family nor a ratio from a report."""
         return self.family is UNKNOWN and not (self._ratios and self._ratios.reports(self.model))
 
     def learn(self, estimated: int, reported: int, plausible: tuple[int, int] | None = None) -> float:
-        """Learn from the tokens that a provider reported for an `estimated` count of `plain`; returns the new ratio.
+        """Learn from a report of the provider; `estimated` is the count of `plain` for the same text; returns the new
+        ratio.
 
-        `plausible`: the fewest and the most tokens of the same text in the known vocabularies.
+        `plausible`: the fewest and the most tokens that the known vocabularies would need for the text.
         """
         if self._ratios is None:
             return self.ratio
@@ -78,18 +79,18 @@ def plain(counter: Counter) -> Counter:
 
 
 def ratio_of(counter: Counter) -> float:
-    """The factor for a sum of `plain(counter)`; 1.0 for exact counters."""
+    """The factor by which a sum of counts of `plain(counter)` must be multiplied; 1.0 for exact counters."""
     return counter.ratio if isinstance(counter, EstimatedCounter) else 1.0
 
 
 def cautious_of(counter: Counter) -> Counter | None:
-    """The counter of the most tokens that a text can have, as long as nothing is known of the model's vocabulary; else
-    None."""
+    """A counter that gives the most tokens that a text can have, as long as nothing is known about the model's
+    vocabulary; else None."""
     return cautious() if isinstance(counter, EstimatedCounter) and counter.is_unknown else None
 
 
 def counter_for(model: str, ratios: Ratios | None = None, *, prefer: Prefer = "auto") -> Counter:
-    """The counter of a model; any name works, even "" (docs/design/compression.md, NFR-1).
+    """The counter for a model; any name is accepted, even "" (docs/design/compression.md, NFR-1).
 
     `prefer="bytes"` never loads a vocabulary (92 MB for OpenAI's newest).  Exact counters do not use `ratios`.
     """
@@ -98,8 +99,8 @@ def counter_for(model: str, ratios: Ratios | None = None, *, prefer: Prefer = "a
 
 
 def preload(model: str) -> Counter:
-    """Read the weights of all estimates and the vocabulary of `model` now, so that processes forked from this one share
-    them."""
+    """Read the weights of all estimates and the vocabulary of `model` now, so that processes that are forked from this
+    one share them."""
     cautious()
     fewest()
     exact = exact_counter(model)
@@ -109,7 +110,8 @@ def preload(model: str) -> Counter:
 
 
 def exact_counter(model: str) -> Tokenizer | None:
-    """The tokenizer of the model's own vocabulary, not read yet; None when it is not known or not installed."""
+    """The tokenizer for the model's own vocabulary, which it has not read yet; None if the vocabulary is not known or
+    not installed."""
     family = family_of(model)
     if not family.tokenizer or not family.is_own(model):
         return None
@@ -121,9 +123,9 @@ def exact_counter(model: str) -> Tokenizer | None:
 
 
 def count_message(counter: Counter, message: Mapping[str, Any]) -> int:
-    """Tokens of one message as it is sent: content, name, calls with their arguments, and the overhead.
+    """Tokens of one message as it is sent: its content, name and calls with their arguments, and the overhead.
 
-    `message` is a record of messages.jsonl or a line of current.jsonl, with calls in OpenAI's form or as `{"id",
+    `message` is a record of messages.jsonl or a line of current.jsonl; its calls have OpenAI's form or the form `{"id",
     "name", "arguments": dict}`.
     """
     tokens = PER_MESSAGE + _content(counter, message.get("content")) + _pictures(message.get("images"))
@@ -149,7 +151,7 @@ def count_message(counter: Counter, message: Mapping[str, Any]) -> int:
 def count_fields(counter: Counter, *parts: Mapping[str, Any]) -> int:
     """Tokens of the provider-specific fields of a message and of its calls.
 
-    Each text counts once, since some servers send the same reasoning under two names.
+    Equal texts are counted once, since some servers send the same reasoning under two names.
     """
     tokens = 0
     for part in parts:
@@ -169,7 +171,7 @@ def _pictures(found: Any) -> int:
 
 
 def _content(counter: Counter, content: Any) -> int:
-    """Tokens of a content that is a string, a list of parts, or None."""
+    """Tokens of a message's content, which is a string, a list of parts, or None."""
     if isinstance(content, str):
         return counter.count(content)
     if isinstance(content, list):
@@ -178,5 +180,6 @@ def _content(counter: Counter, content: Any) -> int:
 
 
 def count_tools(counter: Counter, tools: Iterable[Mapping[str, Any]]) -> int:
-    """Tokens of the tool schemas: their compact JSON, slightly more than the provider's own form of them."""
+    """Tokens of the schemas of tools: those of their compact JSON, slightly more than of the form that the provider
+    uses."""
     return sum(counter.count(orjson.dumps(tool).decode()) + 1 for tool in tools)

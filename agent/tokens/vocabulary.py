@@ -1,8 +1,8 @@
-"""The base class of the tokenizers with a real vocabulary, which limits the length of the text for their `encode`.
+"""The base class of the tokenizers with a real vocabulary; it limits the length of the text that is encoded at once.
 
 A text is encoded in slices of at most 100,000 characters, cut after a newline where there is one: a whitespace run of a
-million characters crashes tiktoken's regex engine with a BaseException.  Whitespace runs of 10,000 characters or more
-are not encoded but estimated.  Subclasses implement `encoder()`; `counter_for` constructs them.
+million characters crashes tiktoken's regex engine with a BaseException.  Whitespace runs of 10,000 or more characters
+are not encoded; their tokens are estimated.  Subclasses implement `encoder()`; `counter_for` constructs them.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 SLICE = 100_000
 LONG_RUN = 10_000
 CHARS_PER_BLANK_TOKEN = 60
-# The pattern matches only at the start of a run: trying it at each character of the run would take quadratic time.
+# The pattern matches only at the start of a run: trying it at each character of the run would make the time quadratic.
 _LONG_RUN = re.compile(rf"(?<!\s)\s{{{LONG_RUN},}}")
 _loading = Lock()
 
 
 class VocabularyCounter(ABC):
-    """A tokenizer of `base.py` on top of an encode function (text → tokens).
+    """A tokenizer, as `base.py` describes it, that uses an encode function (text → tokens).
 
     Each process reads the vocabulary once, at the first count or in `load`; all counters of a class share it.
     """
@@ -68,7 +68,7 @@ class VocabularyCounter(ABC):
 
 @cache
 def _memo(kind: type[VocabularyCounter], variant: str) -> Memo:
-    """The cached count function of one vocabulary, shared by all counters of that vocabulary."""
+    """The count function with a cache for one vocabulary; all counters with that vocabulary share it."""
 
     def counted(text: str) -> int:
         encode = _encoder(kind, variant)
@@ -84,7 +84,7 @@ def _memo(kind: type[VocabularyCounter], variant: str) -> Memo:
 
 
 def _encoder(kind: type[VocabularyCounter], variant: str) -> Callable[[str], Sized]:
-    """Loads one vocabulary once per process, also when several threads call this at the same time."""
+    """Loads one vocabulary once per process, even if several threads ask for it at the same time."""
     with _loading:
         return _cached(kind, variant)
 
@@ -117,7 +117,8 @@ def slices(text: str) -> Iterator[str]:
         elif run:
             piece = piece[: run.start()]
         elif position + SLICE < len(text):
-            # The cut is at most half a slice back; the rest of a cut whitespace run goes into the next piece.
+            # A slice is cut at a newline at most half a slice before its end; the rest of a whitespace run that is cut
+            # goes into the next piece.
             piece = piece[: piece.rfind("\n", SLICE // 2) + 1 or SLICE]
         yield piece
         position += len(piece)

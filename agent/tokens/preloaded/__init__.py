@@ -1,7 +1,7 @@
-"""Modules that read one vocabulary each when they are imported, so that workers share it.
+"""Modules that each read one vocabulary when they are imported, so that the workers share its memory.
 
-A vocabulary takes 40 to 160 MB, in each worker that reads it by itself.  The forkserver imports modules by name and
-knows no settings (`daemon/supervisor.py`); so there is a module for each vocabulary, and `modules_for` chooses.
+A vocabulary takes 40 to 160 MB in each worker that reads it by itself.  The forkserver imports modules by name and
+knows no configuration (`daemon/supervisor.py`), so each vocabulary has a module, and `modules_for` selects the modules.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ if TYPE_CHECKING:
 
 
 def modules_for(models: Iterable[str]) -> list[str]:
-    """The modules to import for the models, each once; none for a model without an installed vocabulary."""
+    """The modules to import for these models, each once; no module for a model without an installed vocabulary."""
     exact = [counter for counter in map(exact_counter, models) if counter is not None]
     return list(dict.fromkeys(f"{__name__}.{counter.vocabulary.replace('.', '_')}" for counter in exact))
 
 
 def read(model: str) -> None:
-    """Read the vocabulary of `model` if it is installed.  An error is left to the worker that needs the vocabulary."""
-    with suppress(Exception):  # foreign code: an error here would end the forkserver
+    """Read the vocabulary of `model` if it is installed.  An error is ignored here: the worker that needs the
+    vocabulary meets it again."""
+    with suppress(Exception):  # an error of foreign code here would end the forkserver
         preload(model)

@@ -1,4 +1,4 @@
-"""OpenAI's vocabulary o200k_base."""
+"""Reads OpenAI's vocabulary o200k_base on import."""
 
 from agent.tokens.preloaded import read
 

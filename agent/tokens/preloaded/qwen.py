@@ -1,4 +1,4 @@
-"""Qwen's vocabulary before 3.5."""
+"""Reads the vocabulary of Qwen models before 3.5 on import."""
 
 from agent.tokens.preloaded import read
 

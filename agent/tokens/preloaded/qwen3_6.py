@@ -1,4 +1,4 @@
-"""Qwen's vocabulary since 3.5."""
+"""Reads the vocabulary of Qwen 3.5 and later on import."""
 
 from agent.tokens.preloaded import read
 

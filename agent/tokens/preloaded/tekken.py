@@ -1,4 +1,4 @@
-"""Mistral's vocabulary Tekken."""
+"""Reads Mistral's vocabulary Tekken on import."""
 
 from agent.tokens.preloaded import read
 
