@@ -31,7 +31,7 @@ from agent.worker import unpublished_work
 from agent.worker.final_state import FinalState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from agent.forge.base import Forge
@@ -83,14 +83,16 @@ def _notify_row(wiring: Wiring, row: Row) -> bool:
     return show_status(wiring.settings, wiring.ledger, lambda: wiring.forge_of(row.key), wiring.events, row)
 
 
-def move_leftovers(wiring: Wiring) -> list[str]:
+def move_leftovers(wiring: Wiring, rows: Iterable[Row] | None = None) -> list[str]:
     """Move folders with a closed row that are in `running/`, because of a crash between the row and the move, or
-    because the row was closed from outside.  Returns the uuids of these tasks."""
+    because the row was closed from outside.  Returns the uuids of these tasks.
+
+    `rows` are those that run on this host; if it is None, the ledger is queried."""
     running = wiring.settings.base_dir / "running"
     moved = []
     items = wiring.items("move_leftovers")
     # one query for all tasks instead of one for each of hundreds
-    busy = {row.uuid for row in wiring.ledger.running_here()}
+    busy = {row.uuid for row in (wiring.ledger.running_here() if rows is None else rows)}
     for folder in sorted(running.iterdir()) if durable_files.is_real_dir(running) else ():
         if folder.name in busy:
             continue

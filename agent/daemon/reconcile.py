@@ -32,7 +32,7 @@ from agent.values import CLOSED_STATUSES, Status
 from agent.wiring.folders import is_uuid, set_aside
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from agent.taskqueue import Row
@@ -50,7 +50,7 @@ def reconcile(wiring: Wiring) -> int:
     lost and made again.  Raises DiskError or LedgerError."""
     restored = restore_rows(wiring)
     quarantine(wiring)
-    adopt_ended(wiring, OPEN)
+    adopt_ended(wiring, [row for status in OPEN for row in wiring.ledger.list(status)])
     move_leftovers(wiring)
     recreate_folders(wiring)
     return restored
@@ -107,12 +107,11 @@ def _put_aside(wiring: Wiring, path: Path, why: str) -> None:
 # --- an open row with an ended folder ------------------------------------------------------------------------
 
 
-def adopt_ended(wiring: Wiring, statuses: tuple[Status, ...] = ()) -> None:
-    """Give open rows with a folder in `completed/` the end that the folder records; if `statuses` is empty, only rows
-    that run on this host."""
-    items = wiring.items("settle_ended")
-    ledger = wiring.ledger
-    for row in [row for status in statuses for row in ledger.list(status)] if statuses else ledger.running_here():
+def adopt_ended(wiring: Wiring, rows: Iterable[Row]) -> list[str]:
+    """Give those of the open `rows` with a folder in `completed/` the end that the folder records; returns their
+    uuids."""
+    adopted, items = [], wiring.items("settle_ended")
+    for row in rows:
         folder = wiring.settings.base_dir / "completed" / row.uuid
         with items.handling(row.uuid):
             if not (is_uuid(row.uuid) and durable_files.is_real_dir(folder)) or _is_held(folder):
@@ -121,7 +120,9 @@ def adopt_ended(wiring: Wiring, statuses: tuple[Status, ...] = ()) -> None:
             if now is not None and now.status not in CLOSED_STATUSES:
                 with suppress(LedgerError):  # another process has closed the row already
                     _settle(wiring, now, folder)
+                    adopted.append(row.uuid)
     items.finish()
+    return adopted
 
 
 def _settle(wiring: Wiring, row: Row, folder: Path) -> None:

@@ -24,6 +24,7 @@ from agent.daemon.log_tailer import LogTailer
 from agent.daemon.lost_rows import LostRows
 from agent.daemon.program_version import RESTART, InstalledProgram
 from agent.daemon.reconcile import adopt_ended, reconcile
+from agent.daemon.rows_here import RowsHere
 from agent.daemon.self_check import SelfCheck
 from agent.daemon.start_delays import StartDelays
 from agent.daemon.start_holds import StartHolds
@@ -50,8 +51,8 @@ if TYPE_CHECKING:
 
 SWEEP_SECONDS = 5.0
 IDLE_SWEEP_SECONDS = 20.0
-"""Seconds between two sweeps of a daemon without workers; a sweep sends fourteen queries, and such a daemon less than
-one a second."""
+"""Seconds between two sweeps of a daemon without workers; a sweep sends ten queries, and such a daemon less than one a
+second."""
 QUEUE_SECONDS = 1.0
 """Seconds between two checks of the queue when the ledger sends no notifications."""
 WORK_SECONDS = 0.5
@@ -94,7 +95,8 @@ class Supervisor:
         self.alive_by_lock = alive_by_lock(self.settings.base_dir)
         self.watch = LogTailer(self.settings.base_dir, heard or Events())
         self.blame = CrashBlame()
-        self.watchdog = Watchdog(wiring, self.blame.record_hang)
+        self.here = RowsHere(wiring.ledger)
+        self.watchdog = Watchdog(wiring, self.blame.record_hang, self.here.read)
         self.room = DiskMonitor(wiring)
         self.holds = StartHolds(self.settings, self.ledger, self.events)
         self.home = HostAffinity(self.settings)
@@ -134,11 +136,16 @@ class Supervisor:
 
         `woken`: there may be a change; if False, the queue is checked at its interval (`queue_seconds`).
         """
+        with self.here.one_step():
+            self._step(woken=woken)
+
+    def _step(self, *, woken: bool) -> None:
         self.watch.read_new(self.children)
         for thread in self.threads:
             thread.restart_if_due()
         self.reap()
         if self.watchdog.check():
+            self.here.forget()
             self.requeue_dead()
         now = clock.monotonic()
         swept = now - self.swept_at >= self.sweep_seconds()
@@ -236,6 +243,7 @@ class Supervisor:
 
         Facts that cannot be determined again are recorded first, since the ledger may fail.
         """
+        self.here.forget()
         self.exit_codes.record(uuid, code)
         self.blame.record_end(uuid, child.process.pid, code, child.kills)
         self.ended = True
@@ -299,6 +307,8 @@ class Supervisor:
 
     def requeue_dead(self) -> None:
         """Requeue running rows with a dead holder, after the processes that it left have been ended."""
+        if self.owed or self.watchdog.too_large:
+            self.here.forget()
         items = self.wiring.items("give_back")
         for uuid, pid in list(self.owed.items()):
             with items.handling(uuid):
@@ -310,11 +320,14 @@ class Supervisor:
         if self.ground.check():
             reconcile(self.wiring)
             self.ground.lost.set()
+            self.here.forget()
         elif self.lost_rows.restore():
             self.ground.lost.set()
+            self.here.forget()
         self.ledger.repair_future_times()
         settled: list[Row] = []
-        adopt_ended(self.wiring)
+        if adopt_ended(self.wiring, self.here.read()):
+            self.here.forget()
         found = self.ledger.requeue_dead(
             self.is_alive,
             on_settled=settled.append,
@@ -330,14 +343,16 @@ class Supervisor:
                 self.events.emit("task_ended", uuid=row.uuid, status="failed", end="failed", code=row.error_code)
             else:
                 announce(self.events, row.uuid, row.status, row.attempt, "its worker died")
+        if found or settled:
+            self.here.forget()
         self.forget_ended()
-        move_leftovers(self.wiring)
+        move_leftovers(self.wiring, self.here.read())
         process_groups.remove(self.settings.base_dir)
 
     def forget_ended(self) -> None:
         """Drop data about ended tasks that no decision needs any more, since a daemon lives for months."""
         if self.blame.known:
-            self.blame.forget_others({row.uuid for row in self.ledger.running_here()})
+            self.blame.forget_others({row.uuid for row in self.here.read()})
         self.delays.forget_old()
 
     def is_alive(self, row: Row) -> bool:
@@ -498,7 +513,7 @@ class Supervisor:
 
     def running(self) -> int:
         """The number of workers of this base_dir: rows that run, and children that have not claimed a row yet."""
-        rows = {row.uuid for row in self.ledger.running_here() if self.ledger.is_mine(row, self.owner)}
+        rows = {row.uuid for row in self.here.read() if self.ledger.is_mine(row, self.owner)}
         return len(rows | set(self.children))
 
     def try_start(self, uuid: str) -> bool:

@@ -61,12 +61,19 @@ class TooLarge:
 class Watchdog:
     """Monitors the workers of one base_dir.
 
-    `hung` is called with (uuid, pid) of a worker that hangs, before it is ended.
+    `hung` is called with (uuid, pid) of a worker that hangs, before it is ended.  `rows` returns the rows that run on
+    this host; if it is None, the ledger is queried.
     """
 
-    def __init__(self, wiring: Wiring, hung: Callable[[str, int], None] = lambda _uuid, _pid: None) -> None:
+    def __init__(
+        self,
+        wiring: Wiring,
+        hung: Callable[[str, int], None] = lambda _uuid, _pid: None,
+        rows: Callable[[], list[Row]] | None = None,
+    ) -> None:
         self.wiring = wiring
         self.hung = hung
+        self.rows = rows or wiring.ledger.running_here
         self.limit = wiring.settings.limits.memory
         self.most = process_groups.in_bytes(self.limit)
         self.looked_at = -SECONDS
@@ -93,7 +100,7 @@ class Watchdog:
     def _look(self, now: float) -> bool:
         items = self.wiring.items("watchdog")
         held = []
-        for row in self.wiring.ledger.running_here():
+        for row in self.rows():
             with items.handling(row.uuid):
                 if (pid := living_holder(row.lease_owner)) is not None and pid != os.getpid():
                     held.append((row, pid))

@@ -302,10 +302,9 @@ class Ledger:
     def _perhaps_dead(self, moment: str) -> Rows:
         """Running rows of this host, and rows of other hosts with an expired lease, so that not all rows of a large
         fleet are read."""
-        over = self._rows(self.db.run("ledger_overdue", now=moment))
-        here = self.running_here()
-        known = {row.uuid for row in here}
-        return here + [row for row in over if row.uuid not in known]
+        if self.is_local:
+            return self.list(Status.RUNNING)
+        return self._rows(self.db.run("ledger_perhaps_dead", hostname=row_holder.hostname(), now=moment))
 
     def repair_future_times(self) -> Uuids:
         now = self.db.now()

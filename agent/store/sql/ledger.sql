@@ -45,8 +45,9 @@ LIMIT :limit;
 -- name: ledger_running_here
 SELECT * FROM tasks WHERE status = 'running' AND hostname = :hostname ORDER BY created_at DESC, uuid;
 
--- name: ledger_overdue
-SELECT * FROM tasks WHERE status = 'running' AND lease_until < :now ORDER BY created_at DESC, uuid;
+-- name: ledger_perhaps_dead
+SELECT * FROM tasks WHERE status = 'running' AND (hostname = :hostname OR lease_until < :now)
+ORDER BY created_at DESC, uuid;
 
 -- name: ledger_paused_for
 SELECT * FROM tasks WHERE status = 'paused' AND outcome = :outcome ORDER BY created_at DESC, uuid;

@@ -307,9 +307,55 @@ def test_a_sweep_asks_no_more_for_hundreds_of_tasks_that_run_here_or_elsewhere(p
         durable_files.unlock(lock)
 
 
+def test_a_sweep_asks_once_what_runs_here(place, time, monkeypatch):
+    """The parts of a sweep asked for the same rows one after another, five of the fourteen queries of an idle one."""
+    here = place()
+    supervisor = Supervisor(here.wiring)
+    supervisor.tells, calls, read = True, [], here.ledger.running_here
+    monkeypatch.setattr(here.ledger, "running_here", lambda: calls.append(1) or read())
+    for _ in range(3):
+        del calls[:]
+        supervisor.step(woken=False)
+        assert len(calls) == 1
+        time.move(IDLE_SWEEP_SECONDS)
+    supervisor.running()
+    supervisor.running()
+    assert len(calls) == 3, "between two steps others may have changed rows"
+
+
+def test_a_sweep_that_requeues_a_dead_worker_starts_its_task_at_once(place, time, monkeypatch):
+    """The rows of the sweep's beginning would show the only place as taken."""
+    here = place("scheduling: {max_workers: 1}\n")
+    supervisor = Supervisor(here.wiring)
+    uuid = here.row(1)
+    here.ledger.claim(uuid, here.wiring.owner, 60)
+    started = []
+    monkeypatch.setattr(supervisor, "start", started.append)
+    supervisor.step(woken=False)
+    assert here.ledger.get(uuid).status == "queued"
+    assert started == [uuid]
+
+
 def test_what_runs_here_is_found_by_index(place):
     found = place().wiring.db.execute(f"EXPLAIN QUERY PLAN {queries(LEDGER)['ledger_running_here']}", hostname="h")
     assert "idx_tasks_running_host" in " ".join(row["detail"] for row in found)
+
+
+def test_rows_that_may_be_dead_are_found_by_two_indexes_on_a_ledger_of_many_hosts(tmp_path):
+    from agent.taskqueue.postgresql import PostgresLedger
+
+    with services.schema(tmp_path) as address, closing(PostgresLedger(tmp_path, address)) as ledger:
+        ledger.db.execute(
+            "INSERT INTO tasks (uuid, task_source, owner, repo, task_type, task_id, status, created_at, hostname, "
+            "lease_until) SELECT n::text, 'local', 'o', 'r', 'issue', n::text, 'running', '2026-02-01', 'h' || n, "
+            "'2026-02-01' FROM generate_series(1, 2000) n"
+        )
+        ledger.db.execute("ANALYZE tasks")  # the planner reads a small table as a whole
+        explained = f"EXPLAIN {queries(LEDGER)['ledger_perhaps_dead']}"
+        plan = " ".join(row["QUERY PLAN"] for row in ledger.db.execute(explained, hostname="h7", now="2026-01-01"))
+    assert "BitmapOr" in plan
+    assert "idx_tasks_running_host" in plan
+    assert "idx_tasks_running_lease" in plan
 
 
 def test_limits_are_counted_once_and_not_for_each_row_that_waits(place):

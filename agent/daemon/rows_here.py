@@ -1,0 +1,49 @@
+"""The rows that run on this host, read once in a step of the supervisor.
+
+Several parts of a step need these rows, and an idle daemon sent the same query to the ledger five times in each sweep.
+`supervisor.py` calls this module.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from agent.taskqueue import Ledger, Row
+
+
+class RowsHere:
+    """The rows that run on this host.
+
+    Within `one_step` they are kept as they were at the first read; `forget` drops them after this daemon has changed
+    rows.  Outside of it each read queries the ledger.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self._keeps = False
+        self._rows: list[Row] | None = None
+
+    @contextmanager
+    def one_step(self) -> Iterator[None]:
+        """A context manager within which the rows are read once."""
+        self._keeps = True
+        try:
+            yield
+        finally:
+            self._keeps = False
+            self.forget()
+
+    def read(self) -> list[Row]:
+        """The rows."""
+        rows = self.ledger.running_here() if self._rows is None else self._rows
+        if self._keeps:
+            self._rows = rows
+        return rows
+
+    def forget(self) -> None:
+        """Drop the rows, so that the next `read` queries the ledger."""
+        self._rows = None
