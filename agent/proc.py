@@ -370,6 +370,45 @@ def wait_gone(pid: int, seconds: float = 5.0, *, collect: bool = True) -> bool:
     return gone
 
 
+def end_namespace(pid: int, seconds: float = 5.0) -> None:
+    """Kill `pid` and its namespace of processes, if it is the first process of one and has lost its parent to this
+    process or to one above.
+
+    No other process is killed, so an outdated pid does no harm.
+    """
+    try:
+        descriptor = os.pidfd_open(pid)
+    except OSError:
+        return
+    try:
+        facts = _status(pid)
+        inside = facts.get("NSpid", "").split()
+        if len(inside) > 1 and inside[-1] == "1" and facts.get("PPid") in _above():
+            with suppress(ProcessLookupError, PermissionError):
+                signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+    finally:
+        os.close(descriptor)
+    wait_gone(pid, seconds)
+
+
+def _above() -> set[str]:
+    """The pids of this process and of all processes above it."""
+    found, pid = set(), str(os.getpid())
+    while pid not in found and pid not in ("", "0"):
+        found.add(pid)
+        pid = _status(int(pid)).get("PPid", "")
+    return found
+
+
+def _status(pid: int) -> dict[str, str]:
+    """The fields of /proc/PID/status; {} if the process is gone."""
+    try:
+        text = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return {}
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in text.splitlines())}
+
+
 def marked(uuid: str, name: str = MARK) -> list[int]:
     """The processes that were executed with this task's uuid in the variable `name`; setsid does not change that
     (docs/operations.md, "Processes of a task")."""

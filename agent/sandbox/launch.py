@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from agent.sandbox.network.proxy import SandboxProxy
     from agent.values import Finished
 
+GONE_SECONDS = 2.0
+"""Seconds within which the first process inside has ended after bubblewrap."""
 SETPRIV = ("/usr/bin/setpriv", "/bin/setpriv")
 
 
@@ -140,7 +142,9 @@ def launch(
         first = (_report(outer_reader) if staged else report).get("child-pid")
     if first is not None:
         # The first process inside is killed with bubblewrap; its death ends its pid namespace and all processes there.
-        proc.wait_gone(first)
+        # A command that may use ptrace can cancel that (prctl PR_SET_PDEATHSIG) in the first process.
+        if not proc.wait_gone(first, GONE_SECONDS):
+            proc.end_namespace(first)
     elif finished.timed_out:
         proc.end_tree(uuid)  # bubblewrap ended before it reported the first process inside
     if "exit-code" not in report and not finished.timed_out and finished.returncode >= 0:
