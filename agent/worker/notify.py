@@ -89,5 +89,10 @@ def _edit(run: TaskRun, words: Public) -> None:
 
 def _post(run: TaskRun, name: str, words: Callable[[], Public]) -> None:
     run.check_held()
-    post_once(run.forge, run.key, run.uuid, name, words, run.effects)
+
+    def held() -> Public:
+        run.check_held()  # the search for the comment takes time, in which another host may have posted it
+        return words()
+
+    post_once(run.forge, run.key, run.uuid, name, held, run.effects)
     run.events.emit("effect_done", effect=name)

@@ -76,6 +76,7 @@ class PullRequest:
             return
         pull = self._find()
         if pull is not None and pull.state == "open" and not pull.draft:
+            self.run.check_held()  # before each change, since the search takes time
             with suppress(ForgeRefused):  # the repository has no drafts
                 self.run.forge.update_pull(self.run.key, pull, draft=True)
 
@@ -120,6 +121,7 @@ class PullRequest:
             base = self.workspace.base
             name = run.publish_filter.title(wanted.title or self.issue.title)
             body = merged("", self._part(wanted, None), run.uuid, name)
+            run.check_held()
             try:
                 pull = run.forge.open_pull(run.key, title=name, body=body, head=head, base=base, draft=not wanted.ready)
             except ForgeRefused as refused:  # a retry would change nothing, but a person can
@@ -168,6 +170,7 @@ class PullRequest:
             if wanted.title and is_own_title(pull.title, pull.body):
                 title = run.publish_filter.title(wanted.title)
             body = merged(pull.body, self._part(wanted, pull.body), run.uuid, title or "")
+        run.check_held()
         try:
             now = run.forge.update_pull(run.key, pull, title=title, body=body, draft=not wanted.ready)
         except ForgeRefused as refused:

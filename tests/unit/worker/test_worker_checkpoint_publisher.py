@@ -110,3 +110,28 @@ def test_an_attempt_that_loses_its_row_while_it_pushes_opens_no_pull_request(wor
     assert tools_of(here) == ["write_file", "update_plan"]
     assert "pulls" not in {name.split("/")[0] for name in seen[0][0]}
     assert here.named("task_ended") == here.named("effect_failed") == []
+
+
+@pytest.mark.parametrize(("look_up", "number"), [("find_pull", 1), ("find_pull", 2), ("find_pull", 3), ("final", 1)])
+def test_an_attempt_that_loses_its_row_while_it_looks_something_up_changes_nothing_more(
+    work, monkeypatch, look_up, number
+):
+    """A host that is frozen in a request, until another one has done the rest, posted the final comment twice."""
+    here, handler, task = work(step(), FINISH)
+    forge, seen, left = here.wiring.forge_of(task.get_task_key()), [], [number]
+    name = "find_comment" if look_up == "final" else look_up
+    search = getattr(forge, name)
+
+    def frozen(key, what):
+        found = search(key, what)
+        if name == "find_pull" or what.endswith(":final"):
+            left[0] -= 1
+            if left[0] == 0:
+                take_over(here)
+                seen.append(outside(here))
+        return found
+
+    monkeypatch.setattr(forge, name, frozen)
+    with pytest.raises(Fenced):
+        handler.handle(task)
+    assert outside(here) == seen[0]
