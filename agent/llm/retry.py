@@ -1,5 +1,5 @@
-"""Retries of requests: the error has the maximum number of attempts (`error_mapping.py`), this module has the delays;
-`control` can end a wait.
+"""Repeats failed requests: the error of a request contains the maximum number of attempts (`error_mapping.py`), this
+module determines the delays; `control` can end a wait.
 
 Retries send the same request.json again, unchanged.  Each wait emits `model_wait`.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LONGEST_BACKOFF = 30.0
-SLICE = 1.0  # number of seconds between two checks of the control while waiting
+SLICE = 1.0  # seconds between two checks of `control` during a wait
 
 
 def call_with_retries(
@@ -36,14 +36,15 @@ def call_with_retries(
     control: Control | None = None,
     events: EventSink | None = None,
 ) -> T:
-    """Call `send()` until it returns, or until one kind of error has used up its `tries`.
+    """Call `send()` until it returns without an error, or until it has raised one class of error as often as the
+    error's attribute `tries` allows.
 
-    Raises that error, or Interrupted.
+    Raises the last error, or Interrupted.
     """
     try:
         return send()
     except ModelError as error:
-        first = [error]  # the error of the first attempt, raised inside `tenacity`, which is not used if nothing fails
+        first = [error]  # raised again inside `tenacity`, which is not used if the first attempt succeeds
     failed: Counter[type[ModelError]] = Counter()
 
     def again() -> T:
@@ -81,7 +82,8 @@ def call_with_retries(
 
 
 def delay(error: ModelError, attempt: int) -> float:
-    """Seconds before the next attempt: the server's `retry_after` plus a little, else 1, 2, 4 … 30 with jitter."""
+    """Seconds before the next attempt: the time that the server demanded, plus at most 5 %; if it demanded none, 1, 2,
+    4 … 30 with jitter."""
     asked = error.retry_after if isinstance(error, RateLimited) else None
     backoff = min(LONGEST_BACKOFF, 2.0 ** (attempt - 1)) * random.uniform(0.75, 1.0)  # noqa: S311 - jitter
     if asked is None:
@@ -90,7 +92,7 @@ def delay(error: ModelError, attempt: int) -> float:
 
 
 def interruptible_sleep(seconds: float, control: Control | None) -> None:
-    """Wait; if there is a control, poll it each second.  Raises Interrupted."""
+    """Wait; poll `control` each second unless it is None.  Raises Interrupted."""
     left = seconds
     while left > 0:
         if control is not None and (outcome := control.poll()) is not None:
@@ -101,7 +103,7 @@ def interruptible_sleep(seconds: float, control: Control | None) -> None:
 
 
 def _error(state: RetryCallState) -> ModelError:
-    """The error of the failed attempt (always a ModelError here)."""
+    """The error of the last attempt, which is a ModelError, since only this class is repeated."""
     error = state.outcome.exception() if state.outcome is not None else None
     assert isinstance(error, ModelError)
     return error

@@ -1,6 +1,7 @@
-"""Facts about the server of a client: its address, kind, models, window and connections.
+"""Finds out and stores facts about the server of a client: its address, its kind, its models and its context window;
+also holds the connections.
 
-`Server` is a base class of `ChatClient` (`client.py`), which sets the attributes that are declared here.
+`Server` is a base class of `ChatClient` (`client.py`), which sets the attributes that `Server` declares.
 """
 
 from __future__ import annotations
@@ -33,14 +34,15 @@ if TYPE_CHECKING:
     from agent.values import Control
 
 MOST = 8_192
-"""The maximum tokens of an answer if neither the configuration nor a plan limits it."""
+"""The maximum number of tokens of an answer if neither the configuration nor a plan limits it."""
 ONE_SLOT = frozenset(("ollama", "lmstudio", "llamacpp"))
 """Dialects of servers that answer one request after another unless they are configured otherwise."""
-PROBE = 10.0  # time limit in seconds of a request about the server
+PROBE = 10.0  # time limit in seconds of a request that asks for facts about the server
 
 
 class Server:
-    """The address, the connections and the queries of a client."""
+    """The part of a client that knows the server's address, holds the connections and requests facts about the
+    server."""
 
     name: ClassVar[str]
     default_url: ClassVar[str]
@@ -71,7 +73,8 @@ class Server:
 
     @contextmanager
     def connection(self) -> Iterator[Transport]:
-        """A transport for exclusive use: the first one, or another while the first is in use."""
+        """A context manager with a transport that no other thread uses: the main transport, or an additional one while
+        the main one is in use."""
         with self._taking:
             taken = self._taken
             self._taken = True
@@ -103,15 +106,15 @@ class Server:
 
     @property
     def bases(self) -> tuple[str, ...]:
-        """The addresses below which the API may be, the likeliest first."""
+        """The possible base URLs of the API, the likeliest first."""
         return urls.bases(self.base_url, self.call, self.dialect.base_path)
 
     def url_of(self, path: str) -> str:
-        """The address of one call, with the query of the configured address."""
+        """The full URL of the path `path` of the API, with the query of the configured address."""
         return urls.join(self.base_url, self.bases[min(self.base, len(self.bases) - 1)], path)
 
     def next_base(self) -> bool:
-        """Switch to the next form of the address after a 404; False when there is none."""
+        """After a 404: switch to the next possible base URL; returns False when there is none."""
         if self.base + 1 >= len(self.bases):
             return False
         self.base += 1
@@ -124,28 +127,30 @@ class Server:
 
     @property
     def address(self) -> str:
-        """The address that keys the learnt facts, without password and query."""
+        """The address under which learnt facts about the server are stored, without password and query."""
         return urls.shown(urls.clean(self.base_url))
 
     @property
     def label(self) -> str:
-        """The name of the server that messages use."""
+        """The name of the server in messages for people."""
         return f"{self.provider} at {urls.shown(urls.clean(self.base_url))}"
 
     @property
     def slots(self) -> int | None:
-        """The number of requests that the server answers at the same time; None if it has no such number.
+        """The number of requests that the server processes at the same time; None if it is not one of the servers with
+        such a number (ONE_SLOT).
 
-        Ollama, LM Studio and llama.cpp queue the other requests.  llama.cpp reports its number, the other two have one
-        slot by default.
+        Ollama, LM Studio and llama.cpp queue all further requests.  llama.cpp reports the number; for the other two the
+        default of one slot is assumed.
         """
         return (self.told_slots or 1) if self.dialect.name in ONE_SLOT else None
 
     def output_limit(self, wanted: int) -> int:
-        """The maximum tokens of an answer: the smaller of the plan's reserve and the configured limit.
+        """The maximum number of tokens of an answer: the tokens that the plan reserves for it (`wanted`), or the
+        configured or learnt maximum if that is smaller.
 
-        For a request without a plan (summaries) the maximum is also at most a quarter of the window, since the
-        configured maximum may not fit beside a prompt.
+        For a request without a plan (a summary) it is at most a quarter of the context window, since the configured
+        maximum may leave no room for the prompt.
         """
         most = self.keys.max_output_tokens or 0
         if wanted <= 0:
@@ -155,27 +160,29 @@ class Server:
 
     @cached_property
     def configured_window(self) -> int:
-        """The configured window of this model."""
+        """The context window, in tokens, that is configured for this model."""
         return configured_window(self.settings, self.provider, self.model)[0]
 
     @cached_property
     def is_window_assumed(self) -> bool:
-        """Whether `configured_window` is only an assumption, which the value of the server replaces."""
+        """Whether `configured_window` is only an assumption, since no window is configured; then the value that the
+        server reports replaces it."""
         return assumed_window(self.settings, self.provider, self.model)
 
     @property
     def quarter_of_window(self) -> int:
-        """A quarter of the window, as far as the window is known without a request.
+        """A quarter of the context window, as far as the window is known without a request to the server.
 
-        `window/limits.py` reserves no more than this for an answer.  If the input limit is known, the result is at most
-        a third of that limit, which is less.
+        `window/limits.py` reserves no more than this for an answer.  If the maximum of input tokens is known, the
+        result is also at most a third of that maximum.
         """
         configured = 0 if self.is_window_assumed and self._window else self.configured_window
         known = [size // 4 for size in (configured, self._window or 0) if size]
         return max(1, min([*known, self.input_limit // 3] if self.input_limit else known))
 
     def fetch(self, method: str, url: str, *, json: Any = None, seconds: float = PROBE) -> Any:
-        """Send one request about the server; returns its JSON, None when the answer is not JSON.  Raises ModelError."""
+        """Send one request that asks for facts about the server; returns the decoded JSON, None when the answer is not
+        JSON.  Raises ModelError."""
         with self.connection() as transport:
             body = transport.fetch(method, url, json=json, seconds=seconds)
         try:
@@ -184,7 +191,7 @@ class Server:
             return None
 
     def ask_below(self, path: str, more: str = "") -> Any:
-        """Send one request below the base address; after a 404 the next form of the address is tried.
+        """Send a GET of the path `path` below the base URL; after a 404 the next possible base URL is tried.
 
         Raises ModelError.
         """
@@ -195,7 +202,7 @@ class Server:
                 return self.fetch("GET", url + (f"{'&' if '?' in url else '?'}{more}" if more else ""))
             except ModelNotFound:
                 if not urls.path(self.base_url) or not self.next_base():
-                    # if no form works, nothing is learnt: a missing endpoint proves nothing about the address
+                    # keep the first base URL if none works: a missing endpoint does not show that the URL is wrong
                     self.base = tried
                     raise
 
@@ -227,7 +234,8 @@ class Server:
         return self._fit(f"{self.describe()} answers")
 
     def _fit(self, text: str) -> Check:
-        """The result of a check if the server has the model: `text`, its window, and whether it has tool calls."""
+        """The result of the `doctor` check of a server that has the model: `text`, the context window, and whether the
+        model has tool calls."""
         window = self.loaded_window()
         text += f", window {window} tokens" if window else ""
         if self.abilities.get("tools") is False and self.keys.tool_calls != "text":
@@ -236,7 +244,7 @@ class Server:
         return Check(self.keys.tool_calls != "native" or self.abilities.get("tools") is not False, text)
 
     def _models_or_none(self) -> list[str]:
-        """The models of the server, after the address is known to be right; [] for an error."""
+        """The names of the server's models; [] after an error, since the address is known to be right."""
         try:
             return self.models()
         except ModelError:
@@ -245,7 +253,8 @@ class Server:
     def is_there(self) -> bool:
         """Whether the chat endpoint exists, on a server without a list of models.
 
-        Every server refuses a request without messages; if the path does not exist, the status is 404.
+        The method sends a request without messages, which every server refuses: status 404 means that the path does not
+        exist, any other status that it does.
         """
         while True:
             try:
@@ -259,7 +268,8 @@ class Server:
                 return True
 
     def headers(self) -> Mapping[str, str]:
-        """Authentication and configured headers; a configured header replaces another of the same name."""
+        """The headers of every request: those of the API, the authentication, and the configured headers; a configured
+        header replaces any other of the same name."""
         named = self.keys.api_key_header or self.dialect.key_header or self.key_header
         value = f"Bearer {self.api_key}" if named.lower() == "authorization" else self.api_key
         found = {**self.wire_headers, **({named: value} if self.api_key else {})}
@@ -269,11 +279,12 @@ class Server:
 
     @property
     def url(self) -> str:
-        """The address of chat requests."""
+        """The URL of chat requests."""
         return self.url_of(self.call)
 
     def recognise(self, dialect: Dialect | None) -> None:
-        """Use the dialect that the server's answers indicate, unless configuration or address selected one."""
+        """Use `dialect`, which the server's answers indicate, unless the configuration or the address has already
+        selected a dialect."""
         if dialect is not None and self.dialect is self.own_dialect and not self.keys.dialect:
             self.dialect = dialect
             self.recognised = "by what it says of itself"
@@ -284,7 +295,8 @@ class Server:
             self.events.emit(name, provider=self.provider, model=self.model, **fields)
 
     def _who_answered(self, name: str) -> None:
-        """Report once if another model answered: a server with a single loaded model ignores the requested name."""
+        """Report once if the answer is from another model than the requested one: a server with a single loaded model
+        ignores the requested name."""
         if name and name not in self._heard_of and not answers_as(self.model, name):
             self.emit("model_differs", answered=name)
         self._heard_of.add(name)
@@ -294,16 +306,16 @@ class Server:
 
     @abstractmethod
     def models(self) -> list[str]:
-        """Names of the server's models."""
+        """The names of the models that the server lists."""
 
 
 def same_model(wanted: str, known: str) -> bool:
-    """Whether two names mean the same model; a missing tag means `latest`."""
+    """Whether two names mean the same model; a name without a tag means the tag `latest`."""
     return known in (wanted, f"{wanted}:latest") or wanted == f"{known}:latest"
 
 
 def answers_as(wanted: str, answered: str) -> bool:
-    """Whether `answered` may be a name of the model `wanted`: a date or tag may be appended, and the vendor's prefix
-    may differ."""
+    """Whether `answered`, the name of a model in an answer, may mean the requested model `wanted`: one may have a date
+    or tag at its end, and the vendor's prefix may differ."""
     one, other = (name.lower().rpartition("/")[2] for name in (wanted, answered))
     return one.startswith(other) or other.startswith(one)

@@ -1,4 +1,5 @@
-"""Server-sent events (WHATWG, section 9.2) as model servers send them; lines become pairs of event name and JSON value.
+"""Parses server-sent events (WHATWG, section 9.2) as model servers send them: lines become pairs of event name and JSON
+value.
 
 Comments, `id`, `retry`, unknown fields, events without data and heartbeats are skipped.  A `data` line that is valid
 JSON is an event, with or without an empty line after it; otherwise the next `data` line continues it.
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 DONE = object()
-"""The value that stands for `[DONE]`: the end of the stream."""
+"""The value of the event `data: [DONE]`, which marks the end of the stream."""
 BEGINS = re.compile(rb"\A(?:\xef\xbb\xbf)?(?:(?:data|event|id|retry)[ \t]*(?::|\Z)|:)")
 HEARTBEAT = re.compile(r"(?i)ping|pong|heart-?beat|keep-?alive")
 HALF = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -27,13 +28,13 @@ MARK = b"\xef\xbb\xbf"
 
 
 def is_stream(first: bytes, kind: str = "") -> bool:
-    """Whether an answer with this first line consists of events; `kind` is its content type."""
+    """Whether an answer with the first line `first` is a stream of server-sent events; `kind` is its content type."""
     named = kind.startswith("text/event-stream") and not first.lstrip().startswith((b"{", b"[", b"<"))
     return named or BEGINS.match(first) is not None
 
 
 def events(lines: Iterable[bytes], who: str) -> Iterator[tuple[str, Any]]:
-    """Each event as its name ("" when it has none) and its value: JSON, DONE, or the text of an event named `error`.
+    """Each event as (its name, "" when it has none; its value: JSON, DONE, or the text of an event named `error`).
 
     Raises AnswerUnreadable for data that is not JSON; the error allows a few retries.
     """
@@ -54,14 +55,15 @@ def events(lines: Iterable[bytes], who: str) -> Iterator[tuple[str, Any]]:
                 if not HEARTBEAT.fullmatch(name):
                     yield name, found[0]
                 name, data = "", []
-        elif line.startswith(b"{") and (found := _parsed([line])) is not None:  # an error object outside of events
+        # an error as a JSON object outside of the events
+        elif line.startswith(b"{") and (found := _parsed([line])) is not None:
             yield name, found[0]
     if data:
         yield from _broken(name, b"\n".join(data), who)
 
 
 def _lines(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """The lines without the byte order mark; a CR alone also ends a line."""
+    """The lines of a stream without its byte order mark; a carriage return without a line feed also ends a line."""
     first = True
     for line in lines:
         whole = line.removeprefix(MARK) if first else line
@@ -73,7 +75,7 @@ def _lines(lines: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _parsed(data: list[bytes]) -> list[Any] | None:
-    """The parsed value in a list; None when the data is not complete yet."""
+    """A list with the decoded value of the `data` lines; None while they are no complete JSON."""
     whole = data[0] if len(data) == 1 else b"\n".join(data)
     if whole.strip() == b"[DONE]":
         return [DONE]
@@ -86,7 +88,8 @@ def _parsed(data: list[bytes]) -> list[Any] | None:
 
 
 def _broken(name: str, data: bytes, who: str) -> Iterator[tuple[str, Any]]:
-    """Handle an event with data that is not JSON."""
+    """Handle an event with data that is not JSON: return it if it is an error, ignore a heartbeat, raise
+    AnswerUnreadable otherwise."""
     text = data.decode("utf-8", "replace")
     if name == "error":
         yield name, text
@@ -95,7 +98,7 @@ def _broken(name: str, data: bytes, who: str) -> Iterator[tuple[str, Any]]:
 
 
 def load(data: bytes, who: str) -> Any:
-    """Parse one event or line; raises AnswerUnreadable, which allows a few retries, when it is not JSON."""
+    """Decode the JSON of one event or line; raises AnswerUnreadable, which allows a few retries, for any other text."""
     try:
         return parse(data)
     except json.JSONDecodeError as error:
@@ -105,7 +108,7 @@ def load(data: bytes, who: str) -> Any:
 
 
 def parse(data: bytes) -> Any:
-    """Parse JSON that may contain half of a surrogate pair: some servers split an emoji.
+    """Decode JSON that may contain half of a surrogate pair, since some servers split an emoji between two chunks.
 
     Raises json.JSONDecodeError.
     """

@@ -1,7 +1,8 @@
-"""Collects the fragments of a stream into one `Answer` with calls that can be stored safely.
+"""Collects the fragments of a streamed answer into one `Answer`, in a form that can be stored safely.
 
-Nothing is stored or run before the end of the stream.  Repairs lose nothing: arguments that are not a JSON object stay
-in `invalid`, where the model sees them; their meaning is never guessed.
+No message is stored and no tool call is run before the end of the stream.  The meaning of broken arguments of a tool
+call is never guessed: arguments that are not a JSON object are stored as text in `invalid` (at most SHOWN characters),
+where the model sees them.
 """
 
 from __future__ import annotations
@@ -23,27 +24,30 @@ if TYPE_CHECKING:
 
     from agent.values import Json
 
-SHOWN = 2_000  # maximum characters of unreadable arguments that are stored
-MOST_TOKENS = 10**12  # a higher count is ignored: no window is so long, and database columns hold 64 bits
+SHOWN = 2_000  # maximum characters that are stored of a tool call's unreadable arguments
+# a higher token count of a server is ignored: no context window is so long, and database columns have 64 bits
+MOST_TOKENS = 10**12
 GOOD_ID = re.compile(r"^[\x21-\x7e]{1,4096}$")
-"""Ids of calls that messages.jsonl may contain.
+"""The pattern of tool call ids that messages.jsonl may contain.
 
-A gateway may encode a signature in a long id, so ids are stored unchanged; `call_ids.py` translates ids that a wire
-does not accept when they are sent.
+Long ids are allowed and stored unchanged, since a gateway may encode a signature in an id; `call_ids.py` translates an
+id that a server does not accept when a request is written.
 """
 _SPACE = re.compile(r"\s*+")
 
 
 @dataclass
 class CallDraft:
-    """One call of an answer, collected from fragments."""
+    """One tool call of an answer, collected from the fragments of the stream."""
 
     id: str = ""
     name: str = ""
     pieces: list[str] = field(default_factory=list)
     ready: Any = None  # arguments that arrived as an object instead of text
-    fields: Json = field(default_factory=dict)  # fields that the server expects back with this call
-    # the call began after a complete call of the same name: if it gets no arguments, it is only a repetition
+    # provider-specific fields that the server expects back with this call in later requests
+    fields: Json = field(default_factory=dict)
+    # True: the call began after a complete call of the same name, so that it is a mere repetition if no arguments
+    # follow
     again: bool = False
 
     def has_arguments(self) -> bool:
@@ -51,19 +55,19 @@ class CallDraft:
         return self.ready is not None or any(piece.strip() for piece in self.pieces)
 
     def is_whole(self) -> bool:
-        """Whether the arguments so far are a JSON object."""
+        """Whether the arguments that have arrived so far are a complete JSON object."""
         if self.ready is not None:
             return True
         last = next((piece for piece in reversed(self.pieces) if piece.strip()), "")
         return last.rstrip().endswith("}") and isinstance(read_arguments("".join(self.pieces)), dict)
 
     def raw(self) -> str:
-        """The arguments as they arrived; arguments that arrived as an object are written as JSON."""
+        """The text of the arguments as it arrived; arguments that arrived as an object are encoded as JSON."""
         text = "".join(self.pieces)
         return replace_surrogates(text if self.ready is None or text.strip() else json.dumps(self.ready))
 
     def is_same(self, arguments: Any) -> bool:
-        """Whether these arguments equal those that have arrived."""
+        """Whether `arguments` are equal to the arguments that have arrived so far."""
         own = read_arguments_of(self.ready if self.ready is not None else "".join(self.pieces))
         other = read_arguments_of(arguments)
         return bool(arguments) and is_shallow(own) and is_shallow(other) and own == other
@@ -71,7 +75,7 @@ class CallDraft:
 
 @dataclass
 class StreamAccumulator:
-    """The part of an answer that has arrived.
+    """What has arrived of an answer so far.
 
     `finish` is "" until the server sends a stop reason: an answer without one is not complete.
 
@@ -87,14 +91,15 @@ class StreamAccumulator:
     usage: Usage | None = None
     model: str = ""
     places: dict[Any, CallDraft] = field(default_factory=dict)
-    fields: Json = field(default_factory=dict)  # fields that the server expects back with the message
+    fields: Json = field(default_factory=dict)  # provider-specific fields that the server expects back with the message
     began: float = 0.0
     is_early: bool = False
-    refused: bool = False  # whether a refusal field had text
+    refused: bool = False  # whether the model refused: a field `refusal` had text
     listener: Callable[[str], None] | None = None
 
     def set_usage(self, usage: Usage | None, *, early: bool = False) -> None:
-        """Merge token counts of a server.  A later 0, or a missing count, never overwrites a number."""
+        """Add token counts that the server has sent to those that it sent before.  A later 0, or a missing count, never
+        overwrites a number."""
         if usage is None:
             return
         known = self.usage or Usage()
@@ -115,7 +120,7 @@ class StreamAccumulator:
             self.listener(text)
 
     def add_content(self, content: Any) -> None:
-        """Add content, which is text, None, or a list of parts (text, refusal, thinking)."""
+        """Add a fragment of the content, which is text, None, or a list of parts (text, refusal, thinking)."""
         if isinstance(content, str):
             if content:
                 self._came()
@@ -129,7 +134,8 @@ class StreamAccumulator:
     def _part(self, part: Mapping[str, Any]) -> None:
         if part.get("type") in ("thinking", "reasoning"):
             inner = part.get("thinking") or part.get("text")
-            for piece in inner if isinstance(inner, list) else [inner]:  # Mistral sends a list of text parts
+            # Mistral sends reasoning as a list of text parts
+            for piece in inner if isinstance(inner, list) else [inner]:
                 self.add_reasoning(piece.get("text") if isinstance(piece, dict) else piece)
         elif isinstance(part.get("text"), str):
             self.add_content(part["text"])
@@ -143,7 +149,7 @@ class StreamAccumulator:
             self.add_content(text)
 
     def add_reasoning(self, text: Any) -> None:
-        """Add reasoning, which is never stored as content."""
+        """Add a fragment of reasoning, which is not part of the answer's text."""
         if isinstance(text, str):
             if text:
                 self._came()
@@ -155,9 +161,9 @@ class StreamAccumulator:
             self.finish = reason
 
     def ends_well(self) -> bool:
-        """Whether the content is a whole answer although the server ended the stream without a reason.
+        """Whether the content is a whole answer although the server has ended the stream without a stop reason.
 
-        True for text, and for calls with readable arguments.  For a whole answer the method also sets the reason.
+        True for text, and for tool calls with readable arguments; then the method also sets the stop reason.
         """
         calls = [finish_call(draft, ()) for draft in self.calls]
         if (calls and not any("invalid" in call for call in calls)) or (not calls and "".join(self.text).strip()):
@@ -165,19 +171,19 @@ class StreamAccumulator:
         return bool(self.finish)
 
     def add_fields(self, fields: Mapping[str, Any]) -> None:
-        """Merge provider-specific fields of the message."""
+        """Add a fragment of the message's provider-specific fields."""
         merge(self.fields, shallow(fields))
 
     def add_call_part(
         self, place: Any, call_id: Any, name: Any, arguments: Any, fields: Mapping[str, Any] | None = None
     ) -> CallDraft:
-        """Add a fragment of a call; returns the call that it belongs to.
+        """Add a fragment of a tool call; returns the call to which it belongs.
 
         `place` is the index of the call, None if the server sends none.
 
-        A new call starts with a new id *and* a name, after the call before it is whole.  One sign alone is not enough:
-        some servers number every parallel call 0, give each chunk of one call another id, or repeat name and arguments
-        at the end.
+        A new call starts with a new id *and* a name, after the call before it is whole.  An index, an id or a name
+        alone does not show a new call: some servers number every parallel call 0, give each chunk of one call another
+        id, or repeat name and arguments at the end.
         """
         self._came()
         call_id = str(call_id) if call_id not in (None, "") else ""
@@ -203,7 +209,7 @@ class StreamAccumulator:
         return current
 
     def _current(self, place: Any, call_id: str) -> CallDraft | None:
-        """The unfinished call that a fragment may belong to."""
+        """The call to which a fragment with this index and id may belong; None if there is none."""
         if place is not None and place in self.places:
             return self.places[place]
         known = next((call for call in reversed(self.calls) if call_id and call.id == call_id), None)
@@ -217,7 +223,7 @@ class StreamAccumulator:
             return False
         if current.name and name != current.name:
             if current.id and not call_id and not arguments and self.places.get(place) is current:
-                return current.has_arguments()  # without arguments so far, the fragment may continue the name
+                return current.has_arguments()  # if no arguments have arrived yet, the fragment may continue the name
             other = bool(call_id and current.id and call_id != current.id)
             return other or current.is_whole() or not current.has_arguments()
         if call_id and call_id == current.id and place is not None and self.places.get(place) is current:
@@ -227,10 +233,10 @@ class StreamAccumulator:
         return current.is_whole() and not current.is_same(arguments)
 
     def answer(self, taken: Collection[str] = (), offered: Collection[str] = ()) -> Answer:
-        """The whole answer.
+        """Make an `Answer` from everything that has arrived.
 
-        Call ids are unique among themselves and among `taken`; missing or repeated ids are replaced.  Markers of a chat
-        format are removed from a name if the rest is one of `offered`.
+        The ids of its tool calls differ from each other and from `taken`; missing or repeated ids are replaced.
+        Markers of a chat format are removed from the name of a tool if the rest is one of `offered`.
         """
         used = set(taken)
         calls = []
@@ -255,11 +261,12 @@ class StreamAccumulator:
 
 
 def finish_call(draft: CallDraft, used: Collection[str], offered: Collection[str] = ()) -> Json:
-    """`{"id", "name", "arguments"}` of one call, with `invalid` when its arguments are not a JSON object."""
+    """A tool call as `{"id", "name", "arguments"}`, with the field `invalid` when its arguments are not a JSON
+    object."""
     call_id = draft.id if GOOD_ID.match(draft.id) and draft.id not in used else f"call_{uuid4().hex[:24]}"
     call: Json = {"id": call_id, "name": legal_name(bare_name(draft.name, offered))}
     raw = "".join(draft.pieces)
-    # ignores an empty object that precedes the fragments
+    # an empty object is ignored if text fragments of the arguments follow
     ready = draft.ready if draft.ready or not raw.strip() else None
     arguments = ready if ready is not None else read_arguments(raw)
     if arguments is None:
@@ -280,7 +287,8 @@ def finish_call(draft: CallDraft, used: Collection[str], offered: Collection[str
 def bare_name(name: str, offered: Collection[str]) -> str:
     """Remove the markers of a chat format from a tool name; return `name` unchanged if the rest is not in `offered`.
 
-    Markers are `<|channel|>` and the text after it, `functions.`, `namespace::`, white space and quotes.
+    Such markers are, for example, `<|channel|>` and the text after it, `functions.`, `namespace::`, white space and
+    quotes.
     """
     if name in offered or len(name) > LONGEST_MARKED:
         return name
@@ -299,18 +307,18 @@ LONGEST_MARKED = 1000
 
 
 def legal_name(name: str) -> str:
-    """`name` in a form that every wire accepts: 1 to 64 characters of A-Z a-z 0-9 _ -.
+    """`name` in a form that every API accepts: 1 to 64 characters of A-Z a-z 0-9 _ -.
 
-    A call of an unknown tool name gets an error from the tool runner.
+    If no tool has the resulting name, the tool runner answers the call with an error.
     """
     return re.sub(r"[^A-Za-z0-9_-]", "_", name.strip()[:LONGEST_NAME]) or "unnamed"
 
 
 def read_arguments(raw: str) -> Any:
-    """The object in the text `raw`, None when it contains none.
+    """Decode the arguments of a tool call from the text `raw`: a dict, or None when the text is not a JSON object.
 
-    The repairs of arguments lose nothing: empty text is `{}`, JSON inside a JSON string is unwrapped once, raw line
-    breaks and tabs inside strings are accepted.
+    Only repairs that do not change the meaning are made: empty text is `{}`, JSON inside a JSON string is unwrapped
+    once, raw line breaks and tabs inside strings are accepted.
     """
     if not raw.strip():
         return {}
@@ -326,12 +334,14 @@ def read_arguments(raw: str) -> Any:
 
 
 def read_arguments_of(arguments: Any) -> Any:
-    """The object in arguments that are text or an object; None when there is none."""
+    """Decode arguments that are text (`read_arguments`); arguments that are an object already are returned
+    unchanged."""
     return read_arguments(arguments) if isinstance(arguments, str) else arguments
 
 
 def parse_repeated(raw: str, pieces: Sequence[str]) -> Any:
-    """The object that a text contains more than once, the first time whole or in part; None for any other text.
+    """The JSON object that the text `raw` contains more than once, the first time perhaps only in part; None for any
+    other text.
 
     Some servers send the whole arguments again at the end, or an empty object before them.
     """
@@ -362,12 +372,12 @@ def parse_repeated(raw: str, pieces: Sequence[str]) -> Any:
 def usage_of_counts(
     prompt: Any, completion: Any, cached: Any, reasoning: Any = None, *, partly: bool = False
 ) -> Usage | None:
-    """The token counts of a server.
+    """Make a `Usage` from the token counts that a server has sent.
 
     Returns None if there is no count of the prompt, except with `partly`, which accepts a count of the answer alone.
 
     Values that cannot be counts (negative, text, absurdly large) are ignored.  If `reasoning` is larger than
-    `completion`, the server counts the two separately, and their sum becomes the completion.
+    `completion`, the server counts reasoning separately from the answer, and `completion` becomes the sum of both.
     """
     prompt, completion, cached = (
         value if isinstance(value, int) and 0 < value <= MOST_TOKENS else 0 for value in (prompt, completion, cached)

@@ -1,10 +1,11 @@
-"""Parses an answer that consists of nothing but tool calls as text, which the server's parser left in the content.
+"""Parses the text of an answer that consists only of tool calls, which the server's parser has not recognised and left
+in the content.
 
-Models write calls in the form of their training; a server with a parser that does not know the form returns them as
-text (public reports: ollama/ollama#11185, jonigl/mcp-client-for-ollama#61).  The parser here works by structure, so it
-also reads forms that are not listed: it accepts markers (`<tool_call>`, `<|python_tag|>`, `[TOOL_CALLS]`, a code
-fence), and between them only calls of offered tools.  An answer with any prose, or with a call of another tool, is
-plain text.
+A model writes tool calls in the form that it was trained with; if the server's parser does not know this form, the
+server returns the calls as text (public reports: ollama/ollama#11185, jonigl/mcp-client-for-ollama#61).  The parser of
+this module recognises calls by their structure, so it also reads forms that are not listed here: it accepts markers
+(`<tool_call>`, `<|python_tag|>`, `[TOOL_CALLS]`, a code fence), and between them only calls of offered tools.  An
+answer that contains prose, or a call of a tool that was not offered, counts as plain text.
 """
 
 from __future__ import annotations
@@ -24,56 +25,60 @@ if TYPE_CHECKING:
 MOST = 64
 """The maximum number of calls in one answer.
 
-Models send a few dozen calls at most; a larger number is a loop and fills a small window.
+A model sends a few dozen calls at most; more calls mean that it repeats itself, and they would fill a small context
+window.
 """
 
 MARKER = re.compile(
-    # special tokens of Llama, Phi, Kimi, Granite, LFM; the second form is DeepSeek's
+    # special tokens of Llama, Phi, Kimi, Granite and LFM; the second alternative is DeepSeek's
     r"<(?:\|[^|<>\n]{1,60}\|>|｜[^｜<>\n]{1,60}｜>"
     r"|/?(?=[\w.｜-])(?:"
-    # tags of Hermes, Qwen, GLM, MiniMax, Nemotron, LongCat
+    # tags of Hermes, Qwen, GLM, MiniMax, Nemotron and LongCat
     r"(?:[\w.-]++:)?\w*(?i:(?:tool|function)[_-]?(?:calls?|use)s?)>"
-    # tokens at the end of an answer: Llama 2, Mistral, then Gemma
+    # tokens that end an answer or a turn, of Llama 2, Mistral and Gemma
     r"|(?:s|eos|bos|start_of_turn|end_of_turn)>(?:model\b)?"
     r"|｜?DSML｜(?:function_calls|tool_calls)>))"  # DeepSeek V3.2
     r"|\[/?(?:TOOL_CALLS?|ARGS|CALL_ID)\]"  # Mistral
     r"|functools(?=\s*\[)"  # the marker of Phi-4
-    r"|Action(?: Input)?:|>>>"  # markers of ReAct and Command R, then Functionary
+    r"|Action(?: Input)?:|>>>"  # markers of ReAct, Command R and Functionary
     r"|```[\w+-]*"
 )
 BEGINS = re.compile(rf"{MARKER.pattern}|<(?=[\w.:-])(?=[\w.:-]*(?:function=|invoke ))")
-PLACES = 8  # number of positions after prose that are tried as the beginning of calls
+PLACES = 8  # maximum number of positions in an answer with prose that are tried as the beginning of tool calls
 NAME = re.compile(r"(?:to=)?(?:functions?\.|default_api\.)?(?P<name>[A-Za-z_][\w-]{0,63})(?::\d+)?(?![\w(])")
 EXPRESSION = re.compile(r"(?:print\()?(?:functions?\.|default_api\.)?[A-Za-z_]\w{0,63}\(")  # Gemma, OLMo
 WORDS = frozenset(("function", "json", "commentary", "analysis", "assistant", "call", "tool_call"))
-"""Texts between markers that are not names of tools, in the formats of DeepSeek and Harmony."""
+"""Words that the formats of DeepSeek and Harmony have between markers and that are not names of tools."""
 FUNCTION = re.compile(r"<function=(?P<name>[\w.-]+)>"), "</function>"
 PARAMETER = re.compile(r"<parameter=(?P<name>[\w.-]+)>"), "</parameter>"
 _PREFIX = r"(?P<p>(?:[\w.-]+:|｜?DSML｜)?)"
 INVOKE = re.compile(rf"<{_PREFIX}invoke name=\"(?P<name>[\w.-]+)\">"), "</{p}invoke>"
 INVOKED = re.compile(rf"<{_PREFIX}parameter name=\"(?P<name>[\w.-]+)\"[^<>]*>"), "</{p}parameter>"
-TAG = re.compile(r"<(?P<name>[\w-]+)>"), "</{name}>"  # the name of the tool is the tag: Cline
-"""(the opening tag of an element, its closing tag with the names of groups of the opening tag)."""
+# the form of Cline, in which the name of the tool is the name of the tag
+TAG = re.compile(r"<(?P<name>[\w-]+)>"), "</{name}>"
+"""FUNCTION, PARAMETER, INVOKE, INVOKED and TAG are pairs: the pattern of an element's opening tag, and its closing tag,
+into which groups of the pattern are filled."""
 KEY, VALUE = ("<arg_key>", "</arg_key>"), ("<arg_value>", "</arg_value>")  # GLM
 SPACE = re.compile(r"\s*+")
 NAMES = ("name", "tool_name", "tool", "function")
-BESIDE = 4  # maximum number of keys of a call beside its name and arguments: id, type, index and the like
-CLOSINGS = 8  # number of positions that are tried as the end of a Python expression
+# maximum number of keys that a call may have in addition to name and arguments (id, type, index and the like)
+BESIDE = 4
+CLOSINGS = 8  # maximum number of positions that are tried as the end of a Python expression
 
 
 @dataclass
 class FoundCalls:
-    """The calls that the parser has found so far."""
+    """The state of the parser: the tool calls that it has found so far, and the call that it is reading."""
 
     offered: Collection[str]
     calls: list[tuple[str, Json]] = field(default_factory=list)
-    name: str = ""  # the name of a tool, if its arguments follow
-    # the arguments of that call that were given as pairs of key and value
+    name: str = ""  # the name of the call that is being read, "" if none is
+    # the arguments of that call, if they are written as elements for key and value
     pairs: dict[str, str] = field(default_factory=dict)
     marked: bool = False
 
     def close(self) -> bool:
-        """End a call that has its arguments as pairs; False for a name without any arguments."""
+        """End the call that is being read; returns False if it has a name but no arguments."""
         if self.name and not self.pairs:
             return False
         if self.name:
@@ -83,7 +88,8 @@ class FoundCalls:
 
 
 def whole_calls(text: str, offered: Collection[str]) -> list[tuple[str, Json]] | None:
-    """`[(name, arguments)]` when the whole text consists of calls of offered tools, else None.  Never raises."""
+    """Parse a text: `[(name, arguments)]` when the whole text consists of calls of offered tools, else None.  Never
+    raises."""
     found, at, text = FoundCalls(offered), 0, text.strip()
     while at < len(text):
         behind = _next(text, at, found)
@@ -96,17 +102,18 @@ def whole_calls(text: str, offered: Collection[str]) -> list[tuple[str, Json]] |
 
 
 def ends_in_calls(text: str, offered: Collection[str]) -> bool:
-    """Whether the text is prose and then nothing but calls of offered tools, the first of which begins with a marker or
-    a tag.
+    """Whether the text is prose followed only by calls of offered tools, the first of which begins with a marker or a
+    tag.
 
-    The program does not run these calls; they show that the server leaves its model's calls in the text.
+    The program does not run such calls; they only show that the server does not recognise its model's tool calls.
     """
     begins = (match for match in BEGINS.finditer(text) if not match[0].startswith("`"))
     return any(whole_calls(text[match.start() :], offered) for match in islice(begins, PLACES))
 
 
 def _next(text: str, at: int, found: FoundCalls) -> int | None:
-    """Read one element of the text; returns its end, or None if it is not part of a call."""
+    """Read the element of the text that begins at `at` (a marker, a JSON value, a tag, a name); returns its end, or
+    None if it cannot be part of a tool call."""
     if text[at].isspace() or text[at] in ";,":
         return at + 1
     if marker := MARKER.match(text, at):
@@ -132,10 +139,10 @@ def _next(text: str, at: int, found: FoundCalls) -> int | None:
 
 
 def _element(text: str, at: int, opening: re.Pattern[str], closing: str) -> tuple[str, str, int] | None:
-    """(name, content, end) of the element that begins at `at`.
+    """(name, content, end) of the element with opening and closing tag that begins at `at`; None if there is none.
 
-    The element ends at the first closing tag.  The closing tag is found by a plain text search, so an unclosed element
-    costs one pass.
+    The element ends at the first closing tag.  It is found by a plain text search, so that an unclosed element takes
+    only one pass over the text.
     """
     match = opening.match(text, at)
     if match is None:
@@ -146,7 +153,7 @@ def _element(text: str, at: int, opening: re.Pattern[str], closing: str) -> tupl
 
 
 def _pair(text: str, at: int) -> tuple[str, str, int] | None:
-    """(key, value, end) of a key element that a value element follows."""
+    """(key, value, end) if a key element begins at `at` and a value element follows (GLM's form); otherwise None."""
     said: list[str] = []
     for opening, closing in (KEY, VALUE):
         end = text.find(closing, at) if text.startswith(opening, at) else -1
@@ -195,7 +202,7 @@ def _value(text: str, at: int, found: FoundCalls) -> int | None:
 
 
 def _objects(value: Any, offered: Collection[str]) -> list[tuple[str, Json]] | None:
-    """The calls in a value that is one call, a list of calls, or OpenAI's message object."""
+    """The tool calls in a JSON value, which may be one call, a list of calls, or OpenAI's message object."""
     if isinstance(value, dict) and isinstance(value.get("tool_calls"), list) and len(value) <= 3:
         value = value["tool_calls"]
     if isinstance(value, list):
@@ -206,9 +213,10 @@ def _objects(value: Any, offered: Collection[str]) -> list[tuple[str, Json]] | N
 
 
 def _object(value: Any, offered: Collection[str]) -> tuple[str, Json] | None:
-    """The call in an object of the form `{name: …, arguments: {…}}` with any keys, or `{name: {…}}`.
+    """The tool call in a JSON object of the form `{"name": NAME, "arguments": {…}}`, whatever the two keys are called,
+    or `{NAME: {…}}`.
 
-    The object must have exactly one text that is the name of a tool, and exactly one object.
+    For the first form the object must have exactly one text that is the name of a tool, and exactly one nested object.
     """
     if not isinstance(value, dict) or len(value) > 2 + BESIDE:
         return None
@@ -228,7 +236,7 @@ def _object(value: Any, offered: Collection[str]) -> tuple[str, Json] | None:
 
 
 def _arguments(value: Any) -> Json | None:
-    """The arguments of a call: an object, or the object that a JSON text contains."""
+    """The arguments of a tool call, which are an object or a text that contains the object as JSON."""
     if isinstance(value, str) and value.lstrip().startswith("{"):
         try:
             value = json.loads(value, strict=False)
@@ -238,7 +246,7 @@ def _arguments(value: Any) -> Json | None:
 
 
 def _parameters(inner: str, form: tuple[re.Pattern[str], str]) -> Json | None:
-    """The arguments inside the tags of a call: parameter elements one after another, or a JSON object."""
+    """The arguments between the tags of a tool call: a sequence of parameter elements, or a JSON object."""
     if inner.strip().startswith("{"):
         try:
             value = json.loads(inner, strict=False)
@@ -257,15 +265,15 @@ def _parameters(inner: str, form: tuple[re.Pattern[str], str]) -> Json | None:
 
 
 def _unframed(value: str) -> str:
-    """The value without the line breaks next to its opening and closing tags."""
+    """A value without the line break after its opening tag and the one before its closing tag."""
     return value.removeprefix("\n").removesuffix("\n")
 
 
 def _pythonic(text: str, at: int, found: FoundCalls) -> int | None:
-    """Read calls that are written in Python's syntax.
+    """Read tool calls that are written in Python's syntax.
 
-    The forms are `[read_file(path="a.py"), …]` (LFM, Llama 4), `read_file(path="a.py")`, also inside `print()`, and the
-    object of a call with single quotes.  Arguments must be literals; nothing is evaluated.
+    The forms are `[read_file(path="a.py"), …]` (LFM, Llama 4), `read_file(path="a.py")`, either of them inside
+    `print()`, and a call as a Python dict with single quotes.  Arguments must be literals; nothing is evaluated.
     """
     closing = {"[": "]", "{": "}"}.get(text[at], ")")
     behind = text.rfind(closing) + 1
@@ -275,7 +283,7 @@ def _pythonic(text: str, at: int, found: FoundCalls) -> int | None:
         try:
             tree = ast.parse(text[at:behind], mode="eval").body
             break
-        except (MemoryError, RecursionError):  # nested too deeply, as a shorter text is
+        except (MemoryError, RecursionError):  # the expression is nested too deeply, and so would every shorter one be
             return None
         except (SyntaxError, ValueError):
             behind = text.rfind(closing, at, behind - 1) + 1
@@ -293,7 +301,7 @@ def _pythonic(text: str, at: int, found: FoundCalls) -> int | None:
 
 
 def _expressions(nodes: Sequence[ast.expr]) -> list[tuple[str, Json]] | None:
-    """The calls of several expressions, None unless each of them is one."""
+    """The tool calls in a list of Python expressions; None unless each expression is a tool call."""
     calls = []
     for node in nodes:
         if (call := _expression(node)) is None:

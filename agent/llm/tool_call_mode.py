@@ -1,9 +1,9 @@
-"""Selects how the model of one conversation calls tools: with the tool calls of its server, or as text.
+"""Selects how the model of one conversation calls tools: by the tool calls of its server's API, or as text.
 
-With the setting `auto` the conversation begins with the tool calls of the server.  The conversation switches to calls
-as text when the server has no tool calls: the server reports this about the model (`ChatClient.abilities`), or refuses
-the tools.  A first request that is refused for no known reason is tried once without tools; if that is refused as well,
-the first refusal is raised.
+With the setting `auto` the conversation begins with the tool calls of the API.  It switches to calls as text when the
+server reports that the model has no tool calls (`ChatClient.abilities`), or refuses a request with tools.  If the first
+request of a task is refused for an unknown reason, it is tried once without tools; if that is refused as well, the
+error of the first refusal is raised.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from agent.values import Answer, Json, Messages
 
 ENDS = {"stop": "tool_calls"}
-"""The stop reason after calls were found in the text of an answer."""
+"""Stop reason of an answer → its stop reason after tool calls were found in its text."""
 
 
 class CallMode:
-    """The way in which the model of one client calls tools.
+    """How the model of one client calls tools, and what the client has learnt about that.
 
     `wanted` is the setting `llm.<provider>.tool_calls`, `able` has the abilities of the model that the server
     reports.
@@ -47,9 +47,12 @@ class CallMode:
         self.able = able
         self.emit = emit
         self.refused = False  # learnt: this model on this server has no tool calls
-        self._trying: ModelError | None = None  # the first refusal, while the request without tools is tried
-        self._first: ModelError | None = None  # the first refusal of a request, before anything else was tried
-        self._tried = False  # the request without tools succeeded: calls are text for the rest of this task
+        # the error of the first refusal, while the request is tried without tools
+        self._trying: ModelError | None = None
+        # the error with which the first form of a request was refused, while other forms are tried
+        self._first: ModelError | None = None
+        # True: the request succeeded without tools, so tools are called as text for the rest of the task
+        self._tried = False
         self._distrusted = False
         self._answered = False
         self._form: TextForm | None = None
@@ -57,7 +60,7 @@ class CallMode:
 
     @property
     def in_text(self) -> bool:
-        """Whether the next request describes the tools as text."""
+        """Whether tools are called as text now: a request describes them in the system prompt."""
         if not self.tools or self.wanted == "native":
             return False
         unable = self.able.get("tools") is False
@@ -65,7 +68,7 @@ class CallMode:
 
     @property
     def form(self) -> TextForm:
-        """The form of this task's calls as text, which is derived from its first messages."""
+        """The form of tool calls as text for this task, which is derived from the task's first messages."""
         if self._form is None:
             path = self.store.get_current_context_file()
             head = list(islice(lines((Span(path),)), HEAD)) if path.exists() else []
@@ -78,15 +81,16 @@ class CallMode:
     # --- refusals ---------------------------------------------------------------------------------------------
 
     def learn(self, error: ModelError) -> bool:
-        """Switch to text because the server refuses tools; False when it does not refuse them, or the configuration
-        forbids text."""
+        """Switch to calls as text if `error` says that the server refuses tools; returns False if it does not say so,
+        or if the configuration forbids calls as text."""
         if not isinstance(error, ToolsRefused) or self.wanted != "auto" or not self.tools or self.in_text:
             return False
         self.refused = True
         return True
 
     def try_text(self, error: ModelError) -> bool:
-        """Send the first request of a task with tools as text after an unexplained refusal; done once."""
+        """After an unexplained refusal of the first request of a task: switch to calls as text for one attempt; returns
+        whether to send the request again."""
         unexplained = isinstance(error, HistoryRefused) or (isinstance(error, RequestRefused) and error.unexplained)
         about_tools = any(re.split(r"\W", param, maxsplit=1)[0] in NO_ANSWER_TO_TOOLS for param in error.params)
         if (
@@ -98,24 +102,26 @@ class CallMode:
         return True
 
     def begin_try(self, error: ModelError) -> None:
-        """Begin a retry of a first request in another form; if none succeeds, its first refusal is raised."""
+        """Remember the error of a refused first request before it is sent again in another form; if no form succeeds,
+        this error is raised."""
         self._first = self._first or error
 
     def distrust(self) -> bool:
-        """Switch to text for this task, since the server could not parse its own model's calls in any attempt; done
-        once."""
+        """Switch to calls as text for this task, since the server does not recognise its own model's tool calls;
+        returns False if nothing changes."""
         if self.wanted != "auto" or not self.tools or self.in_text:
             return False
         self._tried = self._distrusted = True
         return True
 
     def give_up(self, error: ModelError) -> ModelError:
-        """The error to raise: the first refusal if `error` ends the retries, else `error`."""
+        """The error to raise after the last attempt failed with `error`: that of the first refusal if other forms were
+        tried, else `error`."""
         first, self._trying, self._first = self._trying or self._first, None, None
         return first or error
 
     def accepted(self, *, summary: bool) -> None:
-        """Record that a request was answered."""
+        """Record that the server has answered a request of the conversation."""
         if summary:
             return
         self._answered, self._first = True, None
@@ -123,7 +129,7 @@ class CallMode:
             self._trying, self._tried = None, True
 
     def announce(self) -> None:
-        """Emit the event once that tools are called as text."""
+        """If tools are called as text, emit an event that says so, once."""
         if self.in_text and not self._said:
             self._said = True
             self.emit("text_mode", why=self.reason())
@@ -148,16 +154,18 @@ class CallMode:
         return not self._answered and self._is_new()
 
     def _is_new(self) -> bool:
-        """Whether this task has no answers yet, or only answers with calls as text."""
+        """Whether the task has no answers yet, or its answers have calls as text."""
         survey: Any = getattr(self.store, "index", None)
         return survey is None or survey.turns == 0 or survey.form == TEXT
 
     # --- answers ----------------------------------------------------------------------------------------------
 
     def read(self, answer: Answer) -> tuple[Answer, str]:
-        """(the answer with the calls in its text, the form of these calls; "" if there are none).
+        """Find tool calls in the text of an answer: (the answer with these calls, the form of the calls; "" if there
+        are none).
 
-        The blocks of text mode may be surrounded by prose.  Other forms count only if the whole text consists of calls.
+        The blocks that this program prescribes for calls as text may be surrounded by prose.  Calls in other forms
+        count only if the whole text consists of calls.
         """
         if answer.calls or not self.tools:
             return answer, ""
@@ -169,7 +177,8 @@ class CallMode:
         made = None if answer.finish_reason == "length" else whole_calls(answer.text, self.names)
         if not made:
             if not self.in_text and ends_in_calls(answer.text, self.names):
-                self.distrust()  # otherwise a model that writes a sentence before each call never gets a call run
+                # otherwise no call would ever be run of a model that writes a sentence before each call
+                self.distrust()
             return answer, ""
         calls = tuple({"id": new_id(), "name": name, "arguments": fit_json(arguments)} for name, arguments in made)
         form = TEXT if self.in_text else RECOVERED
@@ -178,9 +187,10 @@ class CallMode:
         return self._with(answer, "", calls), form
 
     def limit_calls(self, answer: Answer) -> Answer:
-        """The answer, reduced to its first MOST calls.
+        """The answer with at most its first MOST tool calls; the other calls are dropped.
 
-        Each call is a record in three files, and all calls are answered before the next request.
+        There is a limit because each call is a record in three files, and all calls of an answer are run before the
+        next request.
         """
         more = len(answer.calls) - MOST
         if more <= 0:

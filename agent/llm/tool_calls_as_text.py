@@ -1,11 +1,11 @@
 """Tool calls as text, for models and servers without tool calls: the system prompt describes the tools, and calls are
 read from the answer.
 
-Calls have one strict form: a block with a mark that is derived from the task's first messages.  The first messages of a
-task contain the random fence of the run, so no file, issue or tool result can contain a block that is run as a call,
-even if the model quotes it.  In messages.jsonl these calls are ordinary tool calls with `"form": "text"`.  Only
-requests differ: no tools, no `tool_calls`, no role `tool`, and alternating messages of user and assistant, which every
-template accepts.
+A call must have one strict form: a block whose tags contain a mark that is derived from the task's first messages.  The
+first messages contain random text (the fence of the run), so nobody can write a block with the right mark into a file,
+an issue or a tool result in order that a model which quotes it makes a call.  In messages.jsonl such calls are stored
+as ordinary tool calls with `"form": "text"`.  Requests contain no tools, no `tool_calls` and no role `tool`, but
+alternating messages of user and assistant, which every chat template accepts.
 """
 
 from __future__ import annotations
@@ -32,22 +32,26 @@ if TYPE_CHECKING:
     from agent.values import Json
 
 TEXT = "text"
-"""The `form` of a message with calls that were read from blocks."""
+"""The value of `form` in a stored message with tool calls that were read from blocks in the text."""
 RECOVERED = "recovered"
-"""The `form` of a message with calls that the server left in the text (`text_call_formats.py`)."""
+"""The value of `form` in a stored message with tool calls that the server had left in the text
+(`text_call_formats.py`)."""
 MALFORMED = "malformed_call"
-"""The tool name in the record of a block that cannot be read; no tool has this name."""
+"""The tool name with which an unreadable block is stored as a call; no tool has this name."""
 HEAD = 2  # number of messages from which the mark is derived: system prompt and briefing
 PER_CALL = 40
-"""Upper estimate of the tokens of a call's block and its result's block, without their contents."""
-# number of characters after a cut by which the token at the cut is identified: more than the longest literal and SHOWN
+"""An upper estimate of the tokens that the tags of a call's block and of its result's block take, without the
+contents."""
+# number of further characters that the JSON decoder gets, so that it never fails only because its input was cut: more
+# than the longest literal and SHOWN
 AHEAD = 64
-SHOWN = 60  # maximum characters of a block that a hint quotes
+SHOWN = 60  # maximum characters of a block that an error message for the model quotes
 
 
 @dataclass(frozen=True, slots=True)
 class TextAnswer:
-    """The parts of an answer: the text around the blocks, the calls, and whether the model invented results."""
+    """The parts of an answer: the text around the blocks, the tool calls, and whether the model invented results of
+    tools (`made_up`)."""
 
     text: str
     calls: tuple[Json, ...] = ()
@@ -55,7 +59,7 @@ class TextAnswer:
 
 
 class TextForm:
-    """The form of the calls of one task.  `tools` are schemas in OpenAI's form."""
+    """The form of tool calls as text in one task.  `tools` are schemas in OpenAI's form."""
 
     def __init__(self, tools: Sequence[Json], head: Iterable[bytes]) -> None:
         digest = sha256()
@@ -69,7 +73,7 @@ class TextForm:
 
     @cached_property
     def prompt(self) -> str:
-        """The description of the tools, which follows the system prompt."""
+        """The description of the tools and of the form of calls, which is added after the system prompt."""
         tools = []
         for tool in self.tools:
             function = tool["function"]
@@ -82,13 +86,13 @@ class TextForm:
     # --- requests ---------------------------------------------------------------------------------------------
 
     def messages(self, messages: Iterable[Json]) -> Iterator[Json]:
-        """The messages of a request: one system message, then user and assistant in turn, beginning with a user
-        message.
+        """Convert the stored messages into those of a request: one system message, then user and assistant messages in
+        turn, beginning with a user message.
 
-        Pictures stay with the text of their message.
+        Pictures stay in the message to which they belong.
         """
         systems: list[str] = []
-        held: Json | None = None  # the last message, held back until the side of the next one is known
+        held: Json | None = None  # the last message, which is returned only when the role of the next one is known
         for role, text, pictures in self._parts(messages, systems):
             if held is None:
                 yield {"role": "system", "content": "\n\n".join([*systems, self.prompt])}
@@ -105,7 +109,8 @@ class TextForm:
             yield held
 
     def _parts(self, messages: Iterable[Json], systems: list[str]) -> Iterator[tuple[str, str, Sequence[Json]]]:
-        """(side, text, pictures) of each message except system messages; the texts of these are added to `systems`."""
+        """(role "user" or "assistant", text, pictures) of each message except system messages, of which the texts are
+        added to `systems`."""
         names: dict[str, str] = {}
         for message in messages:
             role, content = message["role"], message.get("content") or ""
@@ -123,21 +128,22 @@ class TextForm:
                 yield role, content, message.get(PICTURES) or ()
 
     def call(self, function: Json) -> str:
-        """A call in the form that the model should use."""
+        """The block for a tool call, in the form that the model should use."""
         name = orjson.dumps(function["name"]).decode()
         block = f'{{"name": {name}, "arguments": {function["arguments"] or "{}"}}}'
         return f"<call-{self.mark}>\n{block}\n</call-{self.mark}>"
 
     def result(self, name: str, content: str) -> str:
-        """The result of a call, as a block."""
+        """The block for the result of a tool call."""
         return f"<result-{self.mark} of={json.dumps(name)}>\n{content}\n</result-{self.mark}>"
 
     # --- answers ----------------------------------------------------------------------------------------------
 
     def read(self, text: str) -> TextAnswer:
-        """The calls of an answer, whole or with the reason why they are invalid, and the text around them.
+        """Parse the text of an answer into its tool calls (an unreadable one with the reason) and the text around them.
 
-        Text after a result that the model invented is ignored, since the model did not see the real result.
+        If the model has invented a result block, that block and all text after it are ignored, since the model did not
+        see the real result.
         """
         made_up = self._result.search(text)
         if made_up is not None:
@@ -162,7 +168,7 @@ class TextForm:
         return TextAnswer(around, tuple(calls), made_up is not None)
 
     def _block(self, text: str, start: int, until: int) -> tuple[Json, int]:
-        """(the call in the block with an opening line that ends at `start`, the end of the block)."""
+        """Read a block, of which the opening tag ends at `start`: (the tool call in it, the end of the block)."""
         begins = start + len(text[start:until]) - len(text[start:until].lstrip())
         try:
             value, end = _decoded(text, begins, until)
@@ -198,7 +204,8 @@ class TextForm:
         }
 
     def malformed(self, why: str) -> Json:
-        """A call that cannot be run; `invalid` has the reason, `answer` is its result for the model."""
+        """A tool call for an unreadable block, which cannot be run; `invalid` has the reason, `answer` is its result
+        for the model."""
         answer = render("malformed_call", why=why, mark=self.mark)
         return {
             "id": new_id(),
@@ -209,7 +216,7 @@ class TextForm:
         }
 
     def _nearly(self, text: str) -> str:
-        """The error in a text that looks like a block of a wrong form, "" for a text without such a block."""
+        """What is wrong in a text that contains an almost correct block, "" for a text without such a block."""
         if found := re.search(rf"<?/?call-{self.mark}>?", text):
             return f"<call-{self.mark}> must stand alone at the beginning of a line; found {found[0]!r}"
         if found := re.search(r"^[ \t]*<call(?:-[\w]*)?>", text, re.MULTILINE):
@@ -218,15 +225,17 @@ class TextForm:
 
 
 def new_id() -> str:
-    """A new id for a call that has none."""
+    """A new id for a tool call that has none."""
     return f"call_{uuid4().hex[:24]}"
 
 
 def _decoded(text: str, begins: int, until: int) -> tuple[Any, int]:
-    """(the JSON value at `begins`, the end of the value).  Raises ValueError or RecursionError if there is no value.
+    """Decode the JSON value that begins at `begins`: (the value, its end).  Raises ValueError or RecursionError if
+    there is no value.
 
     A value may extend beyond `until`, since a string in it may look like a block.  The decoder gets only as much text
-    as it needs: json's error counts the lines of the whole input, so many wrong blocks would take quadratic time.
+    as it needs: for an error message it counts the lines of its whole input, so many wrong blocks would take quadratic
+    time.
     """
     size = until - begins + AHEAD
     while True:
@@ -238,7 +247,7 @@ def _decoded(text: str, begins: int, until: int) -> tuple[Any, int]:
             if not is_cut or begins + size >= len(text):
                 raise
         else:
-            # a value at the end of the piece may be a number that continues
+            # a value that ends where `part` ends may be a number of which more digits follow
             if end < size or begins + size >= len(text):
                 return value, begins + end
         size *= 2

@@ -1,9 +1,9 @@
-"""HTTP to one server: it posts an open file, reads lines as they arrive, and can be stopped at any moment from another
-thread.
+"""Sends HTTP requests to one model server: it posts an open file and reads lines as they arrive; another thread can
+stop it at any moment.
 
 The library `requests` implements HTTP.  This module registers each socket when it connects, so that the thread of
-`exchange_watch.py` can shut it down.  This module does no retries, follows no redirects, and reads no `.netrc` and no
-JSON.
+`exchange_watch.py` can shut it down.  This module does not retry, follows no redirects, reads no `.netrc` and decodes
+no JSON.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from agent.llm.stream_accumulator import StreamAccumulator
 from agent.llm.urls import is_loopback
 from agent.registry import without
 
-# `requests` imports an encoding detector if one is installed: 2.7 MiB per process for a feature that is not used.
+# If an encoding detector is installed, `requests` imports it, which takes 2.7 MiB per process; so the import is
+# prevented, since the feature is not used.
 with without("chardet", "charset_normalizer"):
     import requests
     from requests.adapters import HTTPAdapter
@@ -43,18 +44,22 @@ if TYPE_CHECKING:
     from agent.llm.exchange_watch import ExchangeWatch
     from agent.values import Control
 
-DIRECT: Any = {"http": None, "https": None, "all": None}  # proxies of `requests`: none, even if the environment has one
-KEEP = 4.0  # seconds that an unused connection stays open: servers close theirs after 5 s or more, routers drop it
-REST = 0.05  # maximum seconds to wait for bytes after the end of an answer
-RESTS = 4  # maximum number of reads of such bytes
+# the argument `proxies` of `requests` for no proxy, even if the environment names one
+DIRECT: Any = {"http": None, "https": None, "all": None}
+# seconds for which an unused connection may be used again; servers close theirs after 5 s or more, and routers drop it
+KEEP = 4.0
+REST = 0.05  # maximum seconds to wait for further bytes after the end of an answer
+RESTS = 4  # maximum number of reads of further bytes after the end of an answer
 READ = 1 << 16
-SEND = 1 << 17  # bytes of a request in one write under TLS; urllib3's 16 KiB cost more than the copying
+# bytes of a request per write under TLS; with urllib3's 16 KiB the writes would take more time than the copying
+SEND = 1 << 17
 ERROR_BODY = 1 << 20
-LONGEST_ANSWER = 64 << 20  # maximum bytes of one answer, stream framing included
+LONGEST_ANSWER = 64 << 20  # maximum bytes of one answer, including the framing of a stream
 
 
 class Adapter(HTTPAdapter):
-    """The adapter of `requests` with connections that register their sockets."""
+    """An HTTP adapter for `requests` of which the connections register their sockets, so that another thread can shut
+    them down."""
 
     def __init__(self, sockets: Sockets) -> None:
         class Plain(HTTPConnection):
@@ -103,7 +108,7 @@ class Adapter(HTTPAdapter):
         return manager
 
     def socks_pools(self) -> dict[str, Any]:
-        """Pools for connections through a SOCKS proxy that register their sockets too."""
+        """Connection pools for a SOCKS proxy; their connections register their sockets too."""
         from urllib3.contrib.socks import SOCKSConnection, SOCKSHTTPSConnection
 
         plain = type("PlainSocks", (self.plain, SOCKSConnection), {})
@@ -114,7 +119,7 @@ class Adapter(HTTPAdapter):
         }
 
     def get_connection_with_tls_context(self, request: requests.PreparedRequest, *given: Any, **more: Any) -> Any:
-        """The cached connection pool of an address."""
+        """The connection pool for an address, made once per address."""
         if request.url not in self.found:
             self.found[request.url] = super().get_connection_with_tls_context(request, *given, **more)
         return self.found[request.url]
@@ -124,21 +129,21 @@ class Adapter(HTTPAdapter):
         super().close()
 
     def build_response(self, req: requests.PreparedRequest, resp: Any) -> Any:
-        """A response of urllib3 itself: the program reads only status, headers and body, so it needs no cookies and no
-        guessed encoding."""
+        """Returns urllib3's response in place of that of `requests`: the program reads only status, headers and body,
+        and needs no cookies and no guessed encoding."""
         del req
         return resp
 
 
 def send_file(sock: socket.socket, file: BinaryIO) -> None:
-    """Send the whole file with sendfile(2), without copying it into this process.
+    """Send the whole file over a socket with sendfile(2), without copying it into this process.
 
     `socket.sendfile` does the same with more system calls.  A socket with a time-out is non-blocking, so the function
-    waits until it is writable.  Raises BrokenPipeError when the server reads no more and has already answered.
+    waits until the socket is writable.  Raises BrokenPipeError when the server reads no more and has already answered.
     """
     try:
         source = file.fileno()
-    except OSError:  # no file descriptor: the bytes are in memory
+    except OSError:  # the body has no file descriptor, since it is in memory
         sock.sendfile(file)
         return
     size, sent = os.fstat(source).st_size, 0
@@ -170,8 +175,9 @@ def _keep_headers(request: requests.PreparedRequest) -> requests.PreparedRequest
 class Transport:
     """The connections to one server.
 
-    `who` is the name of the server in errors.  `idle` and `whole` are time limits in seconds, above 0: every call ends,
-    so that the lease of its step reveals a worker that hangs (`worker/lease.py`).
+    `who` is the name of the server in errors.  `idle` (without any bytes) and `whole` (for a whole exchange) are time
+    limits in seconds and must be above 0: since every call ends in time, an expired lease shows that a worker hangs
+    (`worker/lease.py`).
     """
 
     def __init__(
@@ -191,7 +197,7 @@ class Transport:
         self.session.mount("http://", self.adapter)
         self.session.mount("https://", self.adapter)
         self.watcher = Watcher(self.sockets, control)
-        self.heard: set[str] = set()  # names of the headers of all answers, in lower case
+        self.heard: set[str] = set()  # names of the headers of all answers so far, in lower case
         self._posts: dict[Any, requests.PreparedRequest] = {}
         self._around: dict[Any, Mapping[str, Any]] = {}
         self.proxy: Proxy | None = None  # the proxy for the address of the last request
@@ -203,7 +209,7 @@ class Transport:
 
     @contextmanager
     def post(self, url: str, body: BinaryIO, headers: Mapping[str, str] | None = None) -> Iterator[Stream]:
-        """POST the open file; yields the stream of the answer if its status is 2xx.
+        """POST an open file; a context manager with the stream of the answer, if the status is 2xx.
 
         Raises ModelError or Interrupted.
         """
@@ -221,7 +227,8 @@ class Transport:
             return b"".join(stream.chunks())
 
     def _post(self, url: str, body: BinaryIO, headers: Mapping[str, str]) -> requests.PreparedRequest:
-        """The prepared POST request.  Address and headers are prepared once; only the body differs between turns."""
+        """The POST request, prepared for `requests`.  Address and headers are prepared once; only the body differs
+        between turns."""
         key = (url, *headers.items())
         if key not in self._posts:
             more = {"Content-Type": "application/json", **headers}
@@ -229,13 +236,13 @@ class Transport:
         request = self._posts[key]
         request.headers["Content-Length"] = str(body.seek(0, os.SEEK_END))
         body.seek(0)
-        request.body = (body,)  # type: ignore[assignment]# one part, which `Plain.send` or http.client reads
+        request.body = (body,)  # type: ignore[assignment]# one part, read by `Plain.send` or http.client
         return request
 
     @contextmanager
     def _exchange(self, prepare: Callable[[], requests.PreparedRequest], whole: float, idle: float) -> Iterator[Stream]:
         if clock.monotonic() - self.used_at > KEEP:
-            self.adapter.close()  # this closes the connections of the adapter, which stays usable
+            self.adapter.close()  # this closes only the connections: the adapter itself can still be used
         taken = deadline.within(self.who, whole)
         with taken, self.watcher.watching(whole) as watch, self._translated(watch):
             request = prepare()
@@ -257,7 +264,8 @@ class Transport:
                     self.sockets.broken_off = False
 
     def _surroundings(self, url: Any) -> Mapping[str, Any]:
-        """Proxies and certificates, read from the environment once for each address instead of at each request."""
+        """The proxies and certificates for a request, read from the environment once for each address instead of at
+        each request."""
         if url not in self._around:
             proxies = DIRECT if is_loopback(str(url)) else {}
             found: dict[str, Any] = dict(self.session.merge_environment_settings(url, proxies, True, None, None))
@@ -272,8 +280,8 @@ class Transport:
 
     @contextmanager
     def _translated(self, watch: ExchangeWatch) -> Iterator[None]:
-        """Translate errors of `requests` and urllib3 to errors of this program; if the watcher shut the socket down,
-        raise the reason."""
+        """Translate errors of `requests` and urllib3 to errors of this program; if the watching thread has shut the
+        sockets down, raise the reason instead."""
         try:
             yield
         except (requests.exceptions.InvalidURL, requests.exceptions.InvalidSchema, UnicodeError) as error:
@@ -315,7 +323,8 @@ class Transport:
 
 
 class Stream:
-    """The body of an answer with status 2xx.  `draft` is the part of the answer that its wire has parsed so far."""
+    """The body of an answer with status 2xx.  `draft` is the part of the answer that has been parsed so far (by
+    `wire_*.py`)."""
 
     def __init__(self, raw: Any, who: str, watch: ExchangeWatch) -> None:
         self.headers: Mapping[str, str] = {name.lower(): value for name, value in raw.headers.items()}
@@ -327,7 +336,7 @@ class Stream:
         self._pieces = _pieces(raw)
 
     def chunks(self) -> Iterator[bytes]:
-        """The bytes of the body as they arrive, up to its announced end.
+        """The bytes of the body as they arrive, up to the end that the server has announced.
 
         Raises ModelStalled (in `_translated`) when the connection is cut.
         """
@@ -341,9 +350,9 @@ class Stream:
         self._watch.raise_outcome()
 
     def rest(self) -> None:
-        """Read the rest of a body after its last event, so that the connection can be used again.
+        """Read what follows the last event of a body, so that the connection can be used again.
 
-        The method does not wait longer than `REST` seconds for bytes; then it closes the connection.
+        If no bytes arrive for `REST` seconds, the method ends, and the connection is closed.
         """
         connection = self._raw.connection
         sock = getattr(connection, "sock", None)
@@ -355,7 +364,8 @@ class Stream:
                 pass
 
     def lines(self) -> Iterator[bytes]:
-        """The lines of the body without their line end (LF or CRLF); the last line may have no line end."""
+        """The lines of the body as they arrive, without their line ends (LF or CRLF); the last line need not have
+        one."""
         rest = bytearray()
         for chunk in self.chunks():
             head, newline, tail = chunk.rpartition(b"\n")
@@ -372,7 +382,7 @@ class Stream:
 def _pieces(raw: Any) -> Iterator[bytes]:
     """The body in pieces as they arrive.
 
-    The pieces are the HTTP chunks themselves, which takes half the time of `read1`.
+    If the body is sent in HTTP chunks, the pieces are these chunks, which takes half the time of `read1`.
     """
     if raw.chunked:
         yield from raw.read_chunked(READ, decode_content=True)
@@ -382,7 +392,7 @@ def _pieces(raw: Any) -> Iterator[bytes]:
 
 
 def _beginning(raw: Any) -> bytes:
-    """The first MiB of an error body; if reading fails, the status is still reported."""
+    """The first MiB of an error body, or less if reading fails, since the status can be reported without the body."""
     kept = bytearray()
     with suppress(urllib3.exceptions.HTTPError, OSError):
         for piece in _pieces(raw):

@@ -1,13 +1,14 @@
-"""Detects prompts that a server truncated silently: the status is 200, and the token count is far below that of the
-prompt (case 34).
+"""Detects prompts that a server truncated silently: the status is 200, but the server's count of prompt tokens is far
+below that of the prompt that was sent.
 
 Ollama truncates prompts on `/v1`, and on `/api/chat` for models with a template that ignores `truncate` (docs/wire.md,
 "Ollama's silent cut").  The answer to a truncated prompt is not used; this module raises the error that the server
 omitted: an overflow.
 
-For some texts the token estimate is wrong by a factor, so the estimate never decides alone.  A low count is only a
-reason to query the window that the server has allocated.  The server's own numbers prove a truncation: the count
-matches a cut for that window, or the prompt has grown and its count has not.  Without such a proof the reported count
+For some texts the token estimate is wrong by a factor, so the estimate never decides alone.  A token count of the
+server that is far below the estimate is only a reason to ask the server for the context window that it has allocated.
+A truncation is proved by numbers of the server: its count is the one that remains after a prompt was cut for that
+window, or the prompt has grown since the last request and its count has not.  Without such a proof the server's count
 is trusted.
 """
 
@@ -24,23 +25,26 @@ if TYPE_CHECKING:
     from agent.values import Answer, Plan
 
 SMALLEST_CUT = 1_000
-"""A cut prompt has about half as many tokens as the window, and no window is below 2048.
+"""Counts of prompt tokens below this number do not show a truncation: a truncated prompt has about half as many tokens
+as the context window, and no window is below 2048.
 
-Smaller counts come from older servers that report only uncached tokens.
+Smaller counts come from older servers, which report only tokens that were not cached.
 """
 
 SUSPECT = 0.7
-"""A reported count below this share of the estimate is checked."""
+"""If the server's count of prompt tokens is below this share of the estimate, the prompt may have been truncated."""
 
 KEPT = 32
-"""Tokens that remain after a cut beyond half of the window: the start of the prompt (`num_keep`), and rounding."""
+"""A truncated prompt has at most this many tokens more than half of the window: Ollama keeps the start of the prompt
+(`num_keep`) in addition, and rounds."""
 
 LEAST_GROWTH = 64
-"""Minimum tokens added since the last report, unless the count matches a cut: templates format the newest message
-differently from older messages."""
+"""A prompt counts as grown only if at least this many tokens were added since the last report, since chat templates
+format the newest message differently from older ones; this does not apply if the count is that of a truncated
+prompt."""
 
 STEP = 1024
-"""Windows are multiples of this number."""
+"""The size of a context window is assumed to be a multiple of this number."""
 
 
 class Size(Protocol):
@@ -48,7 +52,7 @@ class Size(Protocol):
 
     @property
     def text(self) -> int:
-        """Estimated tokens of text and calls."""
+        """Estimated tokens of the text and of the tool calls."""
         ...
 
 
@@ -59,17 +63,18 @@ class Reports(Protocol):
 
     @property
     def read(self) -> int:
-        """The prompt tokens in the newest report about this view, 0 if there is none."""
+        """The count of prompt tokens in the server's newest report about the current context file, 0 if there is
+        none."""
         ...
 
     @property
     def added(self) -> Size:
-        """The size of the text after the newest report."""
+        """The size of the messages that were added after the newest report."""
         ...
 
     def lacks_growth(self, prompt: int) -> bool:
-        """Whether the server reports a later prompt of the view as hardly longer, or as shorter, although it has more
-        text."""
+        """Whether the count `prompt` of a later prompt is hardly higher than the reported one, or lower, although that
+        prompt has more text."""
         ...
 
 
@@ -82,11 +87,12 @@ def check_not_truncated(
     who: str,
     advice: str,
 ) -> None:
-    """Raise ContextOverflow when the prompt of this answer was truncated.
+    """Raise ContextOverflow when the server truncated the prompt to which `answer` belongs.
 
-    `reports` are the conversation's reports at the time of the plan, None if there are none.  `window` is the assumed
-    window in tokens.  `allocated` queries the server's real window; it is called only for a prompt that seems to be
-    truncated.  Without a plan (a summary) only a count that matches a cut for `window` proves a truncation.
+    `reports` are the servers' earlier reports on prompts of the conversation, None if there are none.  `window` is the
+    assumed context window in tokens.  `allocated` asks the server for the window that it has allocated; it is called
+    only for a prompt that seems to be truncated.  Without a plan (a summary) only the count that remains after a cut
+    for `window` proves a truncation.
     """
     reported = answer.usage.prompt if answer.usage is not None else 0
     if reported < SMALLEST_CUT:
@@ -110,25 +116,28 @@ def check_not_truncated(
 
 
 def is_whole(plan: Plan) -> bool:
-    """Whether the plan covers the whole view; only such prompts can be compared."""
+    """Whether the plan contains the whole context file; only the token counts of such prompts can be compared with each
+    other."""
     return len(plan.spans) == 1 and not plan.spans[0].start
 
 
 def estimate_of(plan: Plan) -> int:
-    """The estimate of the token counter for a plan.
+    """The estimated number of tokens of a plan; at least the sum of the token counter's own estimates.
 
-    `plan.tokens` is based on reports, one of which may be about a truncated prompt.
+    `plan.tokens` alone may be too low, since it is based on counts of the server, of which one may be that of a
+    truncated prompt.
     """
     layers: dict[str, int] = plan.metadata.get("layer_tokens") or {}
     return max(plan.tokens, sum(layers.values()))
 
 
 def has_not_grown(reported: int, reports: Reports) -> bool:
-    """Whether a prompt has grown since the last report although its token count has not.
+    """Whether the server's count of prompt tokens has not grown since its last report although the prompt has.
 
-    A cut leaves at least about half of a window that held the previous prompt.  A count below half of that window, or
-    close to that of the new text, comes from a server that reports only uncached tokens.  Chat templates may also drop
-    the thinking of earlier turns.
+    A truncation leaves about half of the window, and the previous prompt fitted into the window.  So a count below half
+    of the previous one, or close to that of the new text alone, comes from a server that reports only tokens that were
+    not cached.  A prompt may also shrink because chat templates drop the reasoning of earlier turns; `lacks_growth`
+    allows for that.
     """
     if not reports.read or reports.is_partial or reported < reports.read // 2 - KEPT:
         return False
@@ -139,20 +148,21 @@ def has_not_grown(reported: int, reports: Reports) -> bool:
 
 
 def is_mark(reported: int, window: int) -> bool:
-    """Whether the count matches a prompt that was cut for `window`: half of the window plus a few tokens."""
+    """Whether the count is that of a prompt that was truncated for `window`: half of the window plus a few tokens."""
     return 0 <= reported - window // 2 <= KEPT
 
 
 def is_mark_of_any(reported: int) -> bool:
-    """Whether the count matches a cut for any window."""
+    """Whether the count is that of a prompt that was truncated for a window of some size."""
     return 0 <= 2 * reported - round(2 * reported / STEP) * STEP <= 2 * KEPT
 
 
 def window_behind(reported: int, before: int) -> int:
-    """The true window after a cut prompt.
+    """The server's true context window, computed from the count of a truncated prompt and that of the previous prompt
+    (`before`).
 
-    The result is the window for which the count is that of a cut prompt, if the whole prompt `before` fits into that
-    window; else the smallest window that holds both prompts.
+    If there is a window for which `reported` is the count of a truncated prompt, and the previous prompt fits into it,
+    the result is that window; otherwise it is the smallest window into which both prompts fit.
     """
     marked = round(2 * reported / STEP) * STEP
     if is_mark_of_any(reported) and marked >= before:
@@ -161,7 +171,8 @@ def window_behind(reported: int, before: int) -> int:
 
 
 def allocated_of(answer: Any, model: str, is_same: Callable[[str, str], bool]) -> int | None:
-    """The window that Ollama reports in `/api/ps` as allocated for the model; None if it does not report one."""
+    """The context window that Ollama's response to `/api/ps` names as allocated for the model; None if it names
+    none."""
     for entry in entries(answer, "models"):
         if is_same(model, str(entry.get("model") or entry.get("name"))):
             return positive_int(entry.get("context_length"))

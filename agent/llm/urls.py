@@ -1,6 +1,7 @@
-"""Addresses of servers as people write them: with or without scheme, `/v1`, slash at the end, endpoint or query.
+"""Interprets addresses of model servers as people write them: with or without scheme, `/v1`, slash at the end, endpoint
+or query.
 
-The dialect, or an attempt, decides which of the possible forms is right (`bases`).
+Which of the possible base URLs is right (`bases`) is decided by the server's dialect or by trying them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from agent.errors import ConfigError
 if TYPE_CHECKING:
     from urllib.parse import SplitResult
 
-KEPT = 32  # size of the caches of parsed addresses: each turn uses the same few addresses
+# number of parsed addresses that each cache of this module holds; a process uses the same few addresses again and again
+KEPT = 32
 _VERSION = re.compile(r"/v\d[a-z0-9]*+(/|$)")
 _ENDPOINTS = re.compile(
     r"/(?:chat/completions|completions|responses|messages|api/chat|api/generate|api/tags|(?<=/v1/)models)$"
@@ -25,9 +27,9 @@ _ENDPOINTS = re.compile(
 
 @lru_cache(KEPT)
 def clean(base_url: str) -> str:
-    """Scheme, host and path, without a slash or the name of an endpoint at the end.
+    """The address with scheme, host and path only, without a slash or an endpoint (`/chat/completions`) at its end.
 
-    An address without a scheme gets http if it is this machine, an IP address, or a name with a port or without a dot;
+    If the scheme is missing, it becomes http for this machine, an IP address, and a name with a port or without a dot;
     otherwise https.
     """
     parts = urlsplit(_whole(base_url))
@@ -36,7 +38,7 @@ def clean(base_url: str) -> str:
 
 
 def _whole(base_url: str) -> str:
-    """The address with its scheme added.  Raises ConfigError when the text is not an address."""
+    """The address, with a scheme if it had none.  Raises ConfigError when the text is not an address."""
     text = base_url.strip()
     if "://" not in text:
         text = f"{_scheme(text)}://{text}"
@@ -59,12 +61,13 @@ def _without_query(parts: SplitResult, path: str) -> str:
 
 @lru_cache(KEPT)
 def bases(base_url: str, call: str, base_path: str = "", *, version_first: bool = False) -> tuple[str, ...]:
-    """The addresses below which `call` may be, the likeliest first; after a 404 the client tries the next one.
+    """The possible base URLs, below which the endpoint `call` may be, the likeliest first; after a 404 the client tries
+    the next one.
 
-    An address that ends with the call, or has a version in its path, is used unchanged.  An address without a path, or
-    with the beginning of `base_path` (the server's own path, "" for `/v1`), gets that path.  A path of another kind is
-    the complete base for OpenAI clients (`https://models.github.ai/inference`); for other clients it lacks the version
-    (`version_first`).
+    If the address ends with `call`, the part before it is the only base URL; if its path contains a version, the
+    address is used unchanged.  If the address has no path, or only the beginning of `base_path` (the path of the
+    dialect, `/v1` if it is ""), that path is completed.  Any other path is taken as complete first, and with `/v1`
+    second (`https://models.github.ai/inference`); with `version_first` in the reverse order.
     """
     written = urlsplit(_whole(base_url))
     if written.path.rstrip("/").endswith(call):
@@ -80,13 +83,13 @@ def bases(base_url: str, call: str, base_path: str = "", *, version_first: bool 
 
 
 def join(base_url: str, base: str, path: str) -> str:
-    """`path` below `base`, with the query of the configured address (`?api-version=…`)."""
+    """The URL of `path` below the base URL `base`, with the query of the configured address (`?api-version=…`)."""
     query = urlsplit(_whole(base_url)).query
     return f"{base}{path}?{query}" if query else f"{base}{path}"
 
 
 def root(base_url: str) -> str:
-    """The address without a trailing `/v1` or `/api`."""
+    """The address without a path `/v1`, `/v0` or `/api` at its end."""
     return re.sub(r"(/api)?/(v1|v0|api)$", "", clean(base_url))
 
 
@@ -101,13 +104,13 @@ def origin(base_url: str) -> str:
 
 
 def host(base_url: str) -> str:
-    """The host name, lower case; "" without an address."""
+    """The host name of the address in lower case; "" if the address is empty."""
     return (urlsplit(clean(base_url)).hostname or "").lower() if base_url else ""
 
 
 @lru_cache(KEPT)
 def is_loopback(url: str) -> bool:
-    """Whether the address is this machine; such requests must not go through a proxy."""
+    """Whether the address is on this machine, so that requests to it must not go through a proxy."""
     name = (urlsplit(url).hostname or "").lower()
     try:
         return ip_address(name).is_loopback

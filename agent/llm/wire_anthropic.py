@@ -1,8 +1,8 @@
-"""Anthropic's `/v1/messages` on the wire: the system text is separate, calls and results are blocks, and results are
-inside user turns.
+"""Writes requests and parses answers of Anthropic's `/v1/messages`: the system text is a separate parameter, tool calls
+and results are blocks, and results are inside user turns.
 
-Lines are translated one at a time, block by block.  Up to four blocks carry a cache mark; docs/wire.md, "Prompt
-caches", has the rules of the prompt cache and their sources.
+Stored messages are translated one at a time, block by block.  Up to four blocks of a request carry a cache mark
+(`cache_control`); docs/wire.md, "Prompt caches", has the rules of the prompt cache and their sources.
 """
 
 from __future__ import annotations
@@ -32,14 +32,15 @@ if TYPE_CHECKING:
 
 CACHE = {"type": "ephemeral"}
 BLOCKS = "thinking_blocks"
-"""The field of a message of the view with the provider-specific blocks of an answer, in the order of all its blocks.
+"""The field of a stored message that contains the provider-specific blocks of an answer (such as thinking), in the
+order of all blocks of the answer.
 
-Text and call blocks are only named there; the message has their contents."""
+Blocks of text and of tool calls are only named in this field; their contents are in the message itself."""
 THOUGHT = "thinking_tokens"
 
 
 def header(parameters: Mapping[str, Any], system: str, tools: Sequence[Json], *, marked: bool = True) -> bytes:
-    """The bytes of a request before the first message; `marked`: with prompt cache marks."""
+    """The bytes of a request that precede the first message; `marked`: with prompt cache marks."""
     fields = dict(parameters)
     mark = {"cache_control": CACHE} if marked else {}
     if tools:
@@ -52,7 +53,7 @@ def header(parameters: Mapping[str, Any], system: str, tools: Sequence[Json], *,
 
 
 def tool_choice(aside: SideRequest) -> Json:
-    """The parameter `tool_choice` in the form of this wire, {} if there is no choice."""
+    """The parameter `tool_choice` in Anthropic's form, {} if there is no choice."""
     if not aside.tools or not aside.choice:
         return {}
     if aside.named:
@@ -61,7 +62,7 @@ def tool_choice(aside: SideRequest) -> Json:
 
 
 def tool_of(tool: Json) -> Json:
-    """A tool in OpenAI's form, converted to Anthropic's form."""
+    """Convert the schema of a tool from OpenAI's form to Anthropic's form."""
     function = tool["function"]
     schema = {"type": "object", "properties": {}} | (function.get("parameters") or {})
     return {"name": function["name"], "description": function.get("description") or "", "input_schema": schema}
@@ -70,14 +71,17 @@ def tool_of(tool: Json) -> Json:
 def write_messages(
     out: BinaryIO, spans: Sequence[Span], change: Change | None = None, *, marked: bool = True, answer: int = 0
 ) -> None:
-    """Write the turns with commas between them; memory holds one block at a time, never a turn.
+    """Write the messages of a request as turns of user and assistant, with commas between them; only one block at a
+    time is in memory.
 
-    `marked`: three blocks get a prompt cache mark: the last block of the first message, of the previous request, and of
-    this request.  `answer` is the index of the newest answer among the messages, from 0: the previous request ended
-    before it.  0 where there is none, or where `change` yields other messages than the spans have.
+    `marked`: three blocks get a prompt cache mark: the last block of the first message, the last block of the previous
+    request, and the last block of this request.  `answer` is the index (from 0) of the newest answer among the
+    messages, before which the previous request ended.  It is 0 if there is no answer, or if `change` returns other
+    messages than the spans contain.
     """
     role = ""
-    # the last block, held back until the next one is known; index of the first message; index of the message of `held`
+    # `held`: the last block, which is written when the next one is known; `first`: the index of the first message;
+    # `at`: the index of the message to which `held` belongs
     held, first, at = b"", -1, -1
     for side, block, number in blocks(spans, change):
         if role:
@@ -97,13 +101,13 @@ def write_messages(
 
 
 def with_mark(block: bytes) -> bytes:
-    """A block as JSON with a cache mark: the server caches the prefix that ends with it."""
+    """Add a cache mark to a block in JSON: the server then caches the beginning of the request up to this block."""
     return block[:-1] + b',"cache_control":' + orjson.dumps(CACHE) + b"}"
 
 
 def blocks(spans: Sequence[Span], change: Change | None = None) -> Iterator[tuple[str, Json, int]]:
-    """(side, block, index of its message) of all messages except system messages; the first block is a user's, and none
-    is empty."""
+    """(role "user" or "assistant", block, index of its message) of each block of all messages except system messages;
+    the first block is a user's, and no block is empty."""
     begun = False
     for number, message in enumerate(parsed(spans) if change is None else change(parsed(spans))):
         for side, block in _blocks_of(message):
@@ -143,7 +147,8 @@ def _tool_use(call: Json) -> Json:
 
 
 def _laid_out(layout: Sequence[Any], texts: list[str], calls: list[Json]) -> Iterator[Json]:
-    """The blocks of a message in their original order.  Placed items are removed from `texts` and `calls`."""
+    """The blocks of an answer in their original order (`layout`).  Texts and tool calls that are returned are removed
+    from `texts` and `calls`."""
     lengths = [block.get("length") for block in layout if _is(block, "text")]
     if lengths and all(isinstance(length, int) for length in lengths) and sum(lengths) == len(texts[0]):
         whole, texts[:] = texts[0], []
@@ -167,7 +172,7 @@ def _is(block: Any, kind: str) -> bool:
 
 
 def read_answer(stream: Stream, who: str) -> StreamAccumulator:
-    """The whole answer, streamed or not."""
+    """Read a whole answer, streamed or not."""
     lines = stream.lines()
     first = next((line for line in lines if line.strip()), b"")
     if not is_stream(first, stream.headers.get("content-type", "")):
@@ -181,8 +186,9 @@ def read_answer(stream: Stream, who: str) -> StreamAccumulator:
 
     for event, record in events(all_lines(), who):
         if record is DONE or (not record and event != "error"):
-            continue  # an unknown event, which gateways add
-        known = isinstance(record, dict) and not record.get("error")  # an error of a proxy may lack event and type
+            continue  # ignored: an empty event that a gateway has added
+        # an error that a proxy sends may have neither an event name nor a `type`
+        known = isinstance(record, dict) and not record.get("error")
         kind = record.get("type", event) if known else "error"
         if kind == "error":
             raise map_error(parse_document(None, record), who)
@@ -218,7 +224,7 @@ def _take(draft: StreamAccumulator, layout: dict[Any, Json], usage: dict[str, in
     elif kind == "message_delta":
         draft.set_finish(text_in(object_in(record, "delta"), "stop_reason"))
         _count(usage, told := object_in(record, "usage"))
-        # The count of the answer in message_start is a placeholder; only later counts cover the whole answer.
+        # The count of output tokens in message_start is a placeholder; only a later count covers the whole answer.
         early = not told.get("output_tokens")
         draft.set_usage(usage_of(usage), early=early and draft.is_early)
 
@@ -229,7 +235,7 @@ def _block(
     kind = str(block.get("type") or "text")
     layout[index] = {"type": kind}
     if kind == "tool_use":
-        # In a stream `input` is {} here and arrives in fragments.
+        # In a stream the start of a block has `input: {}`, and the input of the tool call follows in fragments.
         whole = None if streamed and not block.get("input") else block.get("input")
         own = {key: value for key, value in block.items() if key not in ("type", "id", "name", "input")}
         draft.add_call_part(index, block.get("id"), block.get("name"), whole, own)
@@ -256,7 +262,7 @@ def _delta(draft: StreamAccumulator, block: Json | None, index: Any, delta: Mapp
         draft.add_call_part(index, None, None, delta["partial_json"])
     if block is None or kind in ("text", "tool_use"):
         return
-    if "signature" in delta:  # a signature that arrives whole replaces the earlier one
+    if "signature" in delta:  # a signature is sent whole, so it replaces an earlier one and is not appended
         block["signature"] = delta["signature"]
     own = {key: value for key, value in delta.items() if key not in ("type", "signature", "partial_json")}
     merge(block, {key: value for key, value in own.items() if is_shallow(value)})
@@ -268,7 +274,7 @@ def _delta(draft: StreamAccumulator, block: Json | None, index: Any, delta: Mapp
 
 
 def _count(usage: dict[str, int], record: Json) -> None:
-    """Merge counts; a later 0 never overwrites a number."""
+    """Merge token counts into `usage`; a later 0 never overwrites a number."""
     usage.update({name: value for name, value in record.items() if isinstance(value, int) and value > 0})
     if (thought := thinking_of(record)) is not None:
         usage[THOUGHT] = thought or usage.get(THOUGHT, 0)
@@ -293,9 +299,10 @@ def _whole(body: bytes, stream: Stream, who: str) -> StreamAccumulator:
 
 
 def usage_of(usage: Mapping[str, Any]) -> Usage | None:
-    """The usage in the counts of this program.
+    """Convert Anthropic's token counts into those of this program.
 
-    Anthropic's `input_tokens` excludes tokens read from or written to the cache; our `prompt` includes them.
+    Anthropic's `input_tokens` does not include tokens that were read from or written to the prompt cache;
+    `Usage.prompt` includes them.
     """
     names = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
     whole = sum(usage[name] for name in names if isinstance(usage.get(name), int))
@@ -304,7 +311,8 @@ def usage_of(usage: Mapping[str, Any]) -> Usage | None:
 
 
 def thinking_of(usage: Mapping[str, Any]) -> int | None:
-    """The count `output_tokens_details.thinking_tokens`, which `output_tokens` includes; None if it is not reported."""
+    """Anthropic's count of thinking tokens (`output_tokens_details.thinking_tokens`), which are included in
+    `output_tokens`; None if it is not reported."""
     details = usage.get("output_tokens_details")
     told = details.get("thinking_tokens") if isinstance(details, dict) else usage.get(THOUGHT)
     return told if isinstance(told, int) and not isinstance(told, bool) else None

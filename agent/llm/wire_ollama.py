@@ -1,7 +1,7 @@
-"""Ollama's `/api/chat` on the wire (docs/wire.md, "The request"): arguments are objects, and results have the name of
-their tool.
+"""Writes messages and parses answers of Ollama's `/api/chat` (docs/wire.md, "The request"): the arguments of a tool
+call are an object, and the result of a call has the name of its tool.
 
-Lines are translated one at a time; lines that need no change are copied.
+Stored messages are translated one at a time; the line of a message that needs no change is sent unchanged.
 """
 
 from __future__ import annotations
@@ -37,12 +37,13 @@ COUNTS = ("prompt_eval_count", "eval_count", "prompt_eval_cached_count")
 def messages(
     spans: Sequence[Span], shape: Shape, *, alternate: bool = False, change: Change | None = None
 ) -> Iterator[bytes]:
-    """Each message in Ollama's form, with the results of a group in the order of its calls.
+    """Each message in Ollama's form; the results of an answer's tool calls are in the order of the calls.
 
-    Most templates match results with calls by their order.
+    This matters because most chat templates match results with calls by their order.
     """
     names: dict[str, str] = {}
-    results: dict[str, bytes] = {}  # results of the open group; in a request every group is complete
+    # results of the last answer's tool calls so far; a request contains the results of all calls
+    results: dict[str, bytes] = {}
     for answers, line in _lines(spans, shape, names, alternate=alternate, change=change):
         if not answers:
             yield line
@@ -56,7 +57,7 @@ def messages(
 def _lines(
     spans: Sequence[Span], shape: Shape, names: dict[str, str], *, alternate: bool, change: Change | None
 ) -> Iterator[tuple[str, bytes]]:
-    """(the id of the call that the message answers or "", the message)."""
+    """Each message as (the id of the tool call of which it is the result, or ""; the message in Ollama's form)."""
     if alternate or change or not shape.tidy:
         for message in normalized(spans, shape, alternate=alternate, change=change):
             yield message.get("tool_call_id", ""), orjson.dumps(translated(message, names))
@@ -73,7 +74,8 @@ def _lines(
 
 
 def translated(message: Json, names: dict[str, str]) -> Json:
-    """One message; `names` maps the calls of the open group to their tools and is updated."""
+    """A message in Ollama's form; `names` maps the ids of the last answer's tool calls to the names of the tools, and
+    is updated when `message` is an answer."""
     if message["role"] == "tool":
         call_id = message["tool_call_id"]
         return {
@@ -96,9 +98,9 @@ def translated(message: Json, names: dict[str, str]) -> Json:
 
 
 def read_answer(stream: Stream, who: str) -> StreamAccumulator:
-    """Read the whole answer from an NDJSON stream (or from one JSON object).
+    """Read a whole answer from a stream of JSON objects, one per line (or from a single JSON object).
 
-    Raises an error for a line with the key `error`, even with status 200.
+    Raises a ModelError for a line with the key `error`, which can occur although the status is 200.
     """
     draft, done = stream.draft, False
     for line in stream.lines():
@@ -136,7 +138,7 @@ def _take(draft: StreamAccumulator, record: Json) -> None:
     draft.add_fields({key: value for key, value in message.items() if key not in KNOWN and value != ""})
     for call in objects_in(message, "tool_calls"):
         function = object_in(call, "function")
-        # Ollama sends each call as a whole, so each one is a new call; its index is ignored.
+        # Ollama sends each tool call whole, so each one in a line is a new call; its index is ignored.
         arguments = function.get("arguments") or {}
         own = own_fields(call, function)
         draft.add_call_part(len(draft.calls), call.get("id"), function.get("name"), arguments, own)

@@ -1,7 +1,8 @@
-"""OpenAI's chat completions on the wire: the bytes of requests and answers (docs/wire.md, "The request").
+"""Writes requests and parses answers of OpenAI's chat completions API (docs/wire.md, "The request").
 
-A request is `{"model", parameters, "tools", "messages":[` + lines + `]}`: if no message needs a change, the lines are
-copied, with a comma for each newline.  The clients of OpenAI, LM Studio and replays use this module.
+A request is `{"model", parameters, "tools", "messages":[` + lines + `]}`: if no message needs a change, the stored
+lines are copied, with a comma in place of each newline.  `OpenAIClient` and its subclasses for LM Studio and replays
+use this module.
 """
 
 from __future__ import annotations
@@ -34,30 +35,33 @@ MOST_TOOLS = 128
 KNOWN = frozenset(
     ("role", "content", "tool_calls", "refusal", "function_call", "audio", "images", "annotations", "name", "index")
 )
-"""Fields of a message that this module reads, or that are never sent back.
+"""Fields of an answer's message that this module reads, or that are never sent back to the server.
 
-Other fields are stored for the server that sent them.
+Any other field is stored, since the server that sent it may expect it back.
 """
 KNOWN_OF_CALL = frozenset(("id", "type", "index", "function"))
 KNOWN_OF_FUNCTION = frozenset(("name", "arguments", "index"))
-BLOCK = 1 << 17  # block size in bytes; a MiB does not fit into the CPU cache and needs new memory each time
+# size in bytes of the block in `copy`; a block of a MiB would not fit into the CPU cache and would need new memory each
+# time
+BLOCK = 1 << 17
 NEWLINE, COMMA = b"\n,"
 
 
 def header(parameters: Mapping[str, Any], tools: bytes = b"") -> bytes:
-    """The bytes of a request before the first message: `{"model": …, "tools": […], "messages":[`; `tools` is the result
-    of `offered`."""
+    """The bytes of a request that precede the first message: `{"model": …, "tools": […], "messages":[`; `tools` is the
+    result of `offered`."""
     return orjson.dumps(parameters)[:-1] + tools + b',"messages":['
 
 
 def offered(tools: Sequence[Json]) -> bytes:
-    """The tools as JSON that follows the parameters.  Tools never change within a task, so they are encoded once."""
+    """The tools as the bytes of JSON that follow the parameters in a request.  The caller keeps the result, since tools
+    do not change within a task."""
     return b',"tools":' + orjson.dumps([with_properties(tool) for tool in tools]) if tools else b""
 
 
 def with_properties(tool: Json) -> Json:
-    """A tool with `parameters` that are an object schema with `properties`: LM Studio and Ollama refuse other
-    schemas."""
+    """The tool, of which `parameters` is completed to an object schema with `properties`, since LM Studio and Ollama
+    refuse any other schema."""
     function = tool["function"]
     schema = {"type": "object", "properties": {}} | (function.get("parameters") or {})
     return {**tool, "function": {**function, "parameters": schema}}
@@ -71,7 +75,8 @@ def check_tools(tools: Sequence[Json]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class WrittenRequest:
-    """The last request that was copied, as its file still contains it: the messages of `parts` end at byte `end`."""
+    """Describes the previous request, which its file still contains: the messages of `parts` end at byte `end` of the
+    file."""
 
     header: bytes
     shape: Shape
@@ -79,12 +84,12 @@ class WrittenRequest:
     end: int
 
     def rest(self, out: BinaryIO, header: bytes, parts: list[tuple[Path, int, int]], shape: Shape) -> Span | None:
-        """The span to write to `out` for a request that extends the last one; `out` is positioned where the span
-        belongs.
+        """For a new request that begins like the previous one: the span that is still to be written; `out` is
+        positioned where it belongs.
 
-        Returns None, with `out` at its beginning, when the request does not extend the last one.  `parts`: the parts of
-        the new request (`message_lines.sized`).  If the `shape` is identical, the lines before are unchanged
-        (`message_reader.py`).
+        Returns None, with `out` at its beginning, when the new request does not begin like the previous one.  `parts`:
+        the parts of the new request (`message_lines.sized`).  If `shape` is the same object as before, the earlier
+        lines are unchanged (`message_reader.py`).
         """
         *fixed, (path, start, end) = parts
         *known, (view, begin, last) = self.parts
@@ -99,16 +104,18 @@ class WrittenRequest:
 
 
 def copy(out: BinaryIO, spans: Sequence[Span]) -> bool:
-    """Copy the lines with commas between them; returns whether the last line is complete, with its newline.
+    """Copy the lines of the spans to `out`, with commas between them; returns whether the last line ends with a
+    newline.
 
-    One block of memory is filled, changed in place and written, each time up to a multiple of its size in the file: the
-    kernel stores such a file in large pages, which are a third cheaper to create and remove than small pages.
+    One block of memory is used again and again: it is filled, changed in place and written up to the next multiple of
+    its size in the file.  The kernel stores a file that is written in this way in large pages, which take a third less
+    time to create and remove than small pages.
     """
     block = bytearray(BLOCK)
     view = memoryview(block)
     first = last = out.tell() % BLOCK  # the block's bytes from `first` to `last` are still to be written
     for number, (path, start, end) in enumerate(sized(spans)):
-        if number and block[last - 1] != COMMA:  # the previous span ends without a newline
+        if number and block[last - 1] != COMMA:  # write the comma here if the previous span ends without a newline
             out.write(view[first:last])
             out.write(b",")
             first = last = out.tell() % BLOCK
@@ -130,7 +137,7 @@ def copy(out: BinaryIO, spans: Sequence[Span]) -> bool:
 
 
 def join(out: BinaryIO, messages: Iterable[bytes]) -> None:
-    """Write messages with commas between them."""
+    """Write encoded messages to `out`, with commas between them."""
     for number, message in enumerate(messages):
         if number:
             out.write(b",")
@@ -138,10 +145,10 @@ def join(out: BinaryIO, messages: Iterable[bytes]) -> None:
 
 
 def read_answer(stream: Stream, who: str) -> StreamAccumulator:
-    """Read the whole answer, streamed or not.
+    """Read a whole answer, streamed or not.
 
-    Raises the error that the stream contains, ModelStalled for a stream that was cut, AnswerUnreadable for a body
-    without an answer.
+    Raises the error that the answer contains, ModelStalled for a stream that ended too early, AnswerUnreadable for a
+    body without an answer.
     """
     lines = stream.lines()
     first = next((line for line in lines if line.strip()), b"")
@@ -164,7 +171,7 @@ def _streamed(lines: Iterable[bytes], who: str, draft: StreamAccumulator) -> Str
             done = True
             break
         if not chunk and event != "error":
-            continue  # null and the like, which some servers send to keep the connection alive
+            continue  # ignored: null or an empty value, which some servers send to keep the connection alive
         if event == "error" or not isinstance(chunk, dict) or chunk.get("error"):
             raise map_error(parse_document(None, chunk), who)
         _take(draft, chunk)
@@ -176,17 +183,17 @@ def _streamed(lines: Iterable[bytes], who: str, draft: StreamAccumulator) -> Str
 def _take(draft: StreamAccumulator, chunk: Mapping[str, Any]) -> None:
     draft.model = str(chunk.get("model") or draft.model)
     draft.set_usage(usage_of(chunk.get("usage")))
-    if "x_groq" in chunk:  # where Groq's older streams report usage
+    if "x_groq" in chunk:  # Groq's older streams report token counts in this field
         draft.set_usage(usage_of(object_in(chunk, "x_groq").get("usage")))
     for choice in objects_in(chunk, "choices"):
-        draft.set_usage(usage_of(choice.get("usage")))  # where Moonshot's streams report usage
+        draft.set_usage(usage_of(choice.get("usage")))  # Moonshot's streams report token counts in this field
         if choice.get("index") in (None, 0):
             take_message(draft, object_in(choice, "delta") or object_in(choice, "message"))
             draft.set_finish(text_in(choice, "finish_reason"))
 
 
 def take_message(draft: StreamAccumulator, message: Mapping[str, Any]) -> None:
-    """Read a delta, or a whole message."""
+    """Add a message of an answer, or a delta (fragment) of one in a stream, to `draft`."""
     draft.add_content(message.get("content"))
     draft.add_refusal(message.get("refusal"))
     draft.add_reasoning(message.get("reasoning_content") or message.get("reasoning"))
@@ -202,7 +209,8 @@ def take_message(draft: StreamAccumulator, message: Mapping[str, Any]) -> None:
 
 
 def own_fields(call: Mapping[str, Any], function: Mapping[str, Any]) -> Json:
-    """The fields of a call other than id, name and arguments; only the server that sent them understands them."""
+    """The provider-specific fields of a tool call: all except id, name and arguments; only the server that sent them
+    understands them."""
     own = {key: value for key, value in call.items() if key not in KNOWN_OF_CALL and value is not None}
     inner = {key: value for key, value in function.items() if key not in KNOWN_OF_FUNCTION and value is not None}
     return own | {"function": inner} if inner else own
@@ -223,10 +231,10 @@ def _whole(body: bytes, stream: Stream, who: str) -> StreamAccumulator:
 
 
 def usage_of(record: Any) -> Usage | None:
-    """The token counts of the provider; None when it sends none (0 tokens are no count).
+    """Convert the token counts in `usage` into those of this program; None if there are none (0 tokens do not count).
 
-    OpenAI includes thinking in `completion_tokens`.  xAI, Gemini's endpoint and gateways in front of them count
-    thinking separately: only the total includes it, so the rest of the total is thinking.
+    OpenAI's `completion_tokens` includes reasoning.  xAI, Gemini's endpoint and gateways in front of them count
+    reasoning separately: only their total includes it, so what the other counts leave of the total is reasoning.
     """
     if not isinstance(record, dict):
         return None
@@ -243,7 +251,7 @@ def usage_of(record: Any) -> Usage | None:
 
 
 def reasoning_of(record: Mapping[str, Any]) -> int | None:
-    """The thinking tokens in a `usage`, None if the server does not report them."""
+    """The number of reasoning tokens in `usage`, None if the server does not report it."""
     places = (record.get("completion_tokens_details"), record.get("output_tokens_details"), record)
     for place in places:
         told = place.get("reasoning_tokens") if isinstance(place, dict) else None

@@ -1,4 +1,5 @@
-"""Storage without knowledge of the content: JSONL files, one SQL connection, numbered migrations, learnt ratios.
+"""Storage that does not interpret what it stores: JSONL files, SQL databases with numbered migrations, storage for
+replicas, facts learnt about models.
 
 `context` (a task's folder) and `taskqueue` (the ledger) define what the lines and rows mean.
 """

@@ -1,9 +1,10 @@
-"""One SQL connection with named queries, for SQLite; the contract is in `base.py`, and `postgres.py` has the one for
+"""A connection to SQLite with named queries; it implements the contract of `base.py`, as `postgres.py` does for
 PostgreSQL.
 
-`ledgers.py` chooses the database of the rows.  Parameters have the form `:name`; outside of `transaction()` each
-statement is committed on its own.  A transaction begins with BEGIN IMMEDIATE, because in WAL mode a transaction that
-reads first and then writes may be refused at once.  A connection is opened after a fork, never before it.
+`ledgers.py` selects the database in which the tasks' rows are.  Parameters have the form `:name`; outside of
+`transaction()` each statement is committed on its own.  A transaction begins with BEGIN IMMEDIATE, because in WAL mode
+SQLite may refuse a transaction that reads first and then writes, without waiting.  A connection is opened after a fork,
+never before it.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ if TYPE_CHECKING:
 Rows = list[dict[str, Any]]
 
 TASKS = "tasks.db"
-"""The file in base_dir that has the rows of the tasks."""
+"""The name of the SQLite file in base_dir that contains the rows of the tasks."""
 
-BUSY_TIMEOUT = 30.0  # seconds that SQLite itself waits for another writer
+BUSY_TIMEOUT = 30.0  # seconds for which SQLite itself waits until another writer has finished
 TRIES = 3  # number of attempts while the database is busy (docs/design/context.md, 11.3)
 OPEN_SECONDS = 30.0
 
@@ -70,7 +71,8 @@ def _modules() -> Iterator[ModuleType]:
 
 
 def module() -> ModuleType:
-    """The first safe SQLite module: pysqlite3, else Python's own; raises HostError when neither is safe."""
+    """The module for SQLite: pysqlite3 if it is installed and safe (`is_safe`), else Python's own; raises HostError
+    when neither is safe."""
     found = []
     for candidate in _modules():
         if is_safe(candidate.sqlite_version_info):
@@ -83,8 +85,8 @@ def module() -> ModuleType:
 
 
 def sqlite_version() -> tuple[str, str, bool]:
-    """(version, module, whether the version is safe) of the SQLite that `module` would use, for `doctor`; never
-    raises."""
+    """For `doctor`: (version, module, whether the version is safe) of the SQLite that the function `module` would
+    select; never raises."""
     best = ("", "", False)
     for candidate in _modules():
         state = (candidate.sqlite_version, candidate.__name__, is_safe(candidate.sqlite_version_info))
@@ -97,19 +99,20 @@ def sqlite_version() -> tuple[str, str, bool]:
 class Database:
     """One connection to a SQLite file.
 
-    A connection may be used from several threads; each call is one critical section.
+    Several threads may use a connection; only one call runs at a time.
 
-    No other SQLite library may open the file in the same process (Python's own `sqlite3` beside pysqlite3).  POSIX
-    locks belong to a process: when the other library closes its connection, it sees no other user and removes the
-    write-ahead log that this connection uses (https://www.sqlite.org/howtocorrupt.html, 2.2 and 2.2.1).  Use `execute`,
-    or read the file in another process.
+    The process must not open the file with a second SQLite library as well (Python's own `sqlite3` in addition to
+    pysqlite3).  POSIX locks belong to a process, so a second library does not see the locks of the first: when it
+    closes its connection, it believes that nobody else uses the file and removes the write-ahead log that this
+    connection uses (https://www.sqlite.org/howtocorrupt.html, 2.2 and 2.2.1).  Code that needs the file must use
+    `execute`, or read it in another process.
 
-    Before each statement `Database` checks whether the file or its log was removed or replaced.  After a change it
-    opens the file again, and creates the tables if the file is new (`remake`).
+    Before each statement outside a transaction `Database` checks whether the file or its write-ahead log was removed or
+    replaced.  If so, it opens the file again, and creates the tables if the file is new (`remake`).
     """
 
     queries_folder = LEDGER
-    """The folder of the named queries (`queries.queries`)."""
+    """The folder in agent/store/sql with the named queries of this database (`queries.queries`)."""
 
     def __init__(self, path: Path, *, busy_timeout: float = BUSY_TIMEOUT) -> None:
         self.path = path
@@ -126,7 +129,7 @@ class Database:
         self.remake: Callable[[Database], object] | None = None  # a function that creates missing tables
 
     def run(self, name: str, /, **params: Any) -> Rows:
-        """Execute the named query; returns its rows as dicts, [] if there are none.
+        """Execute the query `name` (a file of agent/store/sql); returns its rows as dicts, [] if there are none.
 
         Outside of a transaction a query is tried three times while the database is busy.  Raises LedgerError, or
         DiskError when the disk fails.
@@ -137,7 +140,8 @@ class Database:
         return self.execute(statement, **params)
 
     def execute(self, statement: str, /, **params: Any) -> Rows:
-        """Execute a statement that is not a named query: a migration, a pragma, or a SELECT that a person wrote."""
+        """Execute an SQL statement, also one that is not a named query: a migration, a pragma, or a SELECT that a
+        person wrote."""
         self._same_process()
         with self._lock:
             if self._is_open and self._connection.in_transaction:
@@ -147,7 +151,8 @@ class Database:
             try:
                 found = self._retried(lambda: self._once(statement, params))
             except LedgerError as error:
-                remake, self.remake = self.remake, None  # cleared before the call: `remake` executes statements itself
+                # cleared before the call, since `remake` executes statements itself
+                remake, self.remake = self.remake, None
                 if remake is None or "no such table: tasks" not in str(error):
                     self.remake = remake
                     raise
@@ -161,7 +166,8 @@ class Database:
 
     @contextmanager
     def transaction(self) -> Iterator[Database]:
-        """BEGIN IMMEDIATE … COMMIT, rolled back when the block raises.  Transactions are not nested."""
+        """A context manager for a transaction (BEGIN IMMEDIATE … COMMIT), which is rolled back when the block raises an
+        error.  Transactions are not nested."""
         self._same_process()
         with self._lock:
             self._keep_files()
@@ -180,10 +186,12 @@ class Database:
                 raise
 
     def _keep_files(self) -> None:
-        """Open the database again when its file or its write-ahead log was removed or replaced (see the class).
+        """Open the database again if its file or its write-ahead log was removed or replaced (see the docstring of the
+        class).
 
-        SQLite neither checkpoints nor removes the log of a file that is no longer at its path (`databaseIsUnmoved` in
-        its pager.c).  So closing the old connection cannot harm a new file that another process has created there.
+        SQLite neither writes back nor removes the write-ahead log of a file that is no longer at its path
+        (`databaseIsUnmoved` in its pager.c).  So closing the old connection cannot harm a new file that another process
+        has created there.
         """
         found, log = durable_files.identity(self.path), durable_files.identity(self._wal)
         if self._is_open and found == self._file and (not self._log or log == self._log):
@@ -196,7 +204,7 @@ class Database:
         self._is_open = True
         self._file, self._log = durable_files.identity(self.path), None
         if is_new and self.remake is not None:
-            remake, self.remake = self.remake, None  # set to None first: `remake` executes statements itself
+            remake, self.remake = self.remake, None  # set to None first, since `remake` executes statements itself
             try:
                 remake(self)
             finally:
@@ -207,7 +215,7 @@ class Database:
         self.execute(statement)
 
     def now(self) -> datetime:
-        """The time of this machine; all processes that use the file run on this machine."""
+        """The time of this machine, which suffices, since all processes that use the file run on this machine."""
         return clock.now()
 
     def has_table(self, name: str) -> bool:
@@ -215,8 +223,8 @@ class Database:
         return bool(self.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = :name", name=name))
 
     def close(self) -> None:
-        """Close the connection; a second call does nothing.  In a forked child the connection is abandoned without
-        being closed."""
+        """Close the connection; a second call does nothing.  In a process that was forked after the connection was
+        opened, the connection is only forgotten and not closed."""
         if self._pid == os.getpid():
             with self._lock:
                 self._connection.close()
@@ -228,7 +236,8 @@ class Database:
             try:
                 return self._open()
             except self._sqlite.Error as error:
-                # The switch to WAL needs exclusive access, and SQLite does not wait for it.
+                # The switch to WAL mode needs exclusive access to the file, and SQLite does not wait for that, so it is
+                # tried again here.
                 if not self._is_busy(error) or clock.monotonic() > deadline:
                     raise self._translate(error) from error
                 clock.sleep(0.05)
@@ -256,10 +265,10 @@ class Database:
             connection.execute(f"PRAGMA {pragma}").fetchall()
 
     def _make_file(self) -> None:
-        """Create the empty file with our mode.
+        """Create the empty file, readable only for its owner, before SQLite would create it with other rights.
 
-        An existing file is not opened here: closing it again would release the POSIX locks that this process holds on
-        it.
+        An existing file is not opened by this method: to close it again would release the POSIX locks that this process
+        has on the file.
         """
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
         with durable_files.writing(self.path), suppress(FileExistsError):
@@ -283,7 +292,7 @@ class Database:
                 if not self._is_busy(error) or attempt == TRIES - 1:
                     raise self._translate(error) from error
                 clock.sleep(0.05 * (attempt + 1))
-        raise AssertionError  # the last attempt returns or raises
+        raise AssertionError  # not reached, since the last attempt returns or raises
 
     def _translated(self, call: Callable[[], Rows]) -> Rows:
         try:
@@ -320,7 +329,8 @@ class Database:
 
 
 class ReadOnly(Database):
-    """A SQLite file opened for reading only: it is not created, and neither its mode nor its schema is changed."""
+    """A connection to a SQLite file for reading only: the file is not created, and neither its journal mode nor its
+    schema is changed."""
 
     def _connect(self) -> Any:
         try:
@@ -333,35 +343,38 @@ class ReadOnly(Database):
 
 
 def read_only(path: Path) -> Any:
-    """A read-only connection of the SQLite module.  Raises the module's own errors."""
+    """Open a SQLite file for reading only; the result is a connection object of the SQLite module itself.  Raises the
+    errors of that module."""
     address = f"{path.absolute().as_uri()}?mode=ro"
     return module().connect(address, uri=True, timeout=10, isolation_level=None, check_same_thread=False)
 
 
 def copy(source: Path, target: Path) -> None:
-    """Copy the database with SQLite while other processes use it; only the owner can read the new file `target`."""
+    """Copy a SQLite database into the new file `target`, which only the owner can read; other processes may use the
+    database meanwhile."""
     with closing(Database(source)) as database:
         database.execute("VACUUM INTO :target", target=str(target))
     target.chmod(0o600)
 
 
 def is_broken(error: Exception) -> bool:
-    """Whether SQLite's error is about the content of the file, not about access to it."""
+    """Whether an error of SQLite means that the content of the file is damaged, not that access to it failed."""
     return _code(error) in (_CORRUPT, _NOTADB)
 
 
 def _code(error: Exception) -> int:
-    """SQLite's primary result code (the low byte of the extended code), 0 when the module does not report it."""
+    """The primary result code of SQLite in an error (the low byte of the extended code), 0 when the module does not
+    report it."""
     return int(getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF
 
 
 def open_tasks(base_dir: Path) -> Database:
-    """`base_dir/tasks.db` with the newest schema; a missing file is created."""
+    """Open `base_dir/tasks.db` and bring it to the newest schema; a missing file is created."""
     return open_file(base_dir / TASKS)
 
 
 def open_file(path: Path) -> Database:
-    """A SQLite file with the newest schema of the rows; a missing file is created."""
+    """Open a SQLite file with rows of tasks and bring it to the newest schema; a missing file is created."""
     from agent.store import migrate
 
     database = Database(path)

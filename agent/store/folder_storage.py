@@ -1,8 +1,8 @@
-"""A folder as storage for replicas: plain files, without an additional package.
+"""Stores replicas of tasks in a folder, as plain files; no additional Python package is needed.
 
-A file is written under a temporary name, synced, and renamed: a reader on another host sees all of it or nothing.
-Files and folders get the permissions of the topmost folder, so its owner decides who can read and write there; a
-missing topmost folder is created with 0700.  Called by `remote_storage.py`.
+A file is written under a temporary name, synced, and renamed: so a reader on another host sees the whole file or none.
+Files and folders get the permissions of the storage's topmost folder, so the owner of that folder decides who can read
+and write the replicas; if it is missing, it is created with mode 0700.  Called by `remote_storage.py`.
 """
 
 from __future__ import annotations
@@ -19,16 +19,17 @@ if TYPE_CHECKING:
 
 
 class Folder:
-    """The folder at `top`.
+    """A storage in the folder `top`.
 
-    Names of files are relative to it, with `/`.  Not thread-safe.  The methods raise DiskError or OSError.
+    The name of a file is its path relative to `top`, with `/`.  Not thread-safe.  The methods raise DiskError or
+    OSError.
     """
 
     def __init__(self, top: Path) -> None:
         self.top = top
 
     def put(self, name: str, data: bytes) -> None:
-        """Write a file completely and durably; an existing one is replaced."""
+        """Write a file atomically and flush it to the disk; an existing file is replaced."""
         path = self.top / name
         rights = stat.S_IMODE(durable_files.make_dir(self.top).stat().st_mode)
         if not path.parent.is_dir():
@@ -47,7 +48,7 @@ class Folder:
     def names(self, folder: str) -> list[str]:
         """Names of all files below a folder, in no order; [] if the folder does not exist.
 
-        Unfinished files are left out.
+        Temporary files of unfinished writes are left out.
         """
         try:
             return [
@@ -64,7 +65,7 @@ class Folder:
             (self.top / name).unlink(missing_ok=True)
 
     def remove_folder(self, folder: str) -> None:
-        """Remove a folder with everything below it, including unfinished files."""
+        """Remove a folder with everything below it, including temporary files of unfinished writes."""
         with suppress(FileNotFoundError):
             filetree.remove(self.top / folder)
 

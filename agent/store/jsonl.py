@@ -1,10 +1,11 @@
-"""Append-only files with one JSON object per line, each with a number, which survive `kill -9` and a power loss.
+"""Append-only files with one JSON object per line, each with a number; they stay readable after `kill -9` and after a
+power loss.
 
-A file has one writer and any number of readers.  An append is one write to an open O_APPEND descriptor, and the next
-number is known without a read.  Opening repairs the damage of a crash: a torn tail is cut off at the last newline and
-saved as `<file>.torn`; NUL or broken lines in the middle are skipped and listed in `damaged`.  `refresh` detects that
-another program has saved or removed the file, and appends the records that the new version lacks.  `context` defines
-the meaning of the records.  See docs/files.md, "Rules".
+A file has one writer and any number of readers.  A record is appended with one write to an open O_APPEND descriptor;
+its number is known without reading the file.  When a file is opened, the damage of a crash is repaired: an incomplete
+last line is cut off and saved as `<file>.torn`.  Lines in the middle with NUL bytes or invalid JSON are skipped and
+listed in `damaged`.  `refresh` detects that another program (an editor) has replaced or removed the file, and appends
+the records that the new file lacks.  `context` defines the meaning of the records.  See docs/files.md, "Rules".
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 DURABILITIES = ("turn", "message", "none")
 MOST_REPORTED = 100
-"""The maximum number of damaged lines that are listed one by one.  Further damaged lines are not held in memory."""
+"""The maximum number of damaged lines that are listed one by one.  More are not kept in memory."""
 
 
 class DamagedLines:
@@ -43,12 +44,12 @@ class DamagedLines:
             self.found.setdefault(offset, what)
 
     def sentences(self) -> list[str]:
-        """Sentences for a person, in the order of the file."""
+        """Sentences for a person about the damaged lines, in the order of the file."""
         return [f"{self.path.name}: line at byte {at} skipped: {what}" for at, what in sorted(self.found.items())]
 
 
 def parse(line: bytes, id_key: str) -> Json | str:
-    """The record in one line (without its newline), or a description of what is wrong with the line."""
+    """Decode one line, given without its newline: the record, or a text that says what is wrong with the line."""
     try:
         record = orjson.loads(line)
     except orjson.JSONDecodeError as error:
@@ -88,7 +89,7 @@ def records(
 
 
 def backwards(path: Path, *, id_key: str = "seq") -> Iterator[tuple[int, Json]]:
-    """`(offset, record)` of every valid line, newest first, read from the end; a missing file reads as empty."""
+    """`(offset, record)` of every valid line, from the last line to the first; a missing file reads as empty."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -109,7 +110,8 @@ def last_record(path: Path, *, id_key: str = "seq") -> Json | None:
 
 
 def find(path: Path, number: int, *, id_key: str = "seq") -> Json | None:
-    """The record with this number, None when there is none; found by binary search, since numbers only increase."""
+    """The record with the number `number`, None when there is none; found by binary search, since numbers only
+    increase."""
     try:
         file = path.open("rb", buffering=durable_files.BLOCK)
     except FileNotFoundError:
@@ -133,7 +135,7 @@ def find(path: Path, number: int, *, id_key: str = "seq") -> Json | None:
 
 
 def last_newline(descriptor: int, size: int) -> int:
-    """The offset after the last newline before `size`, 0 when there is none."""
+    """The offset after the last newline in the first `size` bytes, 0 when there is none."""
     position = size
     while position > 0:
         length = min(durable_files.BLOCK, position)
@@ -147,8 +149,8 @@ def last_newline(descriptor: int, size: int) -> int:
 class JsonlFile:
     """One append-only file.  The file is created at the first append; `id_key` is the key of the number in each record.
 
-    `durability`: with "message" each append is synced, with "turn" each call of `sync` has an effect, with "none" only
-    `sync(force=True)`.  A failed write raises DiskError and leaves the file unchanged.
+    `durability`: with "message" each append is flushed to the disk, with "turn" each call of `sync` does this, with
+    "none" only `sync(force=True)`.  A failed write raises DiskError and leaves the file unchanged.
     """
 
     def __init__(self, path: Path, *, durability: str = "turn", id_key: str = "seq") -> None:
@@ -167,7 +169,8 @@ class JsonlFile:
         self._closed = False
         self._name = str(path)
         self._identity = (0, 0)  # device and inode of the open file
-        self.noticed: Callable[[str], None] | None = None  # called with a sentence about a change by another program
+        # called with a sentence when another program has changed the file
+        self.noticed: Callable[[str], None] | None = None
         if path.exists():
             self._open()
 
@@ -181,15 +184,15 @@ class JsonlFile:
 
     @property
     def count(self) -> int:
-        """Number of records appended.
+        """The number of records in the file.
 
-        Numbers have no gaps, so this is the number of the last record; the file is not read.
+        The numbers of records have no gaps, so this is the number of the last record, and the file need not be read.
         """
         return self.last_id
 
     @property
     def damaged(self) -> list[str]:
-        """Sentences about the broken lines found so far, and about the torn tail if one was cut off."""
+        """Sentences about the damaged lines found so far, and about the incomplete last line if one was cut off."""
         torn = [f"{self.path.name}: torn tail of {self.torn} bytes moved to {self.path.name}.torn"] if self.torn else []
         return torn + self.damage.sentences()
 
@@ -198,13 +201,14 @@ class JsonlFile:
         return self.last_id + 1
 
     def append(self, record: Mapping[str, Any]) -> int:
-        """Append one record with the number `next_id()`; returns the byte offset of its line."""
+        """Append one record, which must have the number `next_id()`; returns the byte offset of its line."""
         if record[self.id_key] != self.last_id + 1:
             raise ValueError(f"{self.path.name}: {self.id_key} is {record[self.id_key]}, {self.last_id + 1} is next")
         return self.append_line(to_line(record))
 
     def append_line(self, line: bytes) -> int:
-        """Append one encoded record, newline included, that has the number `next_id()`; returns its byte offset."""
+        """Append the line of one encoded record, with its newline; the record must have the number `next_id()`; returns
+        the byte offset of the line."""
         if self._descriptor < 0:
             self._open()
         offset = self.size
@@ -221,7 +225,7 @@ class JsonlFile:
         return offset
 
     def cut_back(self, offset: int, last_id: int | None = None) -> None:
-        """Shorten the file to `offset`, which removes the records appended after it."""
+        """Shorten the file to `offset` bytes, which removes the records that begin there or later."""
         with suppress(OSError):
             os.ftruncate(self._descriptor, offset)
         self.size = offset
