@@ -49,7 +49,7 @@ class Commands(TyperGroup):
     )
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command."""
+        """Run the chosen command; on Ctrl-C print a message first."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:

@@ -208,7 +208,7 @@ def _retry_all(state: CliState, text: str, code: str | None, priority: int | Non
 
 
 def _ask(state: CliState, prefix: str, word: Request) -> int:
-    """Make a request for the task with a uuid that begins with `prefix`."""
+    """Request a stop, pause or resume of the task with a uuid that begins with `prefix`."""
     from agent.daemon.finalize import close_from_outside
     from agent.issue.status import show_status
     from agent.wiring.wiring import Wiring

@@ -148,7 +148,7 @@ class Transcript:
         self.last: tuple[Any, ...] = ()
 
     def __call__(self, event: Json) -> None:
-        """Print one event."""
+        """Print one event of a reviewer's answer."""
         who = (event["persona"], event["phase"], event["round"])
         if event["event"] == "stream.end":
             return

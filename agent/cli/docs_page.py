@@ -17,7 +17,7 @@ PAGE_WIDTH = 120
 
 
 def markdown() -> str:
-    """The text of the page."""
+    """The text of docs/cli.md."""
     parts = [_HEAD]
     for name, command in commands():
         parts.append(f"\n## `{usage(name, command)}`\n\n{command.help}\n")

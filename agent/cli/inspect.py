@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from agent.taskqueue import Row
 
 WIDE = 120
-"""The minimum width in columns of a terminal on which an entry and its text share one line."""
+"""The minimum width in columns of a terminal on which an entry of a task's timeline and its text share one line."""
 
 config = typer.Typer(help="The configuration.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(config, name="config")
@@ -155,7 +155,7 @@ def _status(row: Row) -> str:
 def _row(found: Timeline, issue: str | None) -> dict[str, object]:
     """The row of the task as names and values.
 
-    `issue` is the file or address that a `solve` task got as its issue, None for any other task.
+    `issue` is the file or address of the issue if the task has a private tracker (`solve`), None for any other task.
     """
     row = found.row
     counted = f"{row.prompt_tokens:,} prompt ({row.cached_tokens:,} cached) + {row.completion_tokens:,} answers"
@@ -209,7 +209,8 @@ def _style(entry: TimelineEntry) -> str:
 
 
 def entry_lines(entry: TimelineEntry, width: int) -> list[str]:
-    """The lines of one entry for a terminal; on a narrow terminal the text has a line of its own."""
+    """One entry of a task's timeline as lines for a terminal; on a narrow terminal the text of the entry is on a line
+    of its own."""
     if width >= WIDE:
         return [entry_line(entry)]
     text = tables.cell(entry.text)
@@ -217,7 +218,7 @@ def entry_lines(entry: TimelineEntry, width: int) -> list[str]:
 
 
 def entry_line(entry: TimelineEntry, *, year: bool = True) -> str:
-    """One entry on one line."""
+    """One entry of a task's timeline as one line of text."""
     who = f"{entry.state} {entry.who}" if entry.kind in ("tool", "effect") else entry.who
     sizes = [f"{entry.tokens:,} tk" if entry.tokens is not None else ""]
     if entry.prompt_tokens is not None:

@@ -27,7 +27,7 @@ memory = typer.Typer(
 app.add_typer(memory, name="memory")
 
 SHOWN = 120
-"""The maximum number of characters of a text in a list."""
+"""The maximum number of characters of a record's or event's text that a list shows."""
 
 RecordId = Annotated[str, typer.Argument(metavar="ID", help="The id of a record, as `memory list` shows it.")]
 Actor = Annotated[
@@ -143,7 +143,7 @@ def search(
     actor: Actor = None,
     top: Annotated[int, typer.Option("--top", metavar="N", min=1, max=1000, help="At most so many of each.")] = 10,
 ) -> int:
-    """Search records by relevance; with --actor also events, and files that such changes touched."""
+    """Search records by relevance; with --actor also the actor's events, and files that similar changes touched."""
     state: CliState = context.obj
     events: list[Any] = []
     files: list[Any] = []
@@ -421,7 +421,7 @@ def _forget(store: MemoryStore, selector: Selector, yes: bool) -> tuple[list[Jso
 
 @memory.command()
 def rebuild(context: typer.Context) -> int:
-    """Make the tables that are searched again from the log."""
+    """Make the tables that searches use again, from the log."""
     state: CliState = context.obj
     with closing(_open(state, reads=False)) as store:
         entries = store.rebuild()

@@ -96,7 +96,8 @@ def show(
 
 @prompts.command()
 def check(context: typer.Context) -> int:
-    """Check the templates of the folder, or those downloaded, as before they are used; nothing is changed."""
+    """Check the templates of the folder, or the downloaded ones, as the program does before it uses them; nothing is
+    changed."""
     from agent.prompts.revision import TemplateRefused
     from agent.prompts.template_files import others
 

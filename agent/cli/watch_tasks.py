@@ -103,7 +103,7 @@ def changes(before: dict[str, dict[str, Any]], rows: Sequence[Row]) -> Iterator[
 
 
 def line(change: dict[str, Any]) -> str:
-    """One change on one line."""
+    """One change of a task as one line of text."""
     moved = change["status"] if change["was"] in (None, change["status"]) else f"{change['was']} → {change['status']}"
     why = change.get("outcome") if change["status"] == "paused" else change.get("error_code")
     why = None if why == change["status"] else why

@@ -141,7 +141,7 @@ class PullRef:
 
 @dataclass(frozen=True, slots=True)
 class Repository:
-    """The location of the code.  `host`, `owner`, `repo` name the mirror's folder (plain path parts, `owner` may
+    """Where the code of a task is.  `host`, `owner`, `repo` name the mirror's folder (plain path parts, `owner` may
     contain `/`).
 
     `url` is the location for git: an absolute path or an address, never with a credential in it.  `default_branch` is
@@ -304,7 +304,7 @@ class TaskGetter(Protocol):
         """The open issues with the bot label, oldest number first, if somebody with permission set the label as far as
         the forge's list of issues shows it (`Task.confirm` checks it).
 
-        Raises ForgeError when the forge as a whole cannot be read.  A label or comment of the own account never starts
+        Raises ForgeError when the forge as a whole cannot be read.  Text that the own account has written never starts
         a task.
         """
         ...
@@ -321,7 +321,8 @@ class TaskGetter(Protocol):
 class Forge(Protocol):
     """One place that has issues: a host with some projects, or a folder.
 
-    All calls are synchronous; at most one thread may call at a time.  Optional methods are in `ForgeReports`.
+    All calls are synchronous; at most one thread may call at a time.  `ForgeReports` names the methods that an adapter
+    need not have.
 
     The attributes are: `source`, the name in `FORGES` ("local"); `instance`, the host or the absolute path of the
     folder, which together with `source` identifies this adapter in every `TaskKey`; `labels`, the six labels;

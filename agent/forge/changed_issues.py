@@ -62,7 +62,8 @@ def changed_of(
 
 
 class ChangeCursor:
-    """The position in the lists of one forge.  `begin`: the start time for a list that was not read before."""
+    """Up to which change the lists of one forge were read.  `begin`: the start time for a list that was not read
+    before."""
 
     def __init__(self, begin: str, lists: dict[str, Any]) -> None:
         self.begin = begin

@@ -44,7 +44,7 @@ class CommentCursor:
 
     @classmethod
     def parse(cls, text: str | None) -> CommentCursor:
-        """Make a cursor from a result of `text()`; any other text counts as the beginning."""
+        """Make a cursor from a result of `text()`; any other text means that no comment was read yet."""
         try:
             found = orjson.loads(text or "")
             since, digests, pulls = str(found["t"]), dict(found["d"]), tuple(int(number) for number in found["p"])
@@ -100,7 +100,7 @@ def news_of(
     comments of people with permission, the next cursor, the number of comments of people without permission).
 
     The times of the comments must be in UTC and in one format, so that they sort as text.  If there is nothing new, the
-    cursor is the same object.
+    next cursor is the object `cursor` itself.
     """
     newest, digests, left_out = cursor.since, dict(cursor.digests), 0
     news: list[Comment] = []

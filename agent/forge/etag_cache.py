@@ -2,7 +2,8 @@
 and the total size is limited.
 
 Every read still sends a request; the stored answer is used only after a 304.  Before each request the HTTP clients of
-the forges call `find`, and add its `condition` to the headers; they pass each successful answer to `decode`.
+the forges call `find`, and add the header that `condition` makes from the result; they pass each successful answer to
+`decode`.
 """
 
 from __future__ import annotations

@@ -178,7 +178,7 @@ def learnt_anew(interval: float, kept: float = KEPT_SECONDS) -> float:
 
 
 def _is_ours(state: Any) -> bool:
-    """Whether the content of the file has the format of this module: numbers by name, and a reason."""
+    """Whether the content of the file has the format that this module writes."""
     if not isinstance(state, dict):
         return False
     rows = {"buckets": ("remaining", "limit", "reset"), "blocked": ("until",)}

@@ -130,7 +130,7 @@ class RestWire(ABC):
             if page and (status >= 500 or status in http.OF_A_PROXY):
                 raise ForgeUnreachable(f"{what}: {page}{self.advice}", maybe=change)
             raise self._error_of(what, verb, status, reasons)
-        raise AssertionError  # the loop ends only with a return or an error
+        raise AssertionError  # not reached, since the loop ends only with a return or an error
 
     @contextmanager
     def hurried(self, reserve: float = 0.0) -> Iterator[None]:

@@ -71,7 +71,8 @@ class BaseTaskGetter(ABC):
 
     @abstractmethod
     def _look(self) -> dict[Any, Task]:
-        """All tasks that this poll finds; the keys sort them by project and number."""
+        """All tasks that this poll finds; sorted by the keys of the dict they are in the order of project and
+        number."""
 
     def _labels(self) -> tuple[str, ...]:
         """The labels for which this poll lists issues."""

@@ -18,11 +18,12 @@ if TYPE_CHECKING:
     from agent.forge import Task
 
 Party = tuple[str, str, str]
-"""(person who asked, owner, repository)."""
+"""The party of a task: (person who asked, owner, repository)."""
 
 
 class Backlog:
-    """The waiting tasks of one forge; `len` gives their number.  `priority` returns the priority of a task."""
+    """The tasks of one forge that wait to be put into the ledger; `len` gives their number.  `priority` returns the
+    priority of a task."""
 
     def __init__(self, priority: Callable[[Task], int]) -> None:
         self._priority = priority

@@ -83,10 +83,10 @@ def home_of(settings: Settings) -> str:
     and base_dir.  Since the id is a digest, it reveals no secret and no path; it stays the same when the ledger is lost
     (`intake/orphaned_issues.py`).
 
-    For a local ledger the id is stored in base_dir, in HOME_FILE, when it is first used.  So the id stays the same when
-    the host gets another name, when a new container uses the same volume, and when base_dir is moved.  If HOME_FILE is
-    missing, the id is computed again from the host name and the path of base_dir, so that a base_dir that was removed
-    and created again has the same id.
+    For a local ledger the id is stored in base_dir, in HOME_FILE, when it is first used.  So the id of the ledger stays
+    the same when the host gets another name, when a new container uses the same volume, and when base_dir is moved.  If
+    HOME_FILE is missing, the id is computed again from the host name and the path of base_dir, so that a base_dir that
+    was removed and created again has the same id.
     """
     address = settings.taskqueue.ledger
     if has_address(settings):

@@ -1,4 +1,4 @@
-"""Anthropic's messages API."""
+"""The client for Anthropic's messages API."""
 
 from __future__ import annotations
 

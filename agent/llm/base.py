@@ -7,21 +7,21 @@ conversation and does not know the task.  `wiring/wiring.py` builds a client wit
 
 Every client guarantees:
 
-* **Whole or nothing.** The client appends an answer after its last byte, with the provider's `usage` and
+* **Only whole answers are stored.** The client appends an answer after its last byte, with the provider's `usage` and
   `finish_reason`.  An answer that is cut off, stays idle, is too long or is interrupted leaves messages.jsonl
   unchanged.
 * **Flat memory.** The client writes `request.json` from the files of the task in chunks or line by line, sends it from
   the open file, and removes it when the request ends, with or without an error.
-* **Legal or not sent.** A message list that breaks a rule of `agent/message_list_check.py` raises HistoryRefused before
-  a byte is sent.  A plan contains what was found when its lines were read, so that the client reads only lines that the
-  plan has not read, each once.
-* **Same bytes, same place.** Between two compactions each request begins with the same bytes as the one before it,
-  except for the closing brackets of the earlier request.
+* **Only valid message lists are sent.** A message list that breaks a rule of `agent/message_list_check.py` raises
+  HistoryRefused before a byte is sent.  A plan contains the result of the planner's check of its lines; the client
+  checks only lines without such a result, each once.
+* **Requests have a stable beginning.** Between two compactions each request begins with the same bytes as the one
+  before it, except for the closing brackets of the earlier request.
 * **Retries by class of error** (`error_mapping.py`, `retry.py`).  A prompt that is too long raises ContextOverflow at
   once, with the numbers of tokens that the server reported; the caller then compacts the conversation.
 * **Every request is recorded.** Each request that is sent adds a line to `message_store.requests`, if the store has it
-  (`request_record.py`).  If `gate` is set and returns an outcome, the client sends no further request in the same turn
-  (a retry) after the first.
+  (`request_record.py`).  If `gate` is set and returns an outcome, the client repeats no request, and sends no request
+  outside the conversation.
 * **None.** The attribute `last` is None if there is no answer yet; `loaded_window` returns None if the server does not
   report its window.
 """

@@ -30,13 +30,13 @@ QUOTA_CODES = frozenset(
         "organization_usage_limit_exceeded",  # OpenAI
         "billing_hard_limit_reached",  # OpenAI
         "billing_not_active",  # OpenAI
-        "billing_error",  # Anthropic, errors page
+        "billing_error",  # sent by Anthropic (its page about errors)
         # Moonshot sends this code with 429 or 403: MoonshotAI/kimi-code PR#1857, MoonshotAI/Kimi-K2#5
         "exceeded_current_quota_error",
         "insufficient_user_quota",  # the gateway new-api, with status 403 (QuantumNous/new-api)
         "insufficient_balance",  # DeepSeek, if it is used through a gateway
         "payment_required",  # OpenRouter
-        "arrearage",  # DashScope, error-code page
+        "arrearage",  # sent by DashScope (its page of error codes)
     )
 )
 OVERFLOW_CODES = frozenset(
@@ -57,11 +57,11 @@ RATE_CODES = frozenset(
     (
         "rate_limit_exceeded",  # OpenAI
         "rate_limit_error",  # Anthropic
-        "rate_limit_reached_error",  # Moonshot, MoonshotAI/kimi-cli#901
+        "rate_limit_reached_error",  # sent by Moonshot: MoonshotAI/kimi-cli#901
         "too_many_requests",  # Azure, Together
         "toomanyrequestsexception",  # Bedrock
         "throttlingexception",  # Bedrock
-        "throttling",  # DashScope, also with a suffix such as .ratequota or .allocationquota
+        "throttling",  # sent by DashScope, also with a suffix such as .ratequota or .allocationquota
         "resource_exhausted",  # Google
         "slow_down",  # OpenAI
     )
@@ -87,7 +87,7 @@ MODEL_CODES = frozenset(
         "model_decommissioned",  # Groq
         "model_terms_required",  # Groq
         "invalid_model",  # Mistral
-        "not_found_error",  # Anthropic, Ollama's /v1
+        "not_found_error",  # sent by Anthropic and by Ollama's /v1
         "deploymentnotfound",  # Azure
         "modelnotfound",  # DashScope
     )
@@ -130,10 +130,10 @@ RESAMPLE = _any(
     (
         r"model produced output that does not match|produced invalid sequence",  # llama.cpp, Bedrock
         r"failed to parse (?:the )?(?:model )?output",
-        r"failed to parse (?:the )?(?:tool|function) ?calls?",  # llama.cpp, continuedev/continue#7491
-        r"failed to parse input at pos",  # llama.cpp, ggml-org/llama.cpp#23838, #24644
+        r"failed to parse (?:the )?(?:tool|function) ?calls?",  # sent by llama.cpp: continuedev/continue#7491
+        r"failed to parse input at pos",  # sent by llama.cpp: ggml-org/llama.cpp#23838, #24644
         r"error parsing (?:the )?tool calls?",  # Ollama, status 500: ollama/ollama#12064, #12884, #17638
-        r"failed to call a function",  # Groq in a stream, anomalyco/opencode#1018
+        r"failed to call a function",  # sent by Groq in a stream: anomalyco/opencode#1018
         r"generated output that could not be parsed",  # Groq
         r"attempted to call tool .{0,200} not in request",  # Groq: the model called a tool that was not offered
         r"(?:tool|function) call .{0,40}(?:malformed|could not be parsed)|malformed (?:tool|function) call",
@@ -184,7 +184,7 @@ OVERFLOW = tuple(
             rf"maximum context length (?:is|of) {_L} tokens",
             rf"(?:resulted in|{_ASKED}|contains?(?: at least)?|has) {_R}{_OF_ANSWER}",
         ),
-        _then(rf"passed {_R} input tokens", f"context length is only {_L}"),  # vLLM ≥ 0.11, proxysoul/Empryo#52
+        _then(rf"passed {_R} input tokens", f"context length is only {_L}"),  # sent by vLLM ≥ 0.11: proxysoul/Empryo#52
         _then(f"input tokens exceed the configured limit of {_L} tokens", f"resulted in {_R}"),  # OpenAI
         rf"prompt is too long: {_R} tokens > {_L}",  # Anthropic
         rf"prompt is too long: {_R}, model maximum context length: {_L}",  # Fireworks
@@ -209,13 +209,13 @@ OVERFLOW = tuple(
         rf"too large for model with {_L} maximum context length",  # Mistral
         rf"prompt token count of {_R} exceeds the limit of {_L}",  # Copilot
         rf"exceeded model token limit:? {_L}(?:.*?requested:? {_R})?",  # Kimi
-        rf"range of input length should be \[\d+, ?{_L}\]",  # DashScope, anomalyco/opencode PR#45834
+        rf"range of input length should be \[\d+, ?{_L}\]",  # sent by DashScope: anomalyco/opencode PR#45834
         rf"maximum (?:allowed )?input length of {_L}",  # Poolside
         rf"maximum context length (?:is|of) {_L}",
         rf"maximum prompt length is {_L}",
         rf"body too large for .{{1,80}} max size: {_L} tokens",  # GitHub Models
         # The wordings from here on contain no numbers of tokens.
-        r"input is too long|input_too_long",  # Bedrock, continuedev/continue#9592
+        r"input is too long|input_too_long",  # sent by Bedrock: continuedev/continue#9592
         r"prompt exceeds max(?:imum)? length",  # z.ai
         r"prompt too long; exceeded (?:max )?context length",  # Ollama
         r"(?:larger|longer) than the (?:model'?s )?context (?:length|window)",

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 KEYS = (
     "max_model_len",  # vLLM, SGLang
-    "context_length",  # OpenRouter, Together, Moonshot
+    "context_length",  # key of OpenRouter, Together and Moonshot
     "context_window",  # Groq
-    "max_context_length",  # Mistral, LM Studio
+    "max_context_length",  # key of Mistral and LM Studio
     "max_context_window_tokens",  # Copilot
-    "max_input_tokens",  # LiteLLM, GitHub Models, Anthropic
+    "max_input_tokens",  # key of LiteLLM, GitHub Models and Anthropic
     "inputTokenLimit",  # Gemini
     "input_token_limit",
     "n_ctx",
@@ -53,7 +53,8 @@ def slot_window(props: Any) -> int | None:
 
 
 def entries(answer: Any, key: str) -> Iterator[Json]:
-    """The objects of a list in a response, or of a response that is itself a list; none if there is no such list.
+    """The objects in the list under `key` of a response, or in a response that is itself a list; none if there is no
+    such list.
 
     Any other response is possible, since a server may answer an unknown path with status 200.
     """

@@ -26,7 +26,7 @@ UNDERSTOOD = "Understood."
 
 
 def parsed(spans: Sequence[Span]) -> Iterator[Json]:
-    """Each message of the spans, parsed."""
+    """Decode each message of the spans."""
     for line in lines(spans):
         yield orjson.loads(line)
 

@@ -130,7 +130,7 @@ class OpenAIClient(ChatClient):
     def encode(
         self, out: BinaryIO, spans: Sequence[Span], shape: Shape, output: int, aside: SideRequest | None = None
     ) -> None:
-        """Write the request.
+        """Write the body of a request to `out`.
 
         If the request begins like the previous one, of which the bytes are still in `out`, only the new part is
         written.

@@ -45,7 +45,7 @@ class ReplayClient(OpenAIClient):
 
     @property
     def server(self) -> ReplayServer:
-        """The loopback server, started on first use (after a fork)."""
+        """The replay server of this client, started on first use (after a fork)."""
         if self._server is None:
             self._server = serve(self.recorded)
             self._server.model = self.model

@@ -1,7 +1,7 @@
 """Repeats failed requests: the error of a request contains the maximum number of attempts (`error_mapping.py`), this
 module determines the delays; `control` can end a wait.
 
-Retries send the same request.json again, unchanged.  Each wait emits `model_wait`.
+Retries send the same request.json again, unchanged.  Each wait emits the event `model_wait`.
 """
 
 from __future__ import annotations

@@ -186,7 +186,7 @@ def read_answer(stream: Stream, who: str) -> StreamAccumulator:
 
     for event, record in events(all_lines(), who):
         if record is DONE or (not record and event != "error"):
-            continue  # ignored: an empty event that a gateway has added
+            continue  # ignored: `[DONE]` or an empty event, which gateways add
         # an error that a proxy sends may have neither an event name nor a `type`
         known = isinstance(record, dict) and not record.get("error")
         kind = record.get("type", event) if known else "error"

@@ -233,11 +233,12 @@ class JsonlFile:
             self.last_id = last_id
 
     def refresh(self) -> bool:
-        """Read the changes that another instance or program made in the file; True when there were any.
+        """Read what another instance of this class, or another program, has changed in the file; returns True when
+        there was a change.
 
-        An editor replaces the old file by a new one, made from the version that it had read.  The records that only the
-        old file has are appended to the new one; if the file was removed, all records are written to a new file.
-        The record numbers that this instance has given out are not given out again.
+        An editor replaces the file by a new one, made from the content that it had read earlier.  The records that only
+        the old file has are appended to the new one; if the file was removed, all its records are written to a new
+        file.  A number that this instance has already used for a record is not used again.
         """
         try:
             found = os.stat(self._name)  # noqa: PTH116 - takes the path as text, since it runs at each append
@@ -272,8 +273,8 @@ class JsonlFile:
             self.noticed(what)
 
     def _add_missing(self, descriptor: int, size: int) -> int:
-        """Append the records of a file that was removed or replaced, with numbers above the newest one here; returns
-        their number."""
+        """Append the records that only the old file has (`descriptor`, removed or replaced): those with numbers above
+        the newest number in the new file; returns how many there were."""
         missing: list[tuple[int, bytes]] = []
         for _, line in durable_files.read_backwards(descriptor, size):
             found = parse(line, self.id_key)
@@ -289,7 +290,7 @@ class JsonlFile:
         return len(missing)
 
     def records(self, start: int = 0) -> Iterator[tuple[int, Json]]:
-        """`(offset, record)` from byte `start` to the present end of the file."""
+        """`(offset, record)` of each record from byte `start` to the present end of the file."""
         return records(self.path, start, id_key=self.id_key, damage=self.damage, end=self.size)
 
     def backwards(self) -> Iterator[Json]:
@@ -306,8 +307,8 @@ class JsonlFile:
         return last_record(self.path, id_key=self.id_key)
 
     def sync(self, *, force: bool = False) -> None:
-        """Make all appended records durable.  Does nothing without an append since the last sync, or with durability
-        "none" unless forced."""
+        """Flush all appended records to the disk.  Does nothing if no record was appended since the last sync, or if
+        `durability` is "none" and `force` is not set."""
         if not self._dirty or self._descriptor < 0 or (self.durability == "none" and not force):
             return
         with durable_files.writing(self.path):
@@ -338,7 +339,8 @@ class JsonlFile:
         self.last_id = self._newest_id()
 
     def _keep_torn(self, size: int) -> None:
-        """Move the bytes after the last newline to `<file>.torn`, then cut them off; both files are synced."""
+        """Copy the bytes after the last newline (an incomplete line) to `<file>.torn`, then cut them off; both files
+        are flushed to the disk."""
         self.torn = size - self.size
         torn = self.path.with_name(self.path.name + ".torn")
         target = os.open(torn, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -356,7 +358,7 @@ class JsonlFile:
         durable_files.fsync(self._descriptor, self.path)
 
     def _newest_id(self) -> int:
-        """The number of the last valid record; broken lines behind it stay in the file and are reported."""
+        """The number of the last valid record; damaged lines after it stay in the file and are reported."""
         for offset, line in durable_files.read_backwards(self._descriptor, self.size):
             found = parse(line, self.id_key)
             if not isinstance(found, str):

@@ -1,7 +1,9 @@
-"""Facts that earlier runs have learnt about a server and a model, stored in tasks.db for the next process.
+"""Facts that earlier runs have learnt about a server and a model, stored in the database of the tasks for later
+processes.
 
-Examples are a refused parameter, the form of ids, turns that must alternate, the longest answer; the client provides
-them (`ChatClient.facts`).  Facts older than LASTS are ignored and learnt again, since servers are updated.
+Examples are a refused parameter, the required form of ids, turns that must alternate, the maximum length of an answer;
+the model client provides the facts (`ChatClient.facts`).  Facts older than LASTS are ignored and learnt again, since
+servers are updated.
 """
 
 from __future__ import annotations
@@ -22,18 +24,20 @@ LASTS = timedelta(days=30)
 
 
 class LearntModels:
-    """The table `learnt_models` of tasks.db.  `server` is an address without password and query, `model` a name."""
+    """Reads and writes the table `learnt_models`.  `server` is the address of a server without password and query,
+    `model` the name of a model."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
 
     def get(self, server: str, model: str) -> dict[str, Any]:
-        """The stored facts; {} if there are none, or if they are old or unreadable."""
+        """The stored facts about a model on a server; {} if there are none, or if they are older than LASTS or
+        unreadable."""
         rows = self.database.run("learnt_get", server=server, model=model)
         return facts_in(rows[0]["facts"], rows[0]["learnt_at"]) if rows else {}
 
     def put(self, server: str, model: str, facts: Mapping[str, Any]) -> None:
-        """Replace the stored facts by these; empty facts remove the row."""
+        """Replace the stored facts about a model on a server by `facts`; empty facts remove the row."""
         if not facts:
             self.forget(server, model)
             return
@@ -41,7 +45,7 @@ class LearntModels:
         self.database.run("learnt_put", server=server, model=model, facts=text, now=clock.stamp())
 
     def forget_all(self) -> None:
-        """Remove all facts, so that every server is tried again."""
+        """Remove the facts about all servers, so that they are learnt again."""
         self.database.run("learnt_forget_all")
 
     def forget(self, server: str, model: str) -> None:
@@ -50,7 +54,7 @@ class LearntModels:
 
 
 def facts_in(text: Any, learnt_at: Any) -> dict[str, Any]:
-    """The facts in a row of the table; {} if they are old or unreadable."""
+    """The facts in a row of the table; {} if they are older than LASTS or unreadable."""
     try:
         if clock.now() - datetime.fromisoformat(str(learnt_at)) > LASTS:
             return {}

@@ -1,8 +1,8 @@
-"""Finds the ledger that `taskqueue.ledger` names, and its properties before it is opened.
+"""Finds the ledger that the setting `taskqueue.ledger` names, and its properties before it is opened.
 
-Only this module opens a ledger or compares the name of one.  The contract of an entry, and of a plug-in, is in
-`taskqueue/base.py`.  This module is on a lower floor because the stores of a task (`context`) write their row to the
-same database.
+Only this module opens a ledger or interprets the name of one.  The contract of an entry of LEDGERS, and of a plug-in
+for a ledger, is in `taskqueue/base.py`.  It is in this package, which `taskqueue` and `context` import, because the
+stores of a task (`context`) write a row to the same database.
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ LEDGERS = Registry(
     "ledger",
     {"sqlite": "agent.taskqueue.sqlite:SqliteLedger", "postgresql": "agent.taskqueue.postgresql:PostgresLedger"},
 )
-"""Name, or URL scheme, in `taskqueue.ledger` → callable with `(base_dir, address)` that returns a BaseLedger."""
+"""Name, or URL scheme, in the setting `taskqueue.ledger` → class or function that gets `(base_dir, address)` and
+returns a BaseLedger."""
 
 OWN = "sqlite"
-"""The ledger that needs only a base_dir, where it is the file `tasks.db`."""
+"""The name of the default ledger, the file `tasks.db` in base_dir, which needs no server."""
 
 ALL = 2**31 - 1
 LINES = "tasks.jsonl"
@@ -53,24 +54,25 @@ def entry_of(address: str, guard: Guard | None = None) -> Any:
 
 
 def is_local(address: str, guard: Guard | None = None) -> bool:
-    """Whether only one host can open the ledger of this address."""
+    """Whether only one host can use the ledger with this address."""
     return bool(getattr(entry_of(address, guard), "is_local", False))
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerKind:
-    """The ledger of a configuration, before it is opened.
+    """The ledger that a configuration names, before it is opened.
 
-    Optional attributes of `entry` override the defaults of this class.
+    If `entry` (the class of the ledger) has an attribute with the name of a property or method of this class, that
+    attribute is used in place of the default.
 
-    Methods that open a database raise LedgerError, DiskError or HostError.
+    The methods that open a database raise LedgerError, DiskError or HostError.
     """
 
     base_dir: Path
     address: str
     entry: Any
     remembers: bool = False
-    """Whether tasks that it ends are to be taken into long-term memory."""
+    """Whether tasks of the ledger are taken into long-term memory when they end."""
 
     @classmethod
     def of(cls, settings: Settings) -> LedgerKind:
@@ -80,7 +82,7 @@ class LedgerKind:
 
     @property
     def is_local(self) -> bool:
-        """Whether only one host can open the ledger."""
+        """Whether only one host can use the ledger."""
         return bool(getattr(self.entry, "is_local", False))
 
     @property
@@ -91,28 +93,29 @@ class LedgerKind:
 
     @property
     def title(self) -> str:
-        """A name of the ledger that is one word."""
+        """A name of the ledger for messages, in one word."""
         return str(getattr(self.entry, "title", "ledger"))
 
     @property
     def preload(self) -> tuple[str, ...]:
-        """Modules that a worker needs for the ledger; the process that forks workers imports them.
+        """The modules that a worker needs for the ledger; the process that forks workers imports them beforehand.
 
-        A plug-in has none, since each process checks a plug-in before it imports it."""
+        Empty for a plug-in, since each process has to check a plug-in before it imports it."""
         if self.address.partition("://")[0] not in LEDGERS.entries:
             return ()
         named: Iterable[str] | None = getattr(self.entry, "preload", None)
         return tuple(named) if named is not None else (str(self.entry.__module__),)
 
     def exists(self) -> bool:
-        """Whether the ledger exists, so that a command that only reads does not create it."""
+        """Whether the ledger exists; a command that only reads calls this first, so that it does not create the
+        ledger."""
         asked = getattr(self.entry, "exists", None)
         return asked is None or bool(asked(self.base_dir, self.address))
 
     def open(self) -> Any:
         """Open the ledger (a BaseLedger) with the newest schema; a missing ledger is created.
 
-        Raises ConfigError when the entry returns no ledger.
+        Raises ConfigError when the entry returns an object that is no ledger.
         """
         ledger = self.entry(self.base_dir, self.address)
         if not hasattr(ledger, "db"):
@@ -125,20 +128,20 @@ class LedgerKind:
         return ledger
 
     def look(self) -> Database:
-        """The database of the ledger, for reading: if the entry supports this, nothing is created and the schema is not
-        migrated."""
+        """Open the database of the ledger for reading; if the entry supports that, nothing is created and the schema is
+        not migrated."""
         look = getattr(self.entry, "look", None)
         found: Database = look(self.base_dir, self.address) if look is not None else self.open().db
         return found
 
     def memory_log(self) -> Callable[[], Any] | None:
-        """A function that opens the database of the log of long-term memory, which the hosts of this ledger share; None
-        if each host has a memory of its own."""
+        """A function that opens the database with the log of long-term memory, if the hosts of this ledger share one;
+        None if each host has a memory of its own."""
         asked = getattr(self.entry, "memory_log", None)
         return None if asked is None else partial(asked, self.base_dir, self.address)
 
     def check(self) -> Finding:
-        """The finding of `doctor` about the ledger."""
+        """Check the ledger for `doctor`."""
         check = getattr(self.entry, "check", None)
         if check is not None:
             found: Finding = check(self.base_dir, self.address)
@@ -149,8 +152,8 @@ class LedgerKind:
             return True, f"{self.where} answers, {sum(ledger.counts().values())} task(s)", ""
 
     def backup(self, target: Path) -> tuple[str, str]:
-        """Copy the rows into the folder `target`.  Returns the name of the file there, and a sentence about it, "" if
-        the file can be restored unchanged."""
+        """Copy the rows of the ledger into the folder `target`.  Returns the name of the new file, and a sentence about
+        it for a person, "" if the file can be used unchanged to restore the ledger."""
         backup = getattr(self.entry, "backup", None)
         if backup is not None:
             made: tuple[str, str] = backup(self.base_dir, self.address, target)
@@ -160,7 +163,8 @@ class LedgerKind:
 
 
 def write_lines(database: Database, target: Path) -> str:
-    """Write every row as a line of `tasks.jsonl` in `target`; returns a sentence about that file."""
+    """Write every row of the ledger as a line of `tasks.jsonl` in `target`; returns a sentence about that file for a
+    person."""
     rows = database.run("task_list", status=None, limit=ALL)
     durable_files.write_file(
         target / LINES, (orjson.dumps(row, default=str, option=orjson.OPT_APPEND_NEWLINE) for row in rows)

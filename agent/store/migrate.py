@@ -1,9 +1,10 @@
-"""Numbered migrations, each applied once and recorded in `schema_version`.
+"""Applies numbered migrations to databases; each is applied once and recorded in a table (`schema_version`).
 
-Each database has its own folder: `migrations/tasks/NNNN_name.sql` is plain SQL with one or more statements.  A
-migration file and its row in `schema_version` are one transaction, so after a crash the schema is the one before or the
-one after the migration.  A released file never changes: a new change gets a new number, a new database a new folder.
-Two sets of tables in one PostgreSQL schema have a table of versions each.
+Each database has its own folder of migrations, such as `migrations/tasks/`; a file `NNNN_name.sql` is plain SQL with
+one or more statements.  A migration and its row in the table are one transaction, so after a crash the schema is the
+one before or the one after the migration.  A migration file never changes after its release: a further change of the
+schema gets a new number, a new database gets a new folder.  If two sets of tables share one PostgreSQL schema (ledger
+and memory log), each has its own table of applied migrations.
 """
 
 from __future__ import annotations
@@ -25,13 +26,14 @@ Known = tuple[tuple[int, str, Path], ...]
 
 FOLDER = Path(__file__).parent / "migrations"
 TASKS = "tasks"
-"""The name of the ledger's database."""
+"""The name of the ledger's database and of its folder in FOLDER."""
 SHARED_LOG = "shared_memory_log"
-"""The name of the tables of long-term memory that share a PostgreSQL schema with those of the ledger."""
+"""The name for the tables of the memory log that are in the same PostgreSQL schema as the tables of the ledger."""
 FIRST_TABLE = {SHARED_LOG: "memory_log"}
-"""database → its first table, if that table has another name than the database."""
+"""Name of a database → its first table, if that table has another name than the database."""
 VERSIONS = {SHARED_LOG: "memory_schema_version"}
-"""database → its table of applied migrations, for databases in which that is not `schema_version`."""
+"""Name of a database → its table of applied migrations, for databases in which that table is not called
+`schema_version`."""
 
 _COMMENT = re.compile(r"--[^\n]*")
 _TABLE = re.compile(r"CREATE TABLE (?:IF NOT EXISTS )?(\w+)")
@@ -50,7 +52,7 @@ def migrations(database: str) -> Known:
 def statements(script: str) -> Iterator[str]:
     """The SQL statements of a migration file.
 
-    Our scripts contain no semicolon or `--` inside a string, and no trigger.
+    The splitting is simple because the migration files contain no semicolon or `--` inside a string, and no trigger.
     """
     for part in _COMMENT.sub("", script).split(";"):
         if part.strip():
@@ -58,8 +60,8 @@ def statements(script: str) -> Iterator[str]:
 
 
 def apply(database: Database, name: str = TASKS) -> list[int]:
-    """Migrate the schema of the database `name` to the newest version; returns the numbers of the migrations applied
-    now.
+    """Migrate the schema of the database `name` to the newest version; returns the numbers of the migrations that this
+    call has applied.
 
     Raises HostError for a database that a newer version of the program has changed.
     """
@@ -76,8 +78,9 @@ def apply(database: Database, name: str = TASKS) -> list[int]:
                 f"CREATE TABLE IF NOT EXISTS {versions} "
                 "(version INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at TEXT NOT NULL)"
             )
-            # Another process may have applied the migration meanwhile; inside the transaction this check is reliable.
-            if database.execute(f"SELECT 1 FROM {versions} WHERE version = :version", version=number):  # noqa: S608 - a name of this module
+            # Check again, since another process may have applied the migration meanwhile; inside the transaction the
+            # check is reliable.
+            if database.execute(f"SELECT 1 FROM {versions} WHERE version = :version", version=number):  # noqa: S608
                 continue
             for statement in statements(path.read_text(encoding="utf-8")):
                 database.define(statement)
@@ -92,7 +95,7 @@ def apply(database: Database, name: str = TASKS) -> list[int]:
 
 
 def _versions(name: str) -> str:
-    """The table of the applied migrations of a database."""
+    """The name of the table with the applied migrations of a database."""
     return VERSIONS.get(name, "schema_version")
 
 
@@ -102,8 +105,8 @@ def _applied(database: Database, versions: str) -> set[int]:
 
 
 def _make_again(database: Database, known: Known, name: str) -> None:
-    """Create the dropped first table and its indexes again, with the migrations that were applied before; other tables
-    stay unchanged."""
+    """Create the first table again, which was dropped, and its indexes, by executing the migrations that were applied
+    before; existing tables stay unchanged."""
     with database.transaction():
         if database.has_table(FIRST_TABLE.get(name, name)):  # another process created the table first
             return

@@ -1,12 +1,12 @@
-"""Notifications of PostgreSQL (LISTEN and NOTIFY): when one host queues a task, the daemons of all other hosts get a
-notification at once, and so can poll less often.
+"""Sends and receives notifications of PostgreSQL (LISTEN and NOTIFY): when one host queues a task, the daemons of all
+other hosts get a notification at once, so they can poll the database less often.
 
-Every statement that may make work for another process ends with a notification of the channel of its schema
-(`NOTIFYING`).  A notification has no content and may be lost with its connection, so the daemon still polls from time
-to time.  A separate connection receives the notifications, since PostgreSQL delivers a notification to the connection
-that called LISTEN.  A pooler that shares a session between clients (PgBouncer by transaction) accepts a LISTEN and
-delivers no notification.  So a test notification is sent first (`receives`); if it does not arrive, the daemon only
-polls.
+Every statement after which another process may have work to do (`NOTIFYING`) sends a notification to the channel of its
+schema.  A notification has no content and is lost if the connection breaks, so the daemon still polls from time to
+time.  A separate connection receives the notifications, since PostgreSQL delivers a notification to the connection that
+called LISTEN.  A pooler that shares a session between clients (PgBouncer by transaction) accepts a LISTEN and delivers
+no notification.  So a test notification is sent first (`receives`); if it does not arrive, the daemon relies on polling
+alone.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ NOTIFYING = frozenset(
         *("ledger_pause", "ledger_end", "ledger_to_tell", "ledger_soon", "task_pause", "task_close"),
     }
 )
-"""Queries after which a task, or a notification for people, may be due.  task_close and task_pause end tasks that count
-for `limits.at_once`."""
+"""Names of queries after which a task may be due, or an update of an issue for people.  task_close and task_pause are
+included because a task that ends or pauses no longer counts for `limits.at_once`, so that another one may start."""
 
 
 def notifying(statement: str) -> str:
-    """Extend a statement that returns rows by a notification, which is sent if there are any rows."""
-    return f"WITH changed AS ({statement}) SELECT changed.*, pg_notify({CHANNEL}, '') FROM changed"  # noqa: S608 - a named query
+    """Extend a statement that returns rows so that it also sends a notification if it returns any."""
+    return f"WITH changed AS ({statement}) SELECT changed.*, pg_notify({CHANNEL}, '') FROM changed"  # noqa: S608
 
 
 class Notices:
-    """A connection that receives notifications; every method raises psycopg.Error when the server does not answer."""
+    """A connection that receives notifications; its methods raise psycopg.Error when the server does not answer."""
 
     def __init__(self, connect: Callable[[], psycopg.Connection[Any]]) -> None:
         import psycopg
@@ -52,7 +52,8 @@ class Notices:
             raise
 
     def fileno(self) -> int:
-        """The descriptor, readable when a notification has arrived or the connection was cut."""
+        """The file descriptor of the connection, which becomes readable when a notification arrives or the connection
+        is cut."""
         return self._connection.fileno()
 
     def poll(self) -> bool:

@@ -1,11 +1,11 @@
-"""The rows in PostgreSQL, for many hosts: the named queries of `queries.py` over psycopg, with the clock of the
-database.
+"""A connection to PostgreSQL, for rows that many hosts share: it executes the named queries of `queries.py` with
+psycopg, and its clock is that of the database.
 
-The client inserts the parameters, so the server prepares no statement and a pooler can be used.  `transaction` takes
-one advisory lock, which corresponds to BEGIN IMMEDIATE in SQLite; single statements (claims, heartbeats) need no lock,
-because they contain their conditions.  A cut connection is opened again.  A statement that the server may have executed
-already is repeated only if it is idempotent.  Dropped tables are created again.  `taskqueue/postgresql.py` opens this
-database.
+The client inserts the parameters into a statement (`ClientCursor`) and the server prepares no statement, so a pooler
+can be used.  `transaction` takes one advisory lock, which corresponds to BEGIN IMMEDIATE in SQLite; single statements
+(claims, heartbeats) need no lock, because each contains the conditions for its change.  A connection that was cut is
+opened again.  If it is unknown whether the server has executed a statement, the statement is repeated only if it is
+idempotent.  Tables that were dropped are created again.  `taskqueue/postgresql.py` opens this database.
 """
 
 from __future__ import annotations
@@ -34,24 +34,25 @@ if TYPE_CHECKING:
 
     from agent.store.base import Records
 
-OPEN_SECONDS = 30.0  # how long a server that does not answer is tried
-CONNECT_TIMEOUT = 10  # seconds for one try
-LOCK_TIMEOUT = 30_000  # milliseconds, the same as SQLite's busy_timeout
-IDLE_SECONDS = 5.0  # idle time after which a connection is tested before a statement that must not be executed twice
-TIME_SECONDS = 60.0  # how long the server's time is computed from the local clock
+OPEN_SECONDS = 30.0  # seconds for which connections to a server that does not answer are tried
+CONNECT_TIMEOUT = 10  # seconds for one attempt to connect
+LOCK_TIMEOUT = 30_000  # milliseconds, as long as the time-out for SQLite (`db.BUSY_TIMEOUT`)
+# seconds without a statement after which the connection is tested before a statement that must not be executed twice
+IDLE_SECONDS = 5.0
+TIME_SECONDS = 60.0  # seconds for which the server's time is computed from its last answer and the local clock
 TRIES = 3
 
-# SQLSTATE: serialisation failure, deadlock, lock time-out, object in use
+# SQLSTATE codes after which a repetition may succeed: serialisation failure, deadlock, lock time-out, object in use
 BUSY = frozenset({"40001", "40P01", "55P03", "55006"})
-FULL = frozenset({"53100", "58030", "25006"})  # SQLSTATE: disk full, I/O error, read-only (a standby)
-# SQLSTATE: no such database, no such user, wrong password, no right
+FULL = frozenset({"53100", "58030", "25006"})  # SQLSTATE codes: disk full, I/O error, read-only (a standby)
+# SQLSTATE codes that need a person: no such database, no such user, wrong password, no right
 UNKNOWN = frozenset({"3D000", "28000", "28P01", "42501"})
 NO_TABLE = "42P01"
 
 REPEATABLE = frozenset(
     {"ledger_put", "ledger_beat", "ledger_publish", "task_beat", "task_started", "task_set", "ratio_put", "task_delete"}
 )
-"""Write queries that are idempotent, and so safe to repeat."""
+"""Names of queries that write but are idempotent, so that it is safe to repeat them."""
 
 _COMMENT = re.compile(r"--[^\n]*")
 _READS = re.compile(r"(?:\s|--[^\n]*\n)*SELECT\b", re.IGNORECASE)
@@ -61,10 +62,10 @@ _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]\w*)")
 
 @cache
 def translated(statement: str) -> str:
-    """A statement with its `:name` parameters in psycopg's form, `%(name)s`.
+    """Translate a statement for psycopg: a parameter `:name` becomes `%(name)s`.
 
-    Our SQL has no colon or `--` inside a string.  Text after `-- postgresql:` is used by this database only; for others
-    it is a comment.
+    This is possible because the SQL of this program has no colon or `--` inside a string.  Text after `-- postgresql:`
+    is executed by PostgreSQL only; for SQLite it is a comment.
     """
     return _PARAMETER.sub(r"%(\1)s", _COMMENT.sub("", _ONLY_HERE.sub("", statement)).replace("%", "%%"))
 
@@ -72,17 +73,18 @@ def translated(statement: str) -> str:
 class PostgresDatabase:
     """One connection to a PostgreSQL server.
 
-    A connection may be used from several threads.  A server that does not answer is tried for `patience` seconds; then
-    HostError is raised for a first connection, LedgerError for a later one.
+    Several threads may use a connection.  If the server does not answer, a connection is tried for `patience` seconds;
+    then HostError is raised for the first connection, LedgerError for a later one.
     """
 
     queries_folder = LEDGER
-    """The folder of the named queries (`queries.queries`)."""
+    """The folder in agent/store/sql with the named queries of this database (`queries.queries`)."""
     lock_name = "makimono "
-    """The advisory lock of transactions is this name with that of the schema."""
+    """The first part of the name of the advisory lock that transactions take; the second part is the name of the
+    schema."""
     lock_timeout = LOCK_TIMEOUT
     transaction_settings: tuple[str, ...] = ()
-    """Settings of the server that hold for transactions only."""
+    """Settings of the server that are changed for transactions only."""
 
     def __init__(self, address: str, *, patience: float = OPEN_SECONDS) -> None:
         self._patience = patience
@@ -92,14 +94,14 @@ class PostgresDatabase:
         self._pid = os.getpid()
         self._closed = False
         self._inside = False
-        # (local time of the last query of the time, the server's time)
+        # (local time at which the server was last asked for its time, the answer)
         self._told: tuple[float, datetime] | None = None
         self._used = clock.monotonic()
         self._connection = self._connect()
         self.remake: Callable[[PostgresDatabase], object] | None = None  # a function that creates missing tables
 
     def run(self, name: str, /, **params: Any) -> Records:
-        """Execute the named query; returns its rows as dicts."""
+        """Execute the query `name` (a file of agent/store/sql); returns its rows as dicts."""
         statement = queries(self.queries_folder).get(name)
         if statement is None:
             raise ValueError(f"there is no query {name!r} in agent/store/sql/{self.queries_folder}")
@@ -108,16 +110,16 @@ class PostgresDatabase:
         return self._execute(statement, params, repeatable=name in REPEATABLE)
 
     def execute(self, statement: str, /, **params: Any) -> Records:
-        """Execute a statement that is not a named query."""
+        """Execute an SQL statement that is not one of the named queries."""
         return self._execute(statement, params, repeatable=False)
 
     def define(self, statement: str) -> None:
-        """Execute a statement of a migration; SQLite's integers have 64 bits."""
+        """Execute a statement of a migration; INTEGER is replaced by BIGINT, since SQLite's integers have 64 bits."""
         self.execute(re.sub(r"\bINTEGER\b", "BIGINT", statement))
 
     @contextmanager
     def transaction(self) -> Iterator[PostgresDatabase]:
-        """BEGIN … COMMIT under this schema's advisory lock."""
+        """A context manager for a transaction, which holds the advisory lock of the schema."""
         with self._lock:
             self._repeated(self._begin, repeatable=True)
             self._inside = True
@@ -131,25 +133,26 @@ class PostgresDatabase:
                 self._inside = False
 
     def has_table(self, name: str) -> bool:
-        """Whether the table exists in the present schema."""
+        """Whether the table exists in the schema of this connection."""
         return bool(self.execute("SELECT to_regclass(:name) IS NOT NULL AS there", name=name)[0]["there"])
 
     def now(self) -> datetime:
-        """The server's time; in tests with a switched clock, the time of that clock.
+        """The server's time; in tests that replace the clock, the time of the replacement.
 
-        The server is queried once a minute, and the time that has passed since then is added: otherwise each change of
-        a row would need two queries.
+        The server is asked for its time once a minute, and the time that has passed since then is added; otherwise each
+        change of a row would need two queries.
         """
         if not clock.is_real():
             return clock.now()
-        passed = time.clock_gettime(time.CLOCK_BOOTTIME)  # this clock continues while the machine is suspended
+        # unlike the monotonic clock, this clock continues while the machine is suspended
+        passed = time.clock_gettime(time.CLOCK_BOOTTIME)
         if self._told is None or passed - self._told[0] > TIME_SECONDS:
             said = self.execute("SELECT clock_timestamp() AT TIME ZONE 'UTC' AS now")[0]["now"]
             self._told = passed, clock.parse(str(said))
         return self._told[1] + timedelta(seconds=passed - self._told[0])
 
     def notices(self) -> Notices | None:
-        """A new connection that receives the changes of other processes.
+        """Open a new connection that receives notifications about changes by other processes.
 
         Returns None when the server cannot be reached at present, or when a pooler does not deliver notifications.
         """
@@ -188,7 +191,7 @@ class PostgresDatabase:
             try:
                 return call()
             except LedgerError as error:
-                remake, self.remake = self.remake, None  # set to None first: `remake` executes statements itself
+                remake, self.remake = self.remake, None  # set to None first, since `remake` executes statements itself
                 try:
                     if remake is None or not _lacks_table(error):
                         raise
@@ -221,8 +224,8 @@ class PostgresDatabase:
             raise
 
     def _repeated(self, call: Callable[[], Records], *, repeatable: bool) -> Records:
-        """Call `call` up to three times: after a conflict with another process, or over a new connection if the old one
-        was cut and `repeatable` is set."""
+        """Call `call`, and repeat it up to two times: after a conflict with another process, or, if `repeatable` is
+        set, over a new connection after the old one was cut."""
         import psycopg
 
         self._ready(tried=not repeatable)
@@ -235,7 +238,7 @@ class PostgresDatabase:
                     raise self._translate(error) from error
                 clock.sleep(0.05 * (attempt + 1))
                 self._ready(tried=True)
-        raise AssertionError  # the last attempt returns or raises
+        raise AssertionError  # not reached, since the last attempt returns or raises
 
     def _translated(self, call: Callable[[], Records]) -> Records:
         import psycopg
@@ -254,9 +257,9 @@ class PostgresDatabase:
     # --- the connection ------------------------------------------------------------------------------------------
 
     def _ready(self, *, tried: bool) -> None:
-        """Provide a live connection: a cut connection is opened again, and with `tried` an idle connection is tested
-        first.  A repeatable statement needs no test, since it is repeated on a cut connection; this halves the queries
-        of an idle daemon."""
+        """Make sure that the connection is open: one that was cut is opened again; with `tried` one that was idle is
+        tested first.  Before a repeatable statement no test is needed, since the statement is repeated if the
+        connection was cut; without these tests an idle daemon sends half as many queries."""
         import psycopg
 
         if self._pid != os.getpid():
@@ -269,7 +272,8 @@ class PostgresDatabase:
         if self._connection.closed:
             try:
                 self._connection = self._connect()
-            except HostError as error:  # the first connection succeeded, so this error is temporary for the task
+            # LedgerError, since the first connection succeeded and the error is probably temporary
+            except HostError as error:
                 raise LedgerError(str(error)) from error
 
     def _connect(self) -> psycopg.Connection[Any]:
@@ -308,10 +312,12 @@ class PostgresDatabase:
         )
         try:
             connection.execute(f"SET lock_timeout = {self.lock_timeout}".encode())
-            # A host that disappears in a transaction must not hold the lock, since all other hosts wait for it.
+            # The server ends an idle transaction: a host that disappears in a transaction must not hold the lock for
+            # ever, since all other hosts wait for it.
             connection.execute(b"SET idle_in_transaction_session_timeout = 30000")
             connection.execute(b"SET synchronous_commit = on")
-            connection.execute(b"SET jit = off")  # JIT compilation took seconds for a statement of milliseconds
+            # JIT compilation would take seconds for a statement that takes milliseconds
+            connection.execute(b"SET jit = off")
         except BaseException:
             connection.close()
             raise
@@ -319,7 +325,7 @@ class PostgresDatabase:
         return connection
 
     def _is_for_ever(self, error: psycopg.Error) -> bool:
-        """Whether waiting cannot help, because the server answered and refused the connection."""
+        """Whether a repetition cannot succeed, because the server has answered and refused the connection."""
         text = str(error)
         return "does not exist" in text or "authentication failed" in text or "no pg_hba.conf entry" in text
 
@@ -349,7 +355,7 @@ class PostgresDatabase:
 
 
 def _lacks_table(error: Exception) -> bool:
-    """Whether the server's error is a missing table."""
+    """Whether the error of the server means that a table is missing."""
     return getattr(error.__cause__, "sqlstate", None) == NO_TABLE
 
 
@@ -358,7 +364,7 @@ def _line(error: Exception) -> str:
 
 
 def open_postgres(address: str) -> PostgresDatabase:
-    """Open the database at `address`, with the newest schema."""
+    """Open the database at `address`, and bring its tables to the newest schema."""
     from agent.store import migrate
 
     database = PostgresDatabase(address)

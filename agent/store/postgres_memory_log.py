@@ -1,8 +1,8 @@
 """The PostgreSQL database of the log of long-term memory, which the hosts of one ledger share.
 
-The tables of the log are in the schema of the ledger, with a table of versions of their own (`migrate.SHARED_LOG`).
-The transactions of the log have an advisory lock of their own, so that a long import of events delays no claim and no
-heartbeat of the ledger.
+The tables of the log are in the same PostgreSQL schema as those of the ledger, but have their own table of applied
+migrations (`migrate.SHARED_LOG`).  Transactions of the log use another advisory lock than those of the ledger, so that
+a long import of events delays no claim and no heartbeat.
 """
 
 from __future__ import annotations
@@ -17,21 +17,23 @@ if TYPE_CHECKING:
     from psycopg.errors import Diagnostic
 
 LOCK_TIMEOUT = 10_000
-"""Milliseconds that each of three attempts waits for the write of another host."""
+"""Milliseconds for which each of three attempts waits until another host has finished its write."""
 IDLE_TIMEOUT = 300_000
-"""Milliseconds without a statement after which the server ends a write.  A host updates its own tables between two
-statements; a host that disappeared in a write delays other writes only for this time."""
+"""Milliseconds without a statement after which the server ends a transaction that writes to the log.  The time is long
+because a host updates its own tables between two statements of a transaction; a host that disappears in a transaction
+delays the writes of others for this time only."""
 QUERIES = "memory"
 _NUMBER = re.compile(r"\d+")
 
 
 class MemoryLogDatabase(PostgresDatabase):
-    """A connection for the log; if the server does not answer, the first failed attempt raises the error."""
+    """A connection to the database of the log; if the server does not answer, the error is raised after the first
+    attempt."""
 
     queries_folder = QUERIES
     lock_name = "makimono memory "
-    """PostgreSQL frees the lock after the commit is visible.  So when an entry with a higher number is made, all
-    entries with lower numbers are visible."""
+    """PostgreSQL releases this lock after the commit has become visible.  So when an entry of the log gets a number,
+    all entries with lower numbers are visible already."""
     lock_timeout = LOCK_TIMEOUT
     transaction_settings = (f"lock_timeout = {LOCK_TIMEOUT}", f"idle_in_transaction_session_timeout = {IDLE_TIMEOUT}")
 
@@ -39,10 +41,11 @@ class MemoryLogDatabase(PostgresDatabase):
         super().__init__(address, patience=0)
 
     def rewrite(self, table: str) -> int | None:
-        """Write the file of a table anew, without the bytes of updated and deleted rows.
+        """Let the server rewrite the file of a table, so that it no longer contains the bytes of updated and deleted
+        rows.
 
-        Returns the number of old versions of rows that the server had to copy, since a transaction that is open in this
-        database may still read them; None when the server did not rewrite the table.
+        Returns the number of old versions of rows that remain, since a transaction that is open in this database may
+        still read them; None when the server did not rewrite the table.
         """
         details: list[str] = []
 
@@ -57,13 +60,14 @@ class MemoryLogDatabase(PostgresDatabase):
                 self.execute(f"VACUUM (FULL, VERBOSE) {table}")
             finally:
                 connection.remove_notice_handler(note)
-        # "0 dead row versions cannot be removed yet.", in the language of the server
+        # the server's message is "0 dead row versions cannot be removed yet.", in the language of the server
         found = [int(number[0]) for number in map(_NUMBER.search, details) if number is not None]
         return max(found, default=None)
 
 
 def open_memory_log(address: str) -> MemoryLogDatabase:
-    """Open the log at `address`, with the newest schema.  Raises HostError when the server does not answer."""
+    """Open the database of the log at `address`, and bring its tables to the newest schema.  Raises HostError when the
+    server does not answer."""
     database = MemoryLogDatabase(address)
     try:
         _migrate(database)

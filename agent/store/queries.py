@@ -1,10 +1,10 @@
 """Named queries: each SQL statement of this program is in `sql/*.sql` under a line `-- name: x`.
 
 The files are read once per process.  Parameters have the form `:name`, and the SQL is valid for both SQLite and
-PostgreSQL.  Statements of another database than the ledger are in a folder of their own, `sql/memory/`.
+PostgreSQL.  Statements for the databases of long-term memory are in their own folder, `sql/memory/`.
 
-A file may begin with lines like `-- for each kind: event, record`.  A statement with `{kind}` in its name then stands
-for one statement per word, in which the word replaces `{kind}`.
+A file may begin with lines like `-- for each kind: event, record`.  Then a statement with `{kind}` in its name stands
+for one statement for each of these words (event, record), with the word in place of `{kind}`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 FOLDER = Path(__file__).parent / "sql"
 LEDGER = ""
-"""The folder of the statements of the ledger, below FOLDER."""
+"""The folder, relative to FOLDER, with the statements for the ledger: FOLDER itself."""
 
 _NAME = re.compile(r"^-- name: *([\w{}]+) *$", re.MULTILINE)
 _EACH = re.compile(r"^-- for each (\w+): *(.+)$", re.MULTILINE)
@@ -28,7 +28,7 @@ _EACH = re.compile(r"^-- for each (\w+): *(.+)$", re.MULTILINE)
 
 @cache
 def queries(folder: str) -> dict[str, str]:
-    """name → statement, of the SQL files of `folder`, which is LEDGER or the folder of another database.
+    """Name → SQL statement, from the files in `folder`, which is LEDGER or the folder of another database.
 
     Raises ValueError for a name that is defined twice.
     """
@@ -45,7 +45,8 @@ def queries(folder: str) -> dict[str, str]:
 
 
 def _expanded(name: str, statement: str, words: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, str]]:
-    """(name, statement) for each combination of the words that replace the placeholders in the name."""
+    """(name, statement) for each combination of words for the placeholders (`{kind}`) in the name; without placeholders
+    just one."""
     places = [place for place in words if f"{{{place}}}" in name]
     for chosen in product(*(words[place] for place in places)):
         made, text = name, statement

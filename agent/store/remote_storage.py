@@ -1,8 +1,9 @@
-"""Storage outside this machine for a second copy of files: a folder, or S3, GCS, Azure and SFTP through fsspec.
+"""Accesses a storage for a second copy of files: a folder (of another machine), or S3, GCS, Azure and SFTP by the
+library fsspec.
 
-`Place` handles names and bytes and knows nothing about tasks; `replica.py` defines the content.  A folder needs no
-package (`folder_storage.py`).  fsspec and a driver are imported only if `context_storage.replica` is another address.
-Every error of a driver is raised as ReplicaAway, which may be temporary.
+`RemoteFolder` handles names and bytes and does not interpret them; `replica.py` defines the content.  A folder needs no
+additional package (`folder_storage.py`).  fsspec and a driver are imported only if the setting
+`context_storage.replica` is a URL.  Every error of a driver is raised as ReplicaAway, since its cause may be temporary.
 
 Source: fsspec's documentation of `AbstractFileSystem` (filesystem_spec.readthedocs.io, API reference).
 """
@@ -26,16 +27,17 @@ if TYPE_CHECKING:
     from urllib.parse import SplitResult
 
 FLAT = frozenset({"s3", "gs", "gcs", "abfs", "az"})
-"""Schemes of stores without folders: no folder has to be created before a file is written."""
+"""URL schemes of storages without folders, in which no folder has to be created before a file is written."""
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "s3": {"config_kwargs": {"connect_timeout": 10, "read_timeout": 60, "retries": {"max_attempts": 2}}},
 }
-"""Time-outs by URL scheme, if the scheme's driver supports them: a call to a storage that hangs must end with an
-error."""
+"""URL scheme → options of its driver with time-outs, so that a call to a storage that hangs ends with an error; only
+for drivers that support this."""
 
 SFTP = frozenset({"sftp", "ssh"})
-"""Schemes of storages that are one connection, which is opened at the first call and again after each error."""
+"""URL schemes of storages that are used over one connection, which is opened at the first call and again after each
+error."""
 
 DRIVERS = {
     "s3": "s3fs",
@@ -46,14 +48,15 @@ DRIVERS = {
     "sftp": "paramiko",
     "ssh": "paramiko",
 }
-"""The package that a URL scheme needs beside fsspec."""
+"""URL scheme → the package that it needs in addition to fsspec."""
 
 
 class RemoteFolder:
-    """The storage at `address`: a path, or `scheme://…`; its query contains options of the driver
+    """The storage at `address`: a path, or `scheme://…`; the query of the URL contains options of the driver
     (`s3://bucket/tasks?endpoint_url=https://minio.example&key=…&secret=…`).
 
-    Names of files are relative, with `/`.  Not thread-safe.  Raises ConfigError when the driver is not installed.
+    The name of a file is its path relative to the address, with `/`.  Not thread-safe.  Raises ConfigError when the
+    driver is not installed.
     """
 
     def __init__(self, address: str) -> None:
@@ -73,7 +76,7 @@ class RemoteFolder:
             self._store = _driven(address, parts)
 
     def put(self, name: str, data: bytes) -> None:
-        """Write a file completely; an existing one is replaced."""
+        """Write a whole file; an existing file is replaced."""
         with self._translated() as store:
             store.put(name, data)
 
@@ -101,7 +104,7 @@ class RemoteFolder:
         return len(names)
 
     def close(self) -> None:
-        """Close the connection, if the storage has one; the next call opens a new one."""
+        """Close the connection to the storage, if there is one; the next call opens a new connection."""
         if self._reconnect is not None and isinstance(self._store, Driven):
             self._store.close()
             self._store = None
@@ -121,10 +124,10 @@ class RemoteFolder:
 
 
 class Driven:
-    """Files below `root`, through a driver of fsspec; like `Folder`, except that its methods raise the driver's
+    """A storage in `root` that a driver of fsspec accesses; it has the methods of `Folder`, but they raise the driver's
     errors.
 
-    `flat`: the store has no folders.  `on_close(fs)` closes the driver's connection.
+    `flat`: the storage has no folders.  `on_close(fs)` closes the driver's connection.
     """
 
     def __init__(self, fs: Any, root: str, *, flat: bool, on_close: Callable[[Any], None] = lambda _fs: None) -> None:
@@ -135,7 +138,7 @@ class Driven:
         self._on_close(self._fs)
 
     def put(self, name: str, data: bytes) -> None:
-        """Write a file; an existing one is replaced."""
+        """Write a file; an existing file is replaced."""
         path = self._path(name)
         try:
             self._fs.pipe_file(path, data)
@@ -172,7 +175,8 @@ class Driven:
                 self._fs.rm_file(self._path(name))
 
     def remove_folder(self, folder: str) -> None:
-        """Remove the empty folders that `remove` leaves, if the store has folders."""
+        """Remove a folder with everything below it; nothing happens in a storage without folders, where `remove` leaves
+        none."""
         if not self._flat:
             with suppress(FileNotFoundError):
                 self._fs.rm(self._path(folder), recursive=True)
@@ -197,7 +201,7 @@ def require_driver(address: str | None) -> None:
 
 
 def _driven(address: str, parts: SplitResult) -> Driven:
-    """The driver of an address with its options.
+    """Make the driver object of fsspec for an address, with the options of the address.
 
     Raises ConfigError when the driver cannot be imported, or rejects the options.
     """
@@ -223,8 +227,8 @@ def _driven(address: str, parts: SplitResult) -> Driven:
 
 
 def _sftp(address: str, parts: SplitResult) -> Callable[[], Driven]:
-    """A function that connects to an SFTP server.  Raises ConfigError when the driver cannot be imported, or for wrong
-    options."""
+    """Returns a function that connects to the SFTP server of an address.  Raises ConfigError when the driver cannot be
+    imported, or for wrong options."""
     try:
         from agent.store import sftp
     except ImportError as error:
@@ -236,6 +240,6 @@ def _sftp(address: str, parts: SplitResult) -> Callable[[], Driven]:
 
 
 def error_words(error: Exception) -> str:
-    """The message of a driver's error, with the class of the error if the message is short."""
+    """The message of a driver's error for people, with the class name of the error if the message is short."""
     words = reason(error)
     return words if len(words) > 20 else f"{type(error).__name__}: {words}"

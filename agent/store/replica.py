@@ -1,17 +1,18 @@
-"""The replica of one task: a copy of its files in a storage from which another host can fetch them.
+"""Writes and reads the replica of a task: a copy of its files in a storage from which another host can fetch them.
 
-Stores such as S3 have no append.  So the bytes that a turn appends are written as new objects (*segments*), and after
-them one small object that lists the segments of the present state (a *manifest*).  A manifest is written last, so every
-object that it names exists.  Because of that order the newest complete manifest is the newest complete turn.
+In a storage such as S3 a file cannot be appended to.  So the bytes that a turn appends are written as new objects
+(*segments*), and after them one small object that lists the segments of the present state (a *manifest*).  The manifest
+is written after the segments, so every object that it names exists.  Because of that order the newest complete manifest
+describes the newest turn of which everything was written.
 
     {uuid}/{generation}/{file}/{offset}-{length}-{hash}  bytes of a file, from `offset`
     {uuid}/manifests/{attempt}-{number}.json             the segments of each file
 
-A *generation* is a folder on a host.  Only the process that holds the lock of that folder writes its generation, and
-removes objects of it that newer manifests do not need.  A host that takes the task over writes a generation of its own
-under a higher attempt number, so that late writes of the old host are never the newest.  Small segments are joined,
-SAME segments of one level to one of the next level, so that a manifest stays small and each byte is written only a few
-times.
+A *generation* is the part of the replica that is written from one folder of the task on one host.  Only the process
+that holds the lock of that folder writes the generation, and removes objects of it that newer manifests do not need.  A
+host that takes the task over writes another generation under a higher attempt number, so that a late write of the old
+host never counts as the newest.  Small segments are joined (SAME segments of one level become one segment of the next
+level), so that a manifest stays small and each byte is written only a few times.
 
 `Writer` writes, `manifests` and `fetch` read.  docs/files.md describes the format.  This module has no threads and no
 events, and does not decide who may write.
@@ -41,34 +42,36 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 KEPT = 3
-"""The number of readable manifests of a generation that are not removed."""
+"""How many of the newest manifests of a generation are kept."""
 SAME = 16
-"""The number of segments of one level that are joined to one of the next level."""
+"""The number of segments of one level that are joined to one segment of the next level."""
 LARGEST = 8 << 20
 """The maximum size of a segment in bytes."""
 
 ONCE = ("metadata.json", "from.json", "inherited.json", "prompts.json")
 FOLDERS = ("outputs", "images")
-"""Folders of a task's folder with files that are written once and never changed."""
+"""Subfolders of a task's folder in which files are written once and never changed."""
 TREE, PATCH = "tree.json", "tree.patch"
-"""Objects with the work tree at the end of the turn (`agent/work/work_tree_snapshot.py`); while the task runs, its
-folder has no such file."""
+"""Names in a manifest for the state of the work tree at the end of the turn (`agent/work/work_tree_snapshot.py`); while
+the task runs, its folder has no files with these names."""
 
 STATE = "replica.json"
-"""The file in a task's folder with the generation that is written from this folder, and the last attempt that
-wrote it."""
+"""The name of the file in a task's folder that records the generation which is written from this folder, and the last
+attempt that wrote it."""
 
 MADE = (TREE, PATCH)
 _NAME = re.compile(
     rf"(?:{'|'.join(re.escape(name) for name in (*ONCE, *MADE))}|[a-z][a-z_]*\.jsonl|(?:outputs|images)/[\w-][\w.-]*)"
 )
-"""Valid names in a manifest.  Any `.jsonl` name is valid, because a newer version may have more such files."""
+"""The pattern of valid file names in a manifest.  Any `.jsonl` name is valid, because a newer version may have more
+such files."""
 _MANIFEST = re.compile(r"(\d{8})-(\d{8})\.json")
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Bytes of a file from `offset`; `hash` is the SHA-256 in hex, `level` the number of times it was joined."""
+    """`length` bytes of a file from `offset`; `hash` is their SHA-256 in hexadecimal, `level` says how often they were
+    joined with others."""
 
     offset: int
     length: int
@@ -77,7 +80,7 @@ class Segment:
 
     @property
     def end(self) -> int:
-        """The offset after the segment."""
+        """The offset of the first byte after the segment."""
         return self.offset + self.length
 
 
@@ -85,8 +88,8 @@ class Segment:
 class Snapshot:
     """The state of a task at the end of a turn.
 
-    `appended`: the length of each file that grows; `once`: files that are written once, with size and time, which show
-    a change; `made`: contents that are in no file; `facts` are added to the manifest unchanged.
+    `appended`: the length of each file that grows; `once`: size and time of each file that is written once, by which a
+    change is detected; `made`: contents that are in no file of the folder; `facts` are copied into the manifest.
     """
 
     appended: Mapping[str, int]
@@ -98,9 +101,9 @@ class Snapshot:
 def take_snapshot(
     folder: Path, growing: Iterable[str], made: Mapping[str, bytes], facts: Mapping[str, Any]
 ) -> Snapshot:
-    """Record the present state of the files of a task's folder, at a moment when all lines are complete.
+    """Record the present state of the files of a task's folder, at a moment when no file ends with an incomplete line.
 
-    `growing` names the files that only grow, each after the files that its lines refer to.
+    `growing` names the files to which lines are appended; a file comes after those to which its lines refer.
     """
     appended = {name: size for name in growing if (size := _size(folder / name)) is not None}
     once = {name: known for name in ONCE if (known := _known(folder / name)) is not None}
@@ -115,7 +118,7 @@ def take_snapshot(
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The content of a manifest.  `facts` describe the writer: host, last message, turns."""
+    """The content of a manifest.  `facts` describe the state of the task and its writer: host, last message, turns."""
 
     name: str
     attempt: int
@@ -125,7 +128,7 @@ class Manifest:
     facts: Mapping[str, Any]
 
     def names(self, uuid: str) -> set[str]:
-        """The names of the objects that the manifest needs."""
+        """The names of the objects with the segments of this manifest."""
         return {segment_name(uuid, self.generation, name, one) for name, them in self.files.items() for one in them}
 
 
@@ -135,7 +138,7 @@ def segment_name(uuid: str, generation: str, file: str, segment: Segment) -> str
 
 
 def read_state(folder: Path) -> tuple[str, int]:
-    """(generation, last attempt) of a task's folder; ("", 0) for a folder without a replica."""
+    """Read STATE of a task's folder: (generation, last attempt), ("", 0) for a folder without a replica."""
     try:
         found = orjson.loads((folder / STATE).read_bytes())
         return str(found["generation"]), int(found["attempt"])
@@ -144,7 +147,8 @@ def read_state(folder: Path) -> tuple[str, int]:
 
 
 def write_state(folder: Path, attempt: int) -> str:
-    """Record that `attempt` works in the folder; returns the generation, a new one for a new folder.
+    """Record in STATE that `attempt` works in the folder; returns the generation of the folder, a new one for a new
+    folder.
 
     Raises DiskError.
     """
@@ -158,7 +162,7 @@ class Writer:
 
     The methods raise ReplicaAway or DiskError.
 
-    An error loses nothing: the next `write` continues from the stored segments.
+    After an error the next `write` continues with the segments that are already stored.
     """
 
     def __init__(self, place: RemoteFolder, folder: Path, uuid: str, attempt: int, generation: str) -> None:
@@ -176,8 +180,8 @@ class Writer:
         self._is_open = False
 
     def open(self) -> None:
-        """Read the segments that this generation has written before, up to the first that does not match the files any
-        more."""
+        """Read which segments of this generation are already stored; of each file only those before the first segment
+        that differs from the file."""
         if self._is_open:
             return
         all_names = self.place.names(self.uuid)
@@ -195,9 +199,10 @@ class Writer:
         self._is_open = True
 
     def _is_old(self, name: str, generations: set[str]) -> bool:
-        """Whether an object belongs to an older attempt.
+        """Whether an object in the storage belongs to an older attempt.
 
-        An object without a manifest may belong to a newer attempt that is starting.
+        An object of a generation without a manifest does not count as old, since it may belong to a newer attempt that
+        is starting.
         """
         parent, _, rest = name.removeprefix(f"{self.uuid}/").partition("/")
         if parent == "manifests":
@@ -206,7 +211,7 @@ class Writer:
         return parent in generations
 
     def write(self, shot: Snapshot) -> str:
-        """Update the replica to `shot`; returns the name of the manifest."""
+        """Write the state `shot` to the replica; returns the name of the new manifest."""
         self.open()
         for name, size in shot.appended.items():
             self._appended(name, size)
@@ -230,7 +235,7 @@ class Writer:
     def _appended(self, name: str, size: int) -> None:
         path = self.folder / name
         inode = path.stat().st_ino if path.exists() else 0
-        if self._inodes.setdefault(name, inode) != inode:  # another program saved the file
+        if self._inodes.setdefault(name, inode) != inode:  # another program has replaced the file
             self.files[name] = list(self._same(name, self.files.get(name, ())))
             self._inodes[name] = inode
         them = self.files.setdefault(name, [])
@@ -273,7 +278,7 @@ class Writer:
         return segment
 
     def _join(self, name: str, path: Path, them: list[Segment]) -> None:
-        """Join the newest segments as long as SAME of them have the same level."""
+        """Join the last SAME segments to one, as long as they have the same level."""
         while len(them) >= SAME:
             last = them[-SAME:]
             length = last[-1].end - last[0].offset
@@ -283,7 +288,7 @@ class Writer:
             them[-SAME:] = [joined]
 
     def _same(self, name: str, them: Any) -> Iterator[Segment]:
-        """The first segments in `them`, up to the first one that has other bytes than the file."""
+        """The segments in `them` before the first one that does not contain the same bytes as the file."""
         path, end = self.folder / name, 0
         if name in MADE:
             yield from them
@@ -299,9 +304,9 @@ class Writer:
             yield one
 
     def _prune(self) -> None:
-        """Remove objects that neither the remaining manifests nor other attempts need.
+        """Remove the objects of older attempts, and those that only removed manifests of this generation need.
 
-        The replica of this generation is complete by now, so older generations are no longer needed.
+        A manifest of this generation has been written before, so older generations are no longer needed.
         """
         gone, self._strange = self._strange, []
         while len(self._kept) > KEPT:
@@ -313,7 +318,7 @@ class Writer:
 
 
 def encoded(manifest: Manifest, uuid: str) -> bytes:
-    """A manifest in its stored form: JSON with its own hash."""
+    """Encode a manifest as it is stored: JSON that contains its own hash."""
     said: Json = {
         "format": FORMAT,
         "uuid": uuid,
@@ -332,7 +337,7 @@ def encoded(manifest: Manifest, uuid: str) -> bytes:
 
 
 def decoded(name: str, data: bytes | None, uuid: str) -> Manifest | str:
-    """The manifest in `data`, or the reason why it is invalid."""
+    """Decode a stored manifest: the manifest, or a text with the reason why it is invalid."""
     if data is None:
         return "it is gone"
     try:
@@ -362,7 +367,7 @@ def manifests(place: RemoteFolder, uuid: str, names: list[str] | None = None) ->
 
 
 def fetch(place: RemoteFolder, manifest: Manifest, uuid: str, folder: Path) -> int:
-    """Write the files of a manifest into `folder` and check each segment; returns the number of bytes.
+    """Fetch the files of a manifest into `folder` and check the hash of each segment; returns the number of bytes.
 
     Raises ContextError when a segment is missing or differs from the one written; then `folder` is unusable.  Raises
     ReplicaAway or DiskError.
@@ -386,7 +391,7 @@ def fetch(place: RemoteFolder, manifest: Manifest, uuid: str, folder: Path) -> i
 
 
 def _is_row(them: tuple[Segment, ...]) -> bool:
-    """Whether the segments begin at the start of the file and follow each other without a gap."""
+    """Whether the segments of a file begin at offset 0 and follow each other without a gap."""
     ends = [0, *(one.end for one in them)]
     return all(one.offset == end and one.length > 0 for one, end in zip(them, ends, strict=False))
 

@@ -1,8 +1,8 @@
-"""Connects to an SFTP server for `remote_storage.py`, through fsspec's driver and paramiko.
+"""Connects to an SFTP server for `remote_storage.py`, with fsspec's driver and paramiko.
 
-The driver trusts every host key, waits for an answer without a limit, and passes each option to paramiko unchecked.
-This module checks the server's key against known_hosts files, limits every wait, and checks the options.  This module
-is imported only if `context_storage.replica` is an SFTP address.
+By itself fsspec's driver trusts every host key, waits for an answer without a limit, and passes each option to paramiko
+unchecked.  So this module checks the server's key against known_hosts files, limits every wait, and checks the options.
+This module is imported only if `context_storage.replica` is an SFTP address.
 
 Sources: docs.paramiko.org (`SSHClient.connect`, `MissingHostKeyPolicy`), sshd(8), "SSH_KNOWN_HOSTS FILE FORMAT".
 """
@@ -27,13 +27,14 @@ if TYPE_CHECKING:
     from urllib.parse import SplitResult
 
 KNOWN_HOSTS = ("~/.ssh/known_hosts", "/etc/ssh/ssh_known_hosts")
-"""The files with known host keys, unless the address names one as `known_hosts`."""
+"""The files with known host keys that are used unless the address names one with the option `known_hosts`."""
 
 ANSWER_SECONDS = 60.0
-"""Maximum seconds for an answer of the server after the connection is open."""
+"""Maximum seconds to wait for an answer of the server on an open connection."""
 
 KEEPALIVE_SECONDS = 30
-"""A turn may take minutes, and firewalls and servers close connections without traffic."""
+"""Seconds between two keep-alive messages: a turn of a task may take minutes, and firewalls and servers close
+connections without traffic."""
 
 CONNECT_SECONDS = {"timeout": 10.0, "banner_timeout": 30.0, "auth_timeout": 30.0, "channel_timeout": 30.0}
 
@@ -48,20 +49,20 @@ OPTIONS: Mapping[str, Callable[[str], Any]] = {
     "compress": lambda text: TRUTH[text.lower()],
     **dict.fromkeys(CONNECT_SECONDS, float),
 }
-"""The options that the query of an address may contain, and how each is read."""
+"""Name of an option that the query of an SFTP address may contain → function that converts its text."""
 
 
 class KnownHosts(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]
-    """Accepts a server only if a known_hosts file has its key."""
+    """A policy for paramiko: accepts a server only if a known_hosts file contains its key."""
 
     def __init__(self, files: Sequence[str]) -> None:
         self.files = files
 
     def missing_host_key(self, _client: object, hostname: str, key: Any) -> None:
-        """Called by paramiko with the key of the server.  Raises SSHException."""
+        """Check the key of the server; called by paramiko.  Raises SSHException."""
         known = paramiko.HostKeys()
         for name in self.files:
-            with suppress(OSError):  # a missing or unreadable file has no key
+            with suppress(OSError):  # a missing or unreadable file counts as empty
                 known.load(str(Path(name).expanduser()))
         found = known.lookup(hostname) or {}
         if key.get_name() in found and found[key.get_name()] == key:
@@ -80,7 +81,8 @@ class KnownHosts(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]
 
 
 def check_options(address: str, parts: SplitResult) -> dict[str, Any]:
-    """The arguments of `connect` from an address.  Raises ConfigError for an unknown or unreadable option."""
+    """The options for `connect`, from the parts of an SFTP address.  Raises ConfigError for an unknown or unreadable
+    option."""
     if not parts.hostname:
         raise ConfigError(f"context_storage.replica: {shown(address)} has no host; write sftp://user@host/path")
     found: dict[str, Any] = dict(CONNECT_SECONDS)
@@ -106,7 +108,8 @@ def check_options(address: str, parts: SplitResult) -> dict[str, Any]:
 
 
 def connect(options: Mapping[str, Any]) -> Any:
-    """A file system of fsspec over a new connection.  Raises the errors of paramiko and of sockets."""
+    """Open a connection and return fsspec's file system object for it.  Raises the errors of paramiko and of
+    sockets."""
     made = SFTPFileSystem(**options, skip_instance_cache=True)
     made.ftp.get_channel().settimeout(ANSWER_SECONDS)
     made.client.get_transport().set_keepalive(KEEPALIVE_SECONDS)
@@ -114,6 +117,7 @@ def connect(options: Mapping[str, Any]) -> Any:
 
 
 def close(made: Any) -> None:
-    """Close the connection of a file system; errors are ignored, since the connection may be broken."""
+    """Close the connection of a file system object from `connect`; errors are ignored, since the connection may be
+    broken."""
     with suppress(Exception):
         made.client.close()

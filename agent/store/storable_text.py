@@ -1,7 +1,8 @@
-"""Makes text valid for JSON, PostgreSQL and every model API: no unpaired surrogates, no NUL, no NaN.
+"""Makes text and JSON valid for files, PostgreSQL and every model API: without unpaired surrogates, NUL and NaN.
 
-An unpaired surrogate or a NUL in a history would make every later request fail, so both become U+FFFD before they are
-written (docs/wire.md, "The request").  Valid text, which is nearly all, costs one search.
+An unpaired surrogate or a NUL in a stored message would make every later request to the model fail, so both become
+U+FFFD before they are written (docs/wire.md, "The request").  For valid text, and nearly all text is valid, only one
+search is needed.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from typing import Any
 import orjson
 
 REPLACEMENT = "\ufffd"
-NUL = b"\\u0000"  # NUL in JSON's form; a text that contains this spelling literally is also found, and stays unchanged
+# NUL as JSON writes it; text that contains these six characters literally is found too, but is not changed
+NUL = b"\\u0000"
 LARGEST_INTEGER = (1 << 63) - 1
 
 _PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
@@ -24,8 +26,8 @@ _UNFIT = re.compile("[\x00\ud800-\udfff]")
 DEL = b"\x7f"
 
 _CONTROLS = re.compile(rb"\x7f|\xc2[\x80-\x9f]|\xe2\x80[\x8e\x8f\xaa-\xae]|\xe2\x81[\xa6-\xa9]")
-"""UTF-8 of DEL and the C1 controls, which JSON does not escape, and of the characters that change the direction of
-text."""
+"""Matches, in UTF-8, DEL and the C1 control characters, which JSON does not escape, and the characters that change the
+direction of text."""
 
 
 def replace_surrogates(text: str) -> str:
@@ -34,7 +36,7 @@ def replace_surrogates(text: str) -> str:
     if text.isascii():
         return text.replace("\0", REPLACEMENT) if "\0" in text else text
     try:
-        orjson.dumps(text)  # unlike `encode`, this caches the UTF-8 in the text, for the line and for token counters
+        orjson.dumps(text)  # a check that, unlike `encode`, caches the UTF-8 inside the str object, for later encodings
     except orjson.JSONEncodeError:
         text = _PAIR.sub(_join, text)
         return _UNFIT.sub(REPLACEMENT, text)
@@ -46,8 +48,8 @@ def _join(pair: re.Match[str]) -> str:
 
 
 def fit_json(value: Any) -> Any:
-    """`value` as plain JSON: strings become valid, keys become strings, NaN and infinities become null, integers beyond
-    64 bits become text."""
+    """Convert `value` to plain JSON: invalid characters in strings are replaced, keys become strings, NaN and
+    infinities become null, integers beyond 64 bits become text, and other objects their `str`."""
     if isinstance(value, str):
         return replace_surrogates(str(value))
     if value is None or isinstance(value, bool):
@@ -64,8 +66,9 @@ def fit_json(value: Any) -> Any:
 
 
 def dumps(value: Any, option: int = 0) -> bytes:
-    """Compact JSON in which control characters for terminals are escaped, since people read these files with tail and
-    jq.  Values that orjson refuses (surrogates, odd keys and types), and NUL, are made valid first."""
+    """Encode `value` as compact JSON in which control characters are escaped, since people show the stored files on
+    terminals with tail and jq.  Values that orjson refuses (surrogates, keys that are no strings, unknown types), and
+    NUL, are made valid first (`fit_json`)."""
     try:
         data = orjson.dumps(value, option=option)
     except orjson.JSONEncodeError:
@@ -82,5 +85,5 @@ def _escaped(found: re.Match[bytes]) -> bytes:
 
 
 def line(record: Any) -> bytes:
-    """The JSON of `dumps`, with the newline that ends a line of JSONL."""
+    """A record as one line of a JSONL file: the JSON of `dumps` and a newline."""
     return dumps(record, orjson.OPT_APPEND_NEWLINE)

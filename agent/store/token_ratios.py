@@ -1,4 +1,4 @@
-"""The table `token_ratios` of tasks.db: correction factors learnt for the token estimates of each model.
+"""Reads and writes the table `token_ratios`: for each model a learnt factor that corrects token estimates.
 
 `tokens.ratios.LearntRatios` computes the factors and calls this table.
 """
@@ -22,14 +22,14 @@ class RatioTable:
         self.database = database
 
     def read(self, model: str) -> tuple[float, int]:
-        """(ratio of reported to estimated tokens of `model`, number of reports it was learnt from); (1.0, 0) before the
-        first report."""
+        """(ratio of reported to estimated tokens of `model`, number of reports from which it was learnt); (1.0, 0)
+        before the first report."""
         rows = self.database.run("ratio_get", model=model)
         return (float(rows[0]["ratio"]), int(rows[0]["samples"])) if rows else (1.0, 0)
 
     def change(self, model: str, rule: Callable[[float, int], float]) -> tuple[float, int]:
-        """Replace the ratio by rule(ratio, reports) and increment the number of reports, in one transaction; returns
-        the new row."""
+        """Replace the ratio of `model` by `rule(ratio, reports)` and increment the number of reports, in one
+        transaction; returns (new ratio, new number of reports)."""
         with self.database.transaction():
             old, reports = self.read(model)
             ratio = rule(old, reports)

@@ -1,25 +1,27 @@
-"""The contract of a ledger: one row per task, and a process works on a task only after it has claimed the row.
+"""The contract of a ledger, a database with one row per task: a process works on a task only after it has claimed the
+row.
 
 `agent.taskqueue.ledger.Ledger` implements the contract over any database that has the named queries of
 `store/sql/ledger.sql`; `tests/contract/test_contract_ledger.py` runs against every entry of `LEDGERS`
-(`store/ledgers.py`) and against a plug-in.  `LedgerEntry` is the contract of a function or class that opens a ledger.
+(`store/ledgers.py`) and against a plug-in.  `LedgerEntry` is the contract of the function or class that opens a ledger.
 
 **Atomic** means: when any number of processes, on any number of hosts, call at the same time, the result is the same as
-if they had called one after the other, and it is durable before the call returns.  If the process is killed during a
-call, the call has taken effect either completely or not at all.
+if they had called one after the other, and it is stored durably before the call returns.  If the process is killed
+during a call, the call has taken effect either completely or not at all.
 
-**The fence.** Every claim increments `attempt`.  Every write of a holder contains its attempt.  If a newer attempt
-exists, or the row is not running any more, nothing is written and `Fenced` is raised: the holder must stop at once.
+**The fence.** Every claim increments `attempt`.  Every write of a holder (the process that has claimed the row)
+contains the attempt number of its claim.  If the row has a newer attempt, or is not running any more, nothing is
+written and `Fenced` is raised: the process must stop at once.
 
-**The lease.** Each heartbeat extends `lease_until`.  The lease decides whether a holder on another host or of another
-base_dir counts as alive.  For a holder of this base_dir the flock on the task's folder decides; the holder takes it
-before the claim, and the kernel releases it when the holder dies.
+**The lease.** Each heartbeat extends `lease_until`.  Whether a holder on another host or with another base_dir counts
+as alive is decided by the lease.  For a holder with the same base_dir the flock on the task's folder decides; the
+holder takes it before the claim, and the kernel releases it when the holder dies.
 
 **One open row per key.** A row is open if it is `queued`, `running` or `paused`.  The database itself refuses a second
-open row of a key.
+open row with the same task key.
 
-Status changes follow `transitions.TRANSITIONS`; any other change raises LedgerError.  Times are UTC, written by
-`clock.stamp`.
+Status changes follow `transitions.TRANSITIONS`; any other change raises LedgerError.  Times are texts in UTC in the
+format of `clock.stamp`.
 """
 
 from __future__ import annotations
@@ -43,15 +45,15 @@ if TYPE_CHECKING:
 
 
 class Notices(Protocol):
-    """Notifications of changes from a ledger.  Every method raises an error of the database's driver when the
-    connection is cut."""
+    """A connection that receives notifications when another process has changed the ledger.  Every method raises an
+    error of the database's driver when the connection is cut."""
 
     def fileno(self) -> int:
         """A file descriptor that becomes readable when a notification has arrived."""
         ...
 
     def poll(self) -> bool:
-        """Whether something changed since the last call; the method never waits."""
+        """Whether a notification has arrived since the last call; the method never waits."""
         ...
 
     def close(self) -> None:
@@ -60,12 +62,13 @@ class Notices(Protocol):
 
 
 ENDING = "ending"
-"""The first word of an open row's `outcome` once its end is decided and stored; the words after it are the status and
-the end (`agent/worker/final_state.py`)."""
+"""The first word of the `outcome` of an open row if the end of the task is decided and stored but not yet published;
+the words after it are the status and the end (`agent/worker/final_state.py`)."""
 
 
 def is_decided(outcome: str | None) -> bool:
-    """Whether the `outcome` of an open row is a decided end, of which people may already have been notified."""
+    """Whether the `outcome` of an open row says that the end of the task is decided (`ENDING`), so that people may
+    already have been notified of it."""
     return (outcome or "").startswith(f"{ENDING} ")
 
 
@@ -80,7 +83,7 @@ _NUMBERS = frozenset(
 
 
 def _may_hold(name: str, value: Any) -> bool:
-    """Whether a value is valid for a column; SQLite itself accepts any type in any column."""
+    """Whether a value is valid for a column; this is checked because SQLite accepts any type in any column."""
     if name in _NUMBERS:
         return isinstance(value, Number)
     if not isinstance(value, str):
@@ -90,7 +93,8 @@ def _may_hold(name: str, value: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row of the table `tasks`: the columns of docs/design/context.md, 2.2 and those added since."""
+    """One row of the table `tasks`: the columns that docs/design/context.md, 2.2, describes, and columns that were
+    added later."""
 
     uuid: str
     task_source: str
@@ -146,7 +150,7 @@ class Row:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Row:
-        """Make a row from a database record; columns that only a newer schema has are left out."""
+        """Make a row from a database record; columns that this version does not know are left out."""
         values = {field.name: record[field.name] for field in fields(cls) if record.get(field.name) is not None}
         for name, value in values.items():
             if not _may_hold(name, value):
@@ -158,8 +162,8 @@ class Row:
 
     @property
     def turns(self) -> int:
-        """The number of answers in the conversation: all requests to the model, without those for other purposes such
-        as summaries."""
+        """The number of answers in the conversation: the number of requests to the model without those for other
+        purposes, such as summaries."""
         return self.llm_call_count - self.other_call_count
 
     @property
@@ -169,33 +173,34 @@ class Row:
 
     @property
     def handled_comments(self) -> frozenset[str]:
-        """Ids of the comments with commands that were executed."""
+        """The ids of the comments with commands that were executed or answered."""
         return frozenset((self.obeyed or "").split())
 
     @property
     def is_decided(self) -> bool:
-        """Whether the end is decided, and people may have been notified of it, although the row is still open
-        (`ENDING`)."""
+        """Whether the end of the task is decided although the row is still open (`ENDING`), so that people may already
+        have been notified of it."""
         return is_decided(self.outcome)
 
     @property
     def cursor(self) -> str | None:
-        """The position up to which the issue's comments were read."""
+        """The comment cursor: the position up to which the issue's comments were read, None if they were never read."""
         return self.comment_cursor
 
 
 Uuids = list[str]
 PullState = Literal["merged", "closed"]
-"""The final state of a pull request; while it is open, the row contains none."""
+"""The final state of a pull request; the row of the task has no such state while the pull request is open."""
 Rows = list[Row]
 Records = list[dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A row that this process holds.
+    """The claim of this process on a row.
 
-    `attempt` is the fence; `parent_uuid` is the task that this one continues, None if there is none.
+    `attempt` is the number that every write of the process must contain; `parent_uuid` is the task that the claimed
+    task continues, None if there is none.
     """
 
     uuid: str
@@ -208,8 +213,8 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class AtOnce:
-    """The maximum number of tasks that may run at the same time for one repository, for one person and with one model
-    server; None means no maximum."""
+    """How many tasks may run at the same time for one repository, for one person, and with one model server; None means
+    no maximum."""
 
     repository: int | None = None
     person: int | None = None
@@ -225,8 +230,8 @@ FREE = AtOnce()
 
 @dataclass(frozen=True, slots=True)
 class MemoryRequest:
-    """The usage of one request that was sent for long-term memory; `estimated` is the number of tokens that no server
-    has reported.
+    """The token counts and the cost of one request to a model for long-term memory; `estimated` is how many of the
+    tokens are estimated.
     """
 
     usage: Usage
@@ -235,30 +240,31 @@ class MemoryRequest:
 
 
 class LedgerEntry(Protocol):
-    """The contract of the value of `taskqueue.ledger`: a function or a class, `package.module:name`, or an entry of
-    `LEDGERS`.
+    """The contract of the function or class that the setting `taskqueue.ledger` names: an entry of `LEDGERS`, or a
+    plug-in `package.module:name`.
 
-    The entry is called with `(base_dir, address)` and returns an open BaseLedger; a missing database is created.
-    `address` is the value of `taskqueue.ledger`; the entry itself interprets the text after `package.module:name://`.
-    The entry passes `place=row_holder.place(base_dir)` to `Ledger`, which recognises the holders of this base_dir by
-    their place.
+    The entry is called with `(base_dir, address)` and returns an open BaseLedger; if the database is missing, the entry
+    creates it.  `address` is the value of `taskqueue.ledger`; a plug-in interprets the text after
+    `package.module:name://` itself.  The entry has to pass `place=row_holder.place(base_dir)` to `Ledger`, which
+    recognises by this place the holders with the same base_dir.
 
-    Commands that only read use the attributes below, which the function or the class itself has.  Each attribute is
-    optional; the defaults are in `store/ledgers.LedgerKind`.  The entry may raise LedgerError, DiskError or HostError.
+    Commands that only read use the attributes and methods below, which are attributes of the function or class itself.
+    Each attribute is optional; the defaults are in `store/ledgers.LedgerKind`.  The entry may raise LedgerError,
+    DiskError or HostError.
     """
 
     is_local: bool
-    """Whether only one host can open the ledger; the default is False.
+    """Whether only one host can use the ledger; the default is False.
 
-    With a local ledger a host continues its tasks at once after a change of its name or a reboot; with a shared one it
-    waits until the leases end.
+    After a reboot or a change of its name a host continues the tasks of a local ledger at once; with a shared ledger it
+    waits until their leases end.
     """
 
     title: str
-    """A name of one word; the default is "ledger"."""
+    """A name of the ledger for messages, in one word; the default is "ledger"."""
 
     preload: tuple[str, ...]
-    """Modules to import once, before workers are forked; the default is the module of the entry."""
+    """Modules that are imported once, before workers are forked; the default is the module of the entry."""
 
     def __call__(self, base_dir: Path, address: str) -> BaseLedger:
         """Open the ledger."""
@@ -273,21 +279,21 @@ class LedgerEntry(Protocol):
         ...
 
     def look(self, base_dir: Path, address: str) -> Database:
-        """The database for reading: the call creates nothing and does not migrate the schema.
+        """Open the database for reading: the call creates nothing and does not migrate the schema.
 
-        The default is the `db` of an open ledger.
+        The default is to open the ledger and use its attribute `db`.
         """
         ...
 
     def check(self, base_dir: Path, address: str) -> Finding:
-        """(whether the ledger is usable, a description, advice) for `doctor`; the default is whether it opens."""
+        """Check the ledger for `doctor`: (whether it is usable, a description, advice); the default is to open it."""
         ...
 
     def backup(self, base_dir: Path, address: str, target: Path) -> tuple[str, str]:
         """Copy the rows into the folder `target`.
 
-        Returns (name of the file there, a sentence about it, which is "" for a file that a person can restore
-        unchanged).  The default is a list in `tasks.jsonl`.
+        Returns (name of the new file, a sentence about it, "" if the file can be used unchanged to restore the ledger).
+        The default writes each row as a line of `tasks.jsonl`.
         """
         ...
 
@@ -300,7 +306,7 @@ class BaseLedger(Protocol):
 
     db: Database
     """The database of the rows, with the tables of all migrations (`store/migrate.apply`) and the named queries of
-    `store/sql`.  The task's own stores and the stored facts about models use it too."""
+    `store/sql`.  The stores of a running task and the stored facts about models use it too."""
 
     def enqueue(
         self,
@@ -318,24 +324,24 @@ class BaseLedger(Protocol):
     ) -> str | None:
         """Queue a task; returns its uuid (`uuid` if given, else a new one of version 4).
 
-        Returns None, and writes nothing, if a task of that key is already open, or if the comment `started_by` (its id
-        on the forge) has started a task of this key before, which may have ended since.  Tasks with a higher `priority`
-        start first.  Raises UsageError when `uuid` is invalid, LedgerError when another task has it.
+        Returns None, and writes nothing, if a task with that key is already open, or if the comment with the id
+        `started_by` has already started a task with this key, even if that task has ended.  Tasks with a higher
+        `priority` start first.  Raises UsageError when `uuid` is invalid, LedgerError when another task has it.
         """
         ...
 
     def restore(self, record: Mapping[str, Any]) -> bool:
-        """Insert a row with these columns (`intake/restore_rows.record_of`) that needs no notification; False when a
-        row with that uuid exists, or an open row of that key."""
+        """Insert a row with the columns in `record` (`intake/restore_rows.record_of`), about which people need not be
+        notified; returns False when a row with that uuid exists, or an open row with that key."""
         ...
 
     def offer(self, uuid: str) -> bool:
-        """Make a queued row claimable now, even if its `not_before` is later; False when the row is not queued."""
+        """Make a queued row due now, even if its `not_before` is later; returns False when the row is not queued."""
         ...
 
     def withdraw(self, uuid: str) -> bool:
-        """Remove a queued row that is delayed and was never offered or claimed, as if it had never been queued; False
-        for any other row."""
+        """Remove a row that was just queued, while it is still delayed and was neither offered nor claimed; returns
+        False, and removes nothing, for any other row."""
         ...
 
     def now(self) -> datetime:
@@ -344,11 +350,13 @@ class BaseLedger(Protocol):
 
     @property
     def has_notices(self) -> bool:
-        """Whether this kind of ledger sends notifications of changes, so that the daemon need not poll every second."""
+        """Whether this kind of ledger can send notifications of changes, so that the daemon need not poll it every
+        second."""
         ...
 
     def notices(self) -> Notices | None:
-        """Open a connection that receives the changes of all users of this ledger; the caller closes it.
+        """Open a connection that receives notifications of changes that any process makes to this ledger; the caller
+        closes it.
 
         Returns None when the ledger sends no notifications, or cannot be reached at present.
         """
@@ -370,23 +378,23 @@ class BaseLedger(Protocol):
         ...
 
     def running_here(self) -> Rows:
-        """Running rows of this host, of any base_dir, the newest first.
+        """The running rows of which the holder is on this host, with any base_dir, the newest first.
 
-        The cost of the query does not depend on the number of hosts.
+        The query reads only these rows, so its duration does not depend on the number of hosts.
         """
         ...
 
     def paused_for(self, outcome: str) -> Rows:
-        """Paused rows with this outcome, the newest first."""
+        """The paused rows with this `outcome`, the newest first."""
         ...
 
     def latest(self, key: TaskKey) -> Row | None:
-        """The newest row of the key, open or closed; None if there is none."""
+        """The newest row with this task key, open or closed; None if there is none."""
         ...
 
     def due(self, limit: int, now: datetime | None = None, *, outcome: str | None = None) -> Uuids:
-        """Uuids of queued rows with a past `not_before` and without a reservation, optionally only those with this
-        `outcome`: highest priority, then oldest first.  The method reserves nothing; `reserve` decides which rows start
+        """The uuids of queued rows that are due (`not_before` is past) and not reserved, by priority and then by age;
+        with `outcome` only those with this outcome.  The method reserves nothing; `reserve` decides which rows start
         next."""
         ...
 
@@ -401,32 +409,34 @@ class BaseLedger(Protocol):
         without: Iterable[str] = (),
         outcome: str | None = None,
     ) -> Uuids:
-        """Reserve the next rows for `owner`, which will start them; returns at most `limit` uuids, in the order in
-        which to start them.
+        """Reserve the rows that `owner` is to start next; returns at most `limit` uuids, in the order in which to start
+        them.
 
         Rows with the highest priority come first.  Rows of one priority come round robin over the pairs (person who
-        asked, repository): first the pair that was served longest ago, and for one pair the oldest row.  For `seconds`
-        no other owner gets a reserved row.  A reserved row counts as running for the limits `at_once`: no row is
-        reserved for a person, a repository or a model server (`server`) that already has that many running tasks, on
-        any host.  `without` has the uuids of rows to skip for now.  `outcome` has the same meaning as in `due`.
+        asked, repository): first the pair that was served longest ago, and for one pair the oldest row.  A reserved row
+        is not given to any other owner for `seconds`.  A reserved row counts as running for the limits `at_once`: no
+        row is reserved for a person, a repository or a model server (`server`) that already has that many running
+        tasks, on any host.  `without` has the uuids of rows to skip for now.  With `outcome` only rows with this
+        outcome are reserved.
         """
         ...
 
     def release_reservation(self, uuid: str, owner: str) -> bool:
-        """Cancel the reservation of a row that `owner` will not start; False if there is no such reservation."""
+        """Cancel the reservation of a row that `owner` will not start; returns False if `owner` has not reserved the
+        row."""
         ...
 
     def release_reservations(self, owner: str) -> Uuids:
-        """Cancel the reservations of earlier processes of the owner's place, which is safe because only one daemon at a
-        time works there."""
+        """Cancel the reservations of earlier processes with the same host and base_dir as `owner`, which is safe
+        because only one daemon at a time works with a base_dir."""
         ...
 
     def publish(self, limit: int, again_after: float | None = None) -> Rows:
-        """Rows that are due and must be published to a broker, each returned to one caller: those that were not
-        published since they were queued, and with `again_after` also those that were published more than this many
-        seconds ago and are still queued.  From now on the returned rows count as published.  Rows with the highest
-        priority come first, then the oldest rows.  Rows with the outcome `publishing` are never included: their work is
-        on one host.
+        """Get the rows of which the uuids must be sent to the broker: due rows that were not published since they were
+        queued, and with `again_after` also rows that were published more than this many seconds ago and are still
+        queued.  Each row is returned to one caller only.  The returned rows count as published from then on.  Rows with
+        the highest priority come first, then the oldest rows.  Rows with the outcome `publishing` are never returned,
+        since their unpublished work is on one host only.
         """
         ...
 
@@ -434,31 +444,33 @@ class BaseLedger(Protocol):
         """Claim the row for this process: its status becomes `running`, `attempt` is incremented, and it gets a lease;
         `started_at` is set only at the first claim.
 
-        Raises ClaimLost, and writes nothing, when the row is not queued, not due yet, or missing.  Of several callers
-        exactly one gets the row.
+        Raises ClaimLost, and writes nothing, when the row is not queued, not due yet, or missing.  If several processes
+        call at the same time, exactly one gets the row.
         """
         ...
 
     def heartbeat(self, uuid: str, attempt: int, lease_seconds: float) -> str | None:
-        """Renew the lease without writing counters (`context` also writes counters); returns `requested`.
+        """Renew the lease of a row; returns the row's `requested`.  (The heartbeat in the package `context` also writes
+        counters.)
 
         Raises Fenced.
         """
         ...
 
     def requested(self, uuid: str) -> str | None:
-        """The request that the holder has to execute: "stop", "pause" or None.
+        """The request that the holder of the row has to execute: "stop", "pause", or None if there is none.
 
-        If there is no row, the result is None too.
+        The result is also None if there is no such row.
         """
         ...
 
     def release(self, uuid: str, attempt: int, not_before: datetime | str | None = None) -> Status:
-        """Release a row, which does not count as the death of its holder; returns the new status.
+        """Put a row back that this process holds, which does not count as a death of the holder; returns the new
+        status.
 
-        The new status is `queued`, or `stopped` or `paused` if the holder has not executed a request for it yet; then
-        people still have to be notified.  A row with a decided end (outcome `ending …`) is queued in any case.  Raises
-        Fenced.
+        The new status is `queued`; if there is a request to stop or pause that the holder has not executed, it is
+        `stopped` or `paused`, and people have to be notified.  A row with a decided end (outcome `ending …`) is queued
+        in any case.  Raises Fenced.
         """
         ...
 
@@ -472,9 +484,9 @@ class BaseLedger(Protocol):
         error_message: str | None = None,
         error_code: str | None = None,
     ) -> None:
-        """Close a row that its own process cannot close, because the task never started or its folder is gone.
+        """Close a row when the task's own stores cannot do this, because the task never started or its folder is gone.
 
-        Raises Fenced, or LedgerError for a change that the table does not allow.
+        Raises Fenced, or LedgerError for a change of status that `transitions.TRANSITIONS` does not allow.
         """
         ...
 
@@ -489,29 +501,30 @@ class BaseLedger(Protocol):
         publish: Callable[[Row, str, str], bool] = lambda _row, _code, _message: False,
         blamed: Callable[[Row], bool] = lambda _row: True,
     ) -> Uuids:
-        """Release the rows of dead holders, as `release` does; returns the uuids of those that are queued now.
+        """Put back the rows of dead holders, as `release` does; returns the uuids of the rows that are queued now.
 
-        Every other released row is passed to `on_settled` with its new state.
+        Every row that got another status is passed to `on_settled`.
 
-        For a row of this base_dir only `is_alive` decides, even if its lease is old; for any other row only the lease
-        decides.  A row without a lease (of a program that uses the library directly) stays unchanged.  With
-        `everywhere` `is_alive` decides for all rows that have a lease: this is for a ledger that only one kernel can
-        open, so that a start after a reboot or in a new container does not wait for leases.  `is_alive` may kill
-        processes that a dead holder left running.
+        Whether the holder of a row is dead is decided by `is_alive` alone if the holder has this base_dir, even if the
+        lease is old, and by the lease alone if it has not.  A row without a lease (of a program that uses the library
+        directly) stays unchanged.  With `everywhere` `is_alive` decides for all rows that have a lease: this is for a
+        ledger that only one host can use, so that a daemon need not wait for leases after a reboot or in a new
+        container.  The function `is_alive` may kill processes that a dead holder has left running.
 
-        A death without any model or tool call since the claim increments `deaths`, another death sets it to 0, and a
-        death for which the task is not `blamed` does not change it.  After the third death without progress in a row
-        the row becomes `failed` with the code `poison`.  Counters of the row are written once a turn, so they may be
-        out of date.  So for rows for which `is_alive` decides, `tool_calls` returns the number of tool calls on disk,
-        and the row is updated with that number.  `publish` is called, with the code and message, before a row becomes
-        `failed` in this way.  If `publish` returns True, one more attempt will publish the work, and the row is queued.
+        If the dead holder made no model or tool call since its claim, the column `deaths` is incremented, unless
+        `blamed` says that the task is not to blame; if it made one, `deaths` becomes 0.  After three deaths without
+        progress, one after the other, the row becomes `failed` with the error code `poison`.  The counters in a row are
+        written once a turn, so they may be out of date.  So for a row for which `is_alive` decides, the function
+        `tool_calls` returns the number of tool calls in the task's folder, and the row is updated with it.  Before a
+        row becomes `failed` in this way, `publish` is called with the error code and message.  If `publish` returns
+        True, the row is queued once more instead, for an attempt that publishes the work.
         """
         ...
 
     def repair_future_times(self) -> Uuids:
-        """Correct times that were set while a clock was wrong: queued rows with a last change in the future become due
-        soon, and so do notifications with a time that is later than any delay allows.  Returns the uuids of the
-        corrected rows."""
+        """Correct times that were written while a clock was wrong: a queued row of which the last change is in the
+        future becomes due soon, and so does a notification that is due later than any delay would allow.  Returns the
+        uuids of the corrected rows."""
         ...
 
     def is_mine(self, row: Row, owner: str) -> bool:
@@ -523,8 +536,8 @@ class BaseLedger(Protocol):
         ...
 
     def count_groups(self) -> Records:
-        """Groups of all rows with `status`, `host` ("" if there is none), `count`, and `since`: the time when the
-        oldest open row of the group got its status, None for closed rows."""
+        """Count all rows by status and host: records with `status`, `host` ("" if there is none), `count`, and `since`
+        (the time since which the oldest open row of the group has had its status, None for closed rows)."""
         ...
 
     def request(
@@ -538,32 +551,31 @@ class BaseLedger(Protocol):
     ) -> Status:
         """Request a stop, pause or resume from outside; returns the new status of the row.
 
-        `comment`: the id of the comment with the command.  The id is stored in the same transaction, and the same
-        request with the same id changes nothing.  `waiting`: the row is changed only if it is paused with this outcome.
-        `waiting` is for an event that a task waits for: the event must not resume a row that a person has paused in the
-        meantime.  `why`: the reason for an immediate stop of which people are notified; it becomes the `error_message`
-        of the row.
+        `comment`: the id of the comment with the command.  The id is stored in the same transaction, so that a repeated
+        request with this id changes nothing.  `waiting`: an outcome; the row is changed only if it is paused with this
+        outcome.  It is given when an event for which a task waits has occurred, since this must not resume a task that
+        a person has paused in the meantime.  `why`: the reason for a stop that takes effect at once; it becomes the
+        `error_message` of the row, of which people are notified.
 
-        Queued and paused rows change at once, and people still have to be notified.  A pause also changes a row that
-        waits for something else: its outcome becomes `paused`, unless its work is on one host and waits for publication
-        or notification.  A resume makes a row due that was started before and is delayed (`not_before`).  The status of
-        a running row does not change, and `requested` has the request until the holder has executed it or releases the
-        row.  A resume cancels a pause; nothing cancels a stop.
+        The status of a queued or paused row changes at once, and a notification of people becomes due.  If a row is
+        paused for another reason, a pause changes its outcome to `paused`, unless its work waits on one host for
+        publication or notification.  A resume makes a queued row due at once that was started before and is delayed
+        (`not_before`).  The status of a running row does not change: the column `requested` has the request until the
+        holder has executed it or puts the row back.  A resume cancels a pause; nothing cancels a stop.
 
         Raises UsageError for a closed or missing row, and for an unknown request.
         """
         ...
 
     def move_instance(self, source: str, old: str, new: str) -> Uuids:
-        """Change the `instance` in the rows of a forge that has a new instance; returns their uuids.
+        """Change the `instance` of a forge's rows from `old` to `new`; returns the uuids of the changed rows.
 
-        A row stays unchanged if the new instance already has a row of its key.  A second call changes nothing
-        more.
+        A row is not changed if the new instance already has a row with the same key.  A repeated call changes nothing.
         """
         ...
 
     def open_instances(self) -> dict[tuple[str, str], int]:
-        """(source, instance) → number of open rows with them."""
+        """(source, instance) of a forge → number of its open rows."""
         ...
 
     def rows_to_watch(self, source: str, instance: str, since: datetime) -> Rows:
@@ -577,20 +589,21 @@ class BaseLedger(Protocol):
         ...
 
     def due_notifications(self, limit: int | None = None) -> Rows:
-        """Rows with a due notification: they ended, were paused or were resumed while no worker held them or the forge
-        was not reachable."""
+        """The rows about which people must be notified now: they ended, were paused or were resumed while no worker
+        held them, or while the forge was not reachable."""
         ...
 
     def notify_again(self, uuid: str) -> bool:
-        """Make the notification about a row's state due once more, since an older attempt may have shown another state
-        in the meantime.  Returns False, and changes nothing, while a holder works on the row, because the holder shows
-        the state itself."""
+        """Make the notification about the state of a row due once more, since an older attempt may have shown another
+        state on the issue after it.  Returns False, and changes nothing, while a holder works on the row, because the
+        holder shows the state itself."""
         ...
 
     def begin_notification(self, uuid: str, until: datetime | str) -> bool:
-        """Take over the notification of a row; False if people were notified already, or if another process does it.
+        """Take over the notification about a row; returns False if people were notified already, or if another process
+        is doing it.
 
-        The notification is due again at `until`, unless `mark_notified` is called before.
+        If `mark_notified` is not called before, the notification becomes due again at `until`.
         """
         ...
 
@@ -603,41 +616,43 @@ class BaseLedger(Protocol):
         ...
 
     def remember_ends(self) -> None:
-        """From now on every task that this object ends, and on which a worker has worked, is due for long-term
-        memory.
+        """After this call every task that ends through this object becomes due for long-term memory, if a worker has
+        worked on it.
 
-        Called after the ledger was opened, if `memory.enabled` is set.
+        `LedgerKind.open` calls this if long-term memory is enabled.
         """
         ...
 
     def due_extractions(self, limit: int | None = None, *, host: str | None = None) -> Rows:
-        """Closed rows that are due for long-term memory, the one that is due longest first; with `host` only those with
-        a last worker on the host of this name, which has the folder."""
+        """The closed rows that are due for long-term memory, the one that has been due longest first; with `host` only
+        those of which the last worker ran on the host of this name, which has the folder."""
         ...
 
     def begin_extraction(self, uuid: str, until: datetime | str) -> bool:
-        """Take over the memory extraction of a row; False if the extraction is done, or if another process does it.
+        """Take over the memory extraction of a row; returns False if the extraction is done, or if another process is
+        doing it.
 
-        The extraction is due again at `until`, unless `delay_extraction` or `mark_extracted` is called before.
+        If neither `delay_extraction` nor `mark_extracted` is called before, the extraction becomes due again at
+        `until`.
         """
         ...
 
     def delay_extraction(self, uuid: str, until: datetime | str, later: datetime | str) -> bool:
-        """Move the time at which an extraction that was taken over is due again, from `until` to `later`: to hold it
-        longer, or to return it for a later attempt.  Returns False, and changes nothing, when the caller does not hold
-        the extraction until `until` any more."""
+        """Move the time at which an extraction that was taken over becomes due again from `until` to `later`: to have
+        more time for it, or to leave it to a later attempt.  Returns False, and changes nothing, when the extraction is
+        no longer taken over until `until`."""
         ...
 
     def mark_extracted(self, uuid: str, until: datetime | str) -> bool:
-        """Mark that long-term memory has the task, or cannot take it.
+        """Mark the memory extraction of a row as done: long-term memory has taken the task, or cannot take it.
 
-        `until` must be the value that was passed last.  Returns False, and changes nothing, when the row became due for
-        another reason in the meantime.
+        `until` must be the value that was passed last to `begin_extraction` or as `later` to `delay_extraction`.
+        Returns False, and changes nothing, when the row became due for another reason in the meantime.
         """
         ...
 
     def extract_again(self, uuid: str) -> bool:
-        """Make the memory extraction of a closed row due now; False for a row that is not closed."""
+        """Make the memory extraction of a closed row due now; returns False for a row that is not closed."""
         ...
 
     def note_pull(self, uuid: str, state: PullState) -> bool:
@@ -646,31 +661,32 @@ class BaseLedger(Protocol):
         ...
 
     def count_memory_requests(self, uuid: str, was: int, usages: Sequence[MemoryRequest]) -> bool:
-        """Add requests for long-term memory to the counters of a row, which include `was` of them already
-        (`memory_requests`).  Returns False, and changes nothing, when the counters include another number of requests.
+        """Add the requests for long-term memory in `usages` to the counters of a row, of which the counter
+        `memory_requests` must be `was`.  Returns False, and changes nothing, when it has another value.
         """
         ...
 
     def usage_today(self, *, owner: str, repo: str, instance: str, source: str | None = None) -> tuple[int, float]:
-        """(runs, money) that one repository has used since midnight UTC.
+        """What one repository has used since midnight UTC, for daily limits: (runs, money).
 
-        Runs that started today or wait to start count, and the whole cost of every task that worked today, so that a
-        limit is reached early rather than late.
+        Runs that started today or wait to start are counted, and the whole cost of every task that worked today, so
+        that a limit is reached rather too early than too late.
         """
         ...
 
     def closed_before(self, before: datetime | str) -> Records:
-        """`uuid`, `status`, `completed_at` of closed rows that ended before this time, the oldest first, without rows
-        that an open row continues (`parent_uuid`)."""
+        """`uuid`, `status` and `completed_at` of the closed rows that ended before the time `before`, the oldest first,
+        without rows that an open row continues (`parent_uuid`)."""
         ...
 
     def host_last_seen(self, host: str) -> str | None:
-        """The last time (ISO 8601) at which the host with this name wrote a row as its last holder; None when no row
-        names the host."""
+        """The newest time (ISO 8601) of a change in the rows of which the last holder was on the host with this name;
+        None when no row names the host."""
         ...
 
     def delete(self, uuid: str) -> bool:
-        """Remove a closed row; False when the row is missing or open, or when an open row continues it."""
+        """Remove a closed row; returns False when the row is missing or open, or when an open row continues it
+        (`parent_uuid`)."""
         ...
 
     def close(self) -> None:

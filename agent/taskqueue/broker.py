@@ -1,10 +1,11 @@
-"""A broker wakes workers on other hosts: it carries pointers to rows, never the rows themselves.
+"""Sends and receives messages of a broker, which wakes workers on other hosts: a message contains the uuid of a row,
+never the row itself.
 
 The contract is `BaseBroker`; `KombuBroker` implements it over kombu for RabbitMQ, Redis and kombu's other transports.
-The broker may lose, repeat or reorder messages: the claim of the row decides which worker runs the task, and a periodic
-sweep publishes rows again that are still queued.  A message is acknowledged after the claim, within seconds, so the
-time-out of a broker does not affect a task that takes hours.  This module is imported only when `taskqueue.broker` is
-set; one thread uses it, in `daemon/broker_client.py`.
+The broker may lose, repeat or reorder messages: the claim of the row decides which worker runs the task, and rows that
+are still queued are published again from time to time.  A worker acknowledges a message after its claim, within
+seconds, so the time-out of a broker does not affect a task that takes hours.  This module is imported only when
+`taskqueue.broker` is set; one thread uses it, in `daemon/broker_client.py`.
 """
 
 from __future__ import annotations
@@ -28,36 +29,36 @@ if TYPE_CHECKING:
 
 QUEUE = "makimono"
 SECONDS = 10
-"""Time-out of one call to the broker in seconds; after it the connection counts as cut."""
+"""Time-out of one call to the broker in seconds; after a time-out the connection counts as cut."""
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "amqp": {"read_timeout": SECONDS, "write_timeout": SECONDS, "confirm_publish": True},
     "redis": {"socket_timeout": SECONDS, "socket_connect_timeout": SECONDS, "socket_keepalive": True},
     "sentinel": {"socket_timeout": SECONDS, "socket_connect_timeout": SECONDS, "socket_keepalive": True},
 }
-UNACKED = ("unacked", "unacked_index", "unacked_mutex")
-"""Keys that kombu's Redis transport uses for delivered and unacknowledged messages.
+"""URL scheme (without the `s` of `amqps` or `rediss`) → options of kombu's transport."""
 
-In this program each queue has its own keys, so that neither another queue nor another program in the same database is
-affected.
+UNACKED = ("unacked", "unacked_index", "unacked_mutex")
+"""Keys in Redis that kombu's transport uses for messages that were delivered but not acknowledged.
+
+This program gives each queue its own keys, so that it affects neither another queue nor another program in the same
+database.
 """
 
-"""Options of kombu's transports, by URL scheme (without the final `s`)."""
-
 ADDRESS_OPTIONS = ("ssl", "login_method")
-"""Prefixes of the options that kombu itself reads from an address."""
+"""Beginnings of the names of options that kombu itself reads from an address."""
 
 BROKERS = Registry("broker", {"kombu": "agent.taskqueue.broker:KombuBroker"})
-"""`kombu` serves every address; a dotted path in `taskqueue.broker` is a third-party class, which is built without
-arguments."""
+"""`kombu` serves every URL; if the setting `taskqueue.broker` is a dotted path, it names a class of a third party,
+which is called without arguments."""
 
 
 class Delivery(Protocol):
-    """A pointer that was taken from the queue and is not yet acknowledged."""
+    """A message that was taken from the queue and is not yet acknowledged."""
 
     @property
     def uuid(self) -> str:
-        """The uuid of the task, in canonical form."""
+        """The uuid of the task that the message names, in canonical form."""
         ...
 
     def ack(self) -> None:
@@ -66,34 +67,35 @@ class Delivery(Protocol):
 
 
 class BaseBroker(Protocol):
-    """A queue of one broker.
+    """The contract of a broker, with one queue of messages.
 
-    One thread uses the queue.  The methods raise BrokerAway for every error that a new connection may solve.
+    Only one thread uses the object.  The methods raise BrokerAway for every error that may disappear with a new
+    connection.
     """
 
     where: str
     """The address of the broker without its password."""
 
     def connect(self) -> None:
-        """Connect, and create a missing queue; unacknowledged messages of an older connection are abandoned."""
+        """Connect to the broker, and create the queue if it is missing; messages of an older connection can no longer
+        be acknowledged."""
         ...
 
     def publish(self, pointer: Mapping[str, Any]) -> None:
-        """Put a pointer into the queue: a mapping with `uuid`, and with more fields for people who inspect the
-        queue."""
+        """Put a message into the queue: a mapping with `uuid`, and further fields for people who inspect the queue."""
         ...
 
     def get(self) -> Delivery | None:
-        """The next pointer, None if there is none at present; the method never waits.
+        """Take the next message, None if there is none at present; the method never waits.
 
-        The pointer is delivered again, here or elsewhere, when this connection ends without an `ack`.  Invalid messages
-        are discarded.
+        A message is delivered again, to this host or another, when this connection ends without an `ack`.  Invalid
+        messages are discarded.
         """
         ...
 
     def depth(self) -> int:
-        """The number of pointers in the queue, without those that were delivered; 0 when the broker does not
-        report it."""
+        """The number of messages in the queue, without those that were delivered; 0 when the broker does not report
+        it."""
         ...
 
     def close(self) -> None:
@@ -102,7 +104,7 @@ class BaseBroker(Protocol):
 
 
 class KombuDelivery:
-    """A message of kombu."""
+    """A message that kombu has delivered."""
 
     def __init__(self, broker: KombuBroker, uuid: str, message: Any) -> None:
         self.uuid = uuid
@@ -115,8 +117,8 @@ class KombuDelivery:
 
 
 class KombuBroker:
-    """`address` is the value of `taskqueue.broker`; `?queue=NAME` names another queue than `makimono`, and the other
-    parameters are options of kombu's transport (`visibility_timeout=300`, `region=eu-west-1`)."""
+    """`address` is the value of `taskqueue.broker`; its parameter `?queue=NAME` names another queue than `makimono`,
+    and its other parameters are options of kombu's transport (`visibility_timeout=300`, `region=eu-west-1`)."""
 
     def __init__(self, address: str) -> None:
         parts = urlsplit(address)
@@ -132,7 +134,7 @@ class KombuBroker:
         self._channel: Any = None
         try:
             made = self._made()
-            made.transport  # noqa: B018 - reading this attribute loads the client library
+            made.transport  # noqa: B018 - reading it loads the client library
         except (ImportError, KeyError, ValueError, TypeError) as error:
             raise ConfigError(
                 f"taskqueue.broker: {self.where} cannot be used ({error}); install the client library that kombu needs "
@@ -168,11 +170,11 @@ class KombuBroker:
         with self.translated(), suppress(NotImplementedError):
             restore = getattr(getattr(self._channel, "qos", None), "restore_visible", None)
             if restore is not None:
-                # Redis: put messages of a dead consumer back into the queue, since their keys would otherwise stay for
-                # ever
+                # for Redis: put the messages of a dead consumer back into the queue, since their keys would otherwise
+                # stay for ever
                 restore()
-            # The declaration is not passive: a deleted queue is created again, and an empty queue does not exist in
-            # Redis.
+            # The queue is declared, not only looked up, since it may have been deleted, and an empty queue does not
+            # exist in Redis.
             return int(self._queue.queue_declare().message_count)
         return 0
 
@@ -188,7 +190,7 @@ class KombuBroker:
     def close(self) -> None:
         connection, self._connection, self._channel = self._connection, None, None
         if connection is not None:
-            with suppress(Exception):  # the connection may have been cut before
+            with suppress(Exception):  # the connection may be cut already
                 connection.release()
 
     def away(self, error: BaseException) -> BrokerAway:
@@ -197,7 +199,8 @@ class KombuBroker:
 
     @contextmanager
     def translated(self) -> Iterator[None]:
-        """Translate any error of kombu or of the client library, after which the connection is unusable."""
+        """A context manager that turns any error of kombu or of the client library into BrokerAway; the connection is
+        unusable after such an error."""
         try:
             yield
         except Exception as error:
@@ -212,14 +215,15 @@ class KombuBroker:
         return self._scheme.removesuffix("s") if self._scheme in ("amqps", "rediss") else self._scheme
 
     def _unacked(self, family: str) -> dict[str, str]:
-        """Options of the Redis transport that name keys which belong to this queue only."""
+        """Options for kombu's Redis transport with the names of the keys that only this queue uses; {} for another
+        transport."""
         if family not in ("redis", "sentinel"):
             return {}
         return {f"{key}_key": f"{self.name}.{key}" for key in UNACKED}
 
     def _made(self) -> Any:
         family = self._family
-        # Heartbeats are switched off, since a request is sent every second and every call has a time-out.
+        # The broker's heartbeats are switched off, since a request is sent every second and every call has a time-out.
         return Connection(
             self._address,
             connect_timeout=SECONDS,
@@ -229,8 +233,8 @@ class KombuBroker:
 
 
 def _option(text: str) -> str | int | float | bool:
-    """The value of an option in the type that the transports expect: a number or a boolean if the text looks like
-    one."""
+    """Convert the text of an option to the type that kombu's transports expect: a number or a boolean if the text looks
+    like one."""
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     for kind in (int, float):
@@ -243,7 +247,7 @@ def _option(text: str) -> str | int | float | bool:
 
 def _uuid(message: Any) -> str | None:
     """The uuid in a message in canonical form, because it may become the name of a folder; None when the message
-    contains no pointer."""
+    contains no uuid."""
     try:
         pointer = message.decode()
         return str(UUID(pointer["uuid"]))
@@ -252,7 +256,7 @@ def _uuid(message: Any) -> str | None:
 
 
 def make_broker(address: str, guard: Guard | None = None) -> BaseBroker:
-    """The broker that `taskqueue.broker` names.
+    """Make the broker object that the setting `taskqueue.broker` names.
 
     Raises ConfigError when the broker cannot be built; the function opens no connection.
     """

@@ -1,7 +1,7 @@
-"""The ledger, implemented with the named queries of `store/sql/ledger.sql` (contract: `base.py`).
+"""Implements the contract of a ledger (`base.py`) with the named queries of `store/sql/ledger.sql`.
 
-A claim is one UPDATE that contains its condition.  `row_changes.py` has the other changes of a row.
-`sqlite.py`, `postgresql.py` or a plug-in opens the ledger.
+A row is claimed with one UPDATE statement that contains the condition for the claim.  `row_changes.py` makes the other
+changes of a row.  `sqlite.py`, `postgresql.py` or a plug-in opens the ledger.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ if TYPE_CHECKING:
     from agent.taskqueue.transitions import Request
 
 AHEAD, SOON, LONGEST_TELLING = 300.0, 60.0, 7200.0
-"""Three times in seconds: the distance in the future from which a row's last change counts as an error of a clock; the
-delay until such a row is due; the longest delay of a notification."""
+"""For `repair_future_times`, in seconds: AHEAD is how far in the future a row's last change must be to count as an
+error of a clock; SOON is the delay after which such a row becomes due; LONGEST_TELLING is the longest delay that a
+notification can have."""
 SLACK = 50
-"""Number of rows of one pair (person, repository) that other hosts may reserve at the same time."""
+"""For how many rows of one pair (person, repository) it is allowed that other hosts reserve them at the same time."""
 POISON = 3
-"""Number of deaths in a row without progress after which a task is not started again."""
+"""The number of deaths without progress, one after the other, after which a task is not started again."""
 
 WAITING = (Status.QUEUED, Status.PAUSED)
 ALL = 2**31 - 1
@@ -41,10 +42,11 @@ _PREFIX = re.compile(r"[0-9a-f-]{1,36}")
 
 
 class Ledger:
-    """Rows of one database.
+    """The ledger in one database.
 
-    `place` names a host and its base_dir (`row_holder.place`).  `is_alive` can tell only of processes with the same
-    `place` whether they live.  The default is this host with the folder of the SQLite file, which is the base_dir.
+    `place` names a host and its base_dir (`row_holder.place`).  Only for processes with the same `place` can `is_alive`
+    find out whether they are alive.  The default of `place` is this host with the folder of the SQLite file, which is
+    the base_dir.
     """
 
     is_local = False
@@ -131,7 +133,7 @@ class Ledger:
         return str(uuids[0])
 
     def running_here(self) -> Rows:
-        if self.is_local:  # rows may have another host name, the one at the time of the claim
+        if self.is_local:  # a row has the name that the host had at the time of the claim, which may have changed
             return self.list(Status.RUNNING)
         return self._rows(self.db.run("ledger_running_here", hostname=row_holder.hostname()))
 
@@ -143,7 +145,7 @@ class Ledger:
         return self._rows(self.db.run("ledger_list", status=word, limit=_limit(limit)))
 
     def _rows(self, found: Records) -> Rows:
-        """Rows made of records; a record that is unreadable is left out, and logged once."""
+        """Make rows from database records; an unreadable record is left out and logged once."""
         rows = []
         for record in found:
             with self._items.handling(str(record.get("uuid"))):
@@ -186,7 +188,8 @@ class Ledger:
             found = self.db.run("ledger_take", limit=_limit(limit), depth=_limit(limit) + SLACK, **params)
             return [row["uuid"] for row in sorted(found, key=_by_age)]
         taken: Uuids = []
-        # rows are reserved one by one, and by one host at a time, since a reserved row counts for the next one
+        # rows are reserved one after the other, and by one host at a time, since each reserved row counts for the
+        # limits of the next one
         with self.db.transaction():
             while len(taken) < limit and (found := self.db.run("ledger_take", limit=1, depth=1, **params)):
                 taken.append(found[0]["uuid"])
@@ -300,8 +303,8 @@ class Ledger:
         return requeued
 
     def _perhaps_dead(self, moment: str) -> Rows:
-        """Running rows of this host, and rows of other hosts with an expired lease, so that not all rows of a large
-        fleet are read."""
+        """The rows of which the holder may be dead: running rows of this host, and those of other hosts with an expired
+        lease (in a local ledger all running rows); the other rows need not be read."""
         if self.is_local:
             return self.list(Status.RUNNING)
         return self._rows(self.db.run("ledger_perhaps_dead", hostname=row_holder.hostname(), now=moment))
@@ -327,14 +330,15 @@ class Ledger:
         return self.db.run("ledger_groups")
 
     def _is_here(self, row: Row) -> bool:
-        """Whether the holder has this base_dir, so that this process can read its locks and files."""
+        """Whether the holder of a row is on this host with this base_dir, so that this process can read its locks and
+        files."""
         return row.lease_owner is not None and row_holder.place_of(row.lease_owner) == self.place
 
     def _bury(
         self, known: Row, tool_calls: int, publish: Callable[[Row, str, str], bool], *, blamed: bool
     ) -> Status | None:
-        """The new status of a dead holder's row; None when another process changed the row first, or when the holder is
-        alive after all."""
+        """Put back the row of a dead holder; returns its new status, None when another process changed the row first,
+        or when the holder is alive after all."""
         progress = known.llm_call_count + max(known.tool_call_count, tool_calls) > known.progress_at_claim
         deaths = 0 if progress else known.deaths + blamed
         with self.db.transaction():
@@ -377,7 +381,7 @@ class Ledger:
                 return False
             if comment is not None:
                 self.changes.remember_comment(row, comment)
-                if result[0] in WAITING:  # people are notified even if the row has had this status before
+                if result[0] in WAITING:  # notify people even if the status is the same as before
                     self.changes.make_notification_due(row)
             return True
 
@@ -494,11 +498,11 @@ class Ledger:
         return bool(self.db.run("task_delete", uuid=uuid))
 
     def _stamp(self, now: datetime | None) -> str:
-        """`now` as text, or else the database's time: all hosts that share the database have one clock."""
+        """`now` as text; if it is None, the time of the database, which is the same for all hosts that share it."""
         return clock.stamp(self.db.now() if now is None else now)
 
     def close(self) -> None:
-        """Close the database."""
+        """Close the database of the ledger."""
         close = getattr(self.db, "close", None)
         if close is not None:
             close()
@@ -524,9 +528,10 @@ class Ledger:
 
 
 def _left(row: Row) -> Status:
-    """The new status of a row that its holder releases.
+    """The new status of a running row when its holder puts it back or dies.
 
-    An end that is decided, of which people may have been notified, is not replaced.
+    If the end of the task is decided, a request does not change it, since people may already have been notified of the
+    end.
     """
     return Status.QUEUED if row.is_decided else transitions.status_after_release(row.requested)
 
@@ -536,7 +541,7 @@ def _by_age(record: Mapping[str, Any]) -> tuple[int, str, str]:
 
 
 def _canonical(uuid: str) -> str:
-    """The uuid in canonical form, since it becomes the name of a folder."""
+    """The uuid in canonical form, in which it is also the name of the task's folder."""
     try:
         return str(UUID(uuid))
     except ValueError:
@@ -565,6 +570,6 @@ def _after(now: datetime, seconds: float) -> str:
 
 
 def open_instances(database: Database) -> dict[tuple[str, str], int]:
-    """(source, instance) → number of their open tasks."""
+    """(source, instance) of a forge → number of its open tasks."""
     found = database.run("ledger_open_instances")
     return {(str(one["task_source"]), str(one["instance"])): int(one["count"]) for one in found}

@@ -17,16 +17,17 @@ if TYPE_CHECKING:
     from agent.store.ledgers import Finding
 
 OLDEST = 120_000
-"""PostgreSQL 12, the oldest version with which the program was tested."""
+"""The oldest version of PostgreSQL with which the program was tested: 12."""
 APART = 5.0
-"""Seconds by which this clock and the server's may differ before `doctor` warns, because leases use the server's
-clock."""
+"""Seconds by which the local clock and that of the server may differ before `doctor` warns, because leases use the
+clock of the server."""
 
 
 class PostgresLedger(Ledger):
     """The entry `postgresql` of LEDGERS (contract: `base.py`).
 
-    `address` is `postgresql://user:password@host:port/database`; `base_dir` is the one of this host.
+    `address` is `postgresql://user:password@host:port/database`; `base_dir` is that of this host, since each host has
+    its own.
     """
 
     is_local = False
@@ -36,7 +37,7 @@ class PostgresLedger(Ledger):
         super().__init__(postgres.open_postgres(address), place=row_holder.place(base_dir))
 
     @staticmethod
-    def where(base_dir: Path, address: str) -> str:  # noqa: ARG004 - all entries have one signature
+    def where(base_dir: Path, address: str) -> str:  # noqa: ARG004 - a parameter of the contract
         return shown(address)
 
     @staticmethod
@@ -56,7 +57,8 @@ class PostgresLedger(Ledger):
 
     @classmethod
     def check(cls, base_dir: Path, address: str) -> Finding:
-        """Check the server: its version, our schema, the rows, the clocks."""
+        """Check the server for `doctor`: its version, the schema of this program, the rows, and the difference between
+        the clocks."""
         with closing(cls.look(base_dir, address)) as database:
             (server,) = database.execute(
                 "SELECT current_setting('server_version_num') AS number, current_setting('server_version') AS version"

@@ -1,7 +1,8 @@
-"""The changes of one row of a ledger, each on its own and checked against the table of transitions.
+"""Changes single rows of a ledger; each change of status is checked against the table of allowed changes
+(`transitions.py`).
 
-Every change reads and writes the row in one transaction, after `transitions.check`, and only if the row has not changed
-since it was read; otherwise it is repeated.  `ledger.py` decides which change is due.
+A row is read and written in one transaction, and written only if it has not changed since it was read; otherwise both
+are repeated.  `ledger.py` decides which change to make.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
     from agent.taskqueue.transitions import Request
 
 OBEYED = 50
-"""Number of comments with executed commands that a row stores; older comments are before its cursor."""
+"""The maximum number of ids of comments with executed commands that a row stores; older comments are not read again,
+since the comment cursor is past them."""
 
 TRIES = 10
 
@@ -35,19 +37,19 @@ def row_of(db: Database, uuid: str) -> Row | None:
 
 
 def seen(row: Row) -> dict[str, Any]:
-    """The parameters by which a query recognises the row as it was read."""
+    """The parameters with which a query changes the row only if it is still as it was read."""
     return {"uuid": row.uuid, "was": str(row.status), "attempt": row.attempt}
 
 
 def shown(text: str | None) -> str | None:
-    """A text for a row, without control characters, since people read tasks.db with sqlite3."""
+    """A text for a column, without control characters, since people show rows on terminals with the program sqlite3."""
     return None if text is None else plain(text)
 
 
 class RowChanges:
     """Changes rows of one database.  The methods return False when another process changed the row first.
 
-    `remembers`: rows that end are due for long-term memory, if a worker has worked on them.
+    `remembers`: a row that ends becomes due for long-term memory, if a worker has worked on it.
     """
 
     def __init__(self, db: Database) -> None:
@@ -55,8 +57,8 @@ class RowChanges:
         self.remembers = False
 
     def change(self, uuid: str, change: Callable[[Row], bool]) -> None:
-        """Read the row and change it in one transaction; `change` returns False when another process changed the row in
-        between, which is possible in a database without a global write lock."""
+        """Read the row and change it in one transaction, which is repeated while `change` returns False: another
+        process has changed the row in between, which is possible in a database without a global write lock."""
         for _ in range(TRIES):
             with self.db.transaction():
                 row = row_of(self.db, uuid)
@@ -67,14 +69,15 @@ class RowChanges:
         raise LedgerError(f"task {uuid} was changed by others {TRIES} times in a row; try again")
 
     def let_go(self, row: Row, to: Status, *, not_before: str | None, deaths: int) -> bool:
-        """Give a running row without a living holder the status `to`."""
+        """Give a running row that its holder puts back, or of which the holder is dead, the status `to`."""
         if to is Status.STOPPED:
             return self.end(row, to, deaths=deaths, outcome="stopped")
         back = self.queue(row, not_before=not_before, requested=None, deaths=deaths)
         return back and (to is Status.QUEUED or self.pause(replace(row, status=Status.QUEUED)))
 
     def stay(self, row: Row, word: Request, requested: str | None) -> bool:
-        """Apply a request that does not change the status, but may change the event for which the row waits."""
+        """Apply a request (`word`) that does not change the status of the row, but may change for what a paused row
+        waits, or when a queued row is due."""
         if word == "pause" and row.status is Status.PAUSED and row.outcome != "paused":
             return self.hold_paused(row)
         if word == "resume" and row.status is Status.QUEUED and row.attempt > 0 and row.not_before is not None:
@@ -101,11 +104,11 @@ class RowChanges:
         return self.hold_paused(row)
 
     def hold_paused(self, row: Row) -> bool:
-        """Let a row wait for a person's `resume`; people have to be notified."""
+        """Let a row wait until a person resumes it, and make the notification of people due."""
         return bool(self.db.run("ledger_pause", outcome="paused", **seen(row))) and self.make_notification_due(row)
 
     def make_notification_due(self, row: Row) -> bool:
-        """Make the notification about the row's state due now."""
+        """Make the notification of people about the row's state due now."""
         return bool(self.db.run("ledger_to_tell", uuid=row.uuid, now=clock.stamp()))
 
     def remember_comment(self, row: Row, comment: str) -> bool:
@@ -123,7 +126,7 @@ class RowChanges:
         error_message: str | None = None,
         error_code: str | None = None,
     ) -> bool:
-        """Give the row a closed status, with the reason."""
+        """Give the row a closed status, and store the outcome and the error."""
         transitions.check(row.uuid, row.status, to)
         now = clock.stamp()
         return bool(
@@ -142,5 +145,5 @@ class RowChanges:
         )
 
     def set_request(self, row: Row, requested: str | None) -> bool:
-        """Store the request for the holder of the row."""
+        """Store the request that the holder of the row has to execute."""
         return bool(self.db.run("ledger_ask", requested=requested, **seen(row)))

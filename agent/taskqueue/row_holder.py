@@ -1,9 +1,10 @@
-"""The identity of the process that holds a row, `machine:base_dir:pid:start`, and whether that process is alive.
+"""Names the process that holds a row, as the text `machine:base_dir:pid:start` (the owner), and finds out whether it is
+alive.
 
-For a holder of the same base_dir on the same machine the flock on the task's folder decides; the kernel releases it
-when the holder dies.  For every other holder the lease decides.  If the row of another machine were taken for one of
-this machine, its task would be started twice; to take a row of this machine for another machine's costs only the length
-of a lease.  So two machines count as the same only if all of their identifiers agree.
+A process with the same base_dir on the same machine is alive if it holds the flock on the task's folder, which the
+kernel releases when the process dies.  For any other process the lease in the row decides.  If a process of another
+machine were mistaken for one of this machine, its task would be started a second time; the opposite mistake only delays
+a task until its lease ends.  So two machines count as the same only if all their identifiers are equal.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ if TYPE_CHECKING:
     from agent.config import Settings
     from agent.taskqueue.base import Row
 
-_START_FIELD = 22  # position of the start time in /proc/self/stat, in clock ticks since boot (proc(5))
+_START_FIELD = 22  # position of the field starttime (in clock ticks since boot) in /proc/self/stat, see proc(5)
 
 
 @cache
 def machine() -> str:
     """12 hexadecimal digits that identify this machine since its last boot.
 
-    The digits are a digest of machine id, boot id and host name: containers of one image have the same machine id,
-    containers of one host the same boot id, copied virtual machines the same host name.
+    They are a digest of machine id, boot id and host name; no single one of these suffices: containers of one image
+    have the same machine id, containers of one host the same boot id, copied virtual machines the same host name.
     """
     ids = [_text("/etc/machine-id") or _text("/var/lib/dbus/machine-id"), _text("/proc/sys/kernel/random/boot_id")]
     return blake2b("\0".join([*ids, hostname()]).encode(), digest_size=6).hexdigest()
@@ -44,41 +45,42 @@ def hostname() -> str:
 
 
 def is_alone(settings: Settings) -> bool:
-    """Whether only one host can use the ledger.  tasks.db is opened by one kernel, but under different host names: a
-    new container on the same volume has another name each time."""
+    """Whether only one host can use the ledger.  This does not mean that all rows have the same host name: each new
+    container on the same volume has another name."""
     return is_local(settings.taskqueue.ledger, settings.plugin_guard)
 
 
 def of_another_host(row: Row, settings: Settings) -> bool:
-    """Whether another host that shares the ledger was the last to work on the task."""
+    """Whether the host that last worked on the task is another one that shares the ledger."""
     return not is_alone(settings) and row.hostname not in (None, hostname())
 
 
 def place(base_dir: Path) -> str:
-    """`machine:base_dir`, the beginning of every owner of this base_dir."""
+    """`machine:base_dir`, the beginning of the owner text of every process with this base_dir on this machine."""
     return f"{machine()}:{base_dir.resolve()}"
 
 
 def owner(base_dir: Path) -> str:
-    """The text that names this process as the holder of a row; it is unique among all processes."""
+    """The owner text of this process, which no other process has."""
     return f"{place(base_dir)}:{os.getpid()}:{_started()}"
 
 
 def place_of(lease_owner: str) -> str:
-    """The place that an owner's text contains."""
+    """The place (`machine:base_dir`) in an owner text."""
     return lease_owner.rsplit(":", 2)[0]
 
 
 def base_dir_of(lease_owner: str) -> str:
-    """The base_dir that an owner's text contains, as a path on the owner's host."""
+    """The base_dir in an owner text, a path on the host of that process."""
     return place_of(lease_owner).partition(":")[2]
 
 
 def alive_by_lock(base_dir: Path) -> Callable[[Row], bool]:
-    """A function for `requeue_dead` that tells whether a process holds the lock of a row of this base_dir.
+    """A function for `requeue_dead` that finds out whether a process holds the lock of a task's folder in this
+    base_dir.
 
-    A task with a folder in `completed/` has ended: only its row is not updated yet, and it must not run again, so it
-    counts as alive.  A row with a lock that cannot be read counts as alive too.
+    If the folder of the task is in `completed/`, the task has ended and only its row is not updated yet; the holder
+    counts as alive, since the task must not run again.  If the lock cannot be read, the holder counts as alive too.
     """
 
     def is_alive(row: Row) -> bool:
@@ -93,8 +95,8 @@ def alive_by_lock(base_dir: Path) -> Callable[[Row], bool]:
 
 
 def living_holder(lease_owner: str | None) -> int | None:
-    """The pid that an owner's text contains, if that process is alive on this machine, whether it holds the lock of the
-    folder or not."""
+    """The pid in an owner text if that process is alive on this machine, also if it no longer holds the lock of the
+    task's folder; otherwise None."""
     if lease_owner is None or lease_owner.partition(":")[0] != machine():
         return None
     _, pid, started = lease_owner.rsplit(":", 2)

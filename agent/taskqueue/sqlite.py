@@ -1,4 +1,4 @@
-"""The ledger in `base_dir/tasks.db`, which only one kernel can open; the default, without any installation."""
+"""The default ledger, the SQLite file `base_dir/tasks.db`, which only one host can use and which needs no server."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 
 class SqliteLedger(Ledger):
-    """An entry of LEDGERS (contract: `base.py`)."""
+    """The entry `sqlite` of LEDGERS (contract: `base.py`)."""
 
     is_local = True
     title = db.TASKS
     preload = ()
 
-    def __init__(self, base_dir: Path, address: str = "") -> None:  # noqa: ARG002 - every entry has the same signature
+    def __init__(self, base_dir: Path, address: str = "") -> None:  # noqa: ARG002 - a parameter of the contract
         super().__init__(db.open_tasks(base_dir), place=row_holder.place(base_dir))
 
     @staticmethod
@@ -39,8 +39,8 @@ class SqliteLedger(Ledger):
 
     @staticmethod
     def backup(base_dir: Path, address: str, target: Path) -> tuple[str, str]:  # noqa: ARG004
-        """Copy the file with SQLite: opening and closing it here would release the locks of other users of the file in
-        this process."""
+        """Copy tasks.db with SQLite itself: if this method opened and closed the file, the locks that this process has
+        on it would be released."""
         source = base_dir / db.TASKS
         if source.is_file():
             db.copy(source, target / db.TASKS)
@@ -48,7 +48,7 @@ class SqliteLedger(Ledger):
 
     @staticmethod
     def check(base_dir: Path, address: str) -> Finding:  # noqa: ARG004
-        """Check that the file is intact, and that this version knows its schema."""
+        """Check that tasks.db is intact, and that this version of the program knows its schema."""
         path = base_dir / db.TASKS
         if not path.exists():
             return True, f"{path} is not there yet; it is made at the first use", ""
@@ -64,7 +64,7 @@ class SqliteLedger(Ledger):
                 applied = _applied(connection, sqlite)
                 count = connection.execute("SELECT COUNT(*) FROM tasks").fetchone()[0] if applied else 0
         except sqlite.Error as error:
-            if not db.is_broken(error):  # the file cannot be opened or read, or is locked
+            if not db.is_broken(error):  # tasks.db cannot be opened or read, or is locked
                 advice = (
                     f"look at owner and mode of {path} and of its folder, and at the disk; leave the file where it is"
                 )
@@ -79,7 +79,7 @@ class SqliteLedger(Ledger):
 
 
 def _applied(connection: object, sqlite: object) -> list[int]:
-    """The migrations that a database has, [] for a new one."""
+    """The numbers of the migrations that were applied to a database, [] for a new one."""
     try:
         rows = connection.execute("SELECT version FROM schema_version ORDER BY version")  # type: ignore[attr-defined]
         return [int(row[0]) for row in rows]

@@ -1,14 +1,15 @@
-"""The table of status changes: the allowed changes of a row, and the effect of a request from outside in each status.
+"""Defines which changes of a row's status are allowed, and what a request from outside (stop, pause, resume) changes in
+each status.
 
     queued ⇄ running → completed, failed, stopped
     queued → paused ← running          paused → queued
     queued, paused → stopped           queued → failed (it can never start)
 
-A request to a running task that was not executed when its holder released the row is executed then:
-`status_after_release`.
+If the holder of a running row has not executed a request when it puts the row back or dies, the request is executed
+then (`status_after_release`).
 
-The functions are pure; `ledger.py` uses them for every change.  A closed row never opens again: a new run of the same
-issue is a new row.
+The functions are pure; `ledger.py` uses them for every change of a row's status.  A closed row never becomes open
+again: a new run of the same issue gets a new row.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from agent.values import CLOSED_STATUSES, Status
 Request = Literal["stop", "pause", "resume"]
 REQUESTS: tuple[Request, ...] = get_args(Request)
 DONE: dict[Request, str] = {"stop": "stopped", "pause": "paused", "resume": "resumed"}
-"""The past participle of each request, for sentences."""
+"""Request → its past participle, for sentences."""
 
 TRANSITIONS: dict[Status, frozenset[Status]] = {
     Status.QUEUED: frozenset({Status.RUNNING, Status.PAUSED, Status.STOPPED, Status.FAILED}),
@@ -32,14 +33,14 @@ TRANSITIONS: dict[Status, frozenset[Status]] = {
 
 
 def check(uuid: str, was: Status, to: Status) -> None:
-    """Raises LedgerError when the table does not allow the change."""
+    """Raises LedgerError unless TRANSITIONS allows the change from the status `was` to the status `to`."""
     if to not in TRANSITIONS[was]:
         allowed = ", ".join(sorted(TRANSITIONS[was])) or "nothing: it is closed"
         raise LedgerError(f"task {uuid} is {was} and cannot become {to}; from here it can become {allowed}")
 
 
 def status_after_release(requested: str | None) -> Status:
-    """The new status of a running row when its holder dies or releases it.  A request is executed at once, because
+    """The new status of a running row when its holder dies or puts it back.  A request is executed at once, because
     otherwise it would wait for the next holder, perhaps for hours."""
     match requested:
         case "stop":
@@ -50,10 +51,11 @@ def status_after_release(requested: str | None) -> Status:
 
 
 def apply_request(word: Request, status: Status, requested: str | None) -> tuple[Status, str | None]:
-    """(the new status of an open row, the request that stays for the holder).
+    """The effect of the request `word` on an open row: (the new status, the request that stays for the holder to
+    execute).
 
-    Only a running row has a holder that executes the request; every other row changes at once.  A later request never
-    cancels a stop.
+    Only a running row has a holder that executes the request; the status of a queued or paused row changes at once.  A
+    later request never cancels a stop.
     """
     if status is Status.RUNNING:
         if requested == "stop":

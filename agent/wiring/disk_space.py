@@ -1,4 +1,4 @@
-"""Checks the disk of base_dir: free bytes, free inodes, and whether it is writable."""
+"""Checks the file system of base_dir: free bytes, free inodes, and whether it is writable."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from agent.config import Settings
 
 OUTCOME = "disk"
-"""The outcome of a row that is paused for lack of disk space; the daemon resumes it by itself
+"""The `outcome` of a row that is paused for lack of disk space; the daemon resumes such a row by itself
 (`daemon/disk_monitor.py`)."""
 
 LEAST_FILES = 10_000
-"""Number of inodes that must be free, or a hundredth of the file system's inodes if that is less."""
+"""The number of inodes that must be free; a hundredth of the file system's inodes suffices if that is less."""
 
 _PROBE = 64 << 10
 
@@ -27,7 +27,7 @@ _PROBE = 64 << 10
 def shortage(settings: Settings, *, probe: bool = False) -> str:
     """The reason why base_dir has no space for another task; "" if it has.
 
-    With `probe` a few bytes are written to see whether the disk accepts them.
+    With `probe` a small file is written as a test.
     """
     folder, least = settings.base_dir, settings.scheduling.min_free
     try:
@@ -51,14 +51,15 @@ def shortage(settings: Settings, *, probe: bool = False) -> str:
 
 
 LEAST_SIZE = 16 << 20
-"""Bytes that a running task needs for a clean end, used if `scheduling.min_free` is not set."""
+"""The number of bytes that must be free if `scheduling.min_free` is not set: as much as a running task needs to end
+properly."""
 
 
 def missing_space(settings: Settings, times: int = 1, beside: tuple[int, int] = (0, 0)) -> tuple[int, int]:
-    """(bytes, inodes) that are missing on the disk of base_dir; (0, 0) if there are enough, or if their number is
-    unknown.
+    """How many (bytes, inodes) must become free on the disk of base_dir; (0, 0) if enough are free, or if the numbers
+    are unknown.
 
-    `times` multiplies the required inodes; `beside` is added to both numbers."""
+    The number of required inodes is multiplied by `times`; the numbers in `beside` are required in addition."""
     try:
         found = os.statvfs(settings.base_dir)
     except OSError:
@@ -72,7 +73,7 @@ def missing_space(settings: Settings, times: int = 1, beside: tuple[int, int] = 
 
 
 def _refused(folder: Path) -> str:
-    """The error of a test write, "" if there is none: an exceeded quota or a missing permission shows only in a
+    """The error of a test write, "" if there is none: an exceeded quota or a missing permission is detected only by a
     write."""
     try:
         durable_files.write_file(folder / ".room", b"\0" * _PROBE)

@@ -1,7 +1,7 @@
 """Finds and makes the folders of tasks in base_dir.
 
-The module imports no other module of this room.  The module handles the names of folders only, not the content of a
-task.  A string that is not a uuid never becomes a path.
+The module imports no other module of the package `wiring`.  The module handles the names of folders only, not the
+content of a task.  Only a uuid becomes part of a path.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ def folder_of(settings: Settings, uuid: str) -> Path | None:
 
 
 def make_folder(settings: Settings, uuid: str) -> Path:
-    """Make `running/{uuid}/`, accessible to this process's user only.
+    """Make the folder `running/{uuid}/` of a task, which only the user of this process can access.
 
-    The sandbox later opens it to the group of the task's commands.  Raises ContextError if `uuid` is not a
-    uuid, or if there is a link in its place, since the target of a link does not belong to the task.
+    Later the sandbox gives access to the group under which the task's commands run.  Raises ContextError if `uuid` is
+    not a uuid, or if the folder is a symbolic link, since its target may not belong to the task.
     """
     if not is_uuid(uuid):
         raise ContextError(
@@ -71,9 +71,10 @@ def make_folder(settings: Settings, uuid: str) -> Path:
 
 
 def keep_from_others(settings: Settings) -> None:
-    """Restrict the modes of folders that an earlier version left open to other users of the machine.
+    """Remove the rights of other users of the machine from folders for which an earlier version of the program allowed
+    them.
 
-    The folder of a running task is opened to the group of its commands when a worker claims the task.
+    The group under which a task's commands run gets access to the task's folder when a worker claims the task.
     """
     base_dir = settings.base_dir
     for top in (base_dir, *(base_dir / REPLAYS).glob("*")):

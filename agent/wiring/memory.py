@@ -1,6 +1,8 @@
-"""Long-term memory of a configuration: the actor that has the memory for a task, and the store for a process.
+"""Opens the long-term memory that a configuration names, and determines the actor of a task: the name under which the
+memory keeps the task's records.
 
-Recall (`window`, `tools`) and extraction (`extraction`) use the same actor, so this module decides about it.
+This is done in one module because recall (in the packages `window` and `tools`) and extraction (`extraction`) must use
+the same actor.
 """
 
 from __future__ import annotations
@@ -26,11 +28,13 @@ if TYPE_CHECKING:
     from agent.values import TaskKey
 
 CONFIDENTIAL = "confidential"
-"""The word is added to the actor of confidential issues; no other issue of the repository may get their records."""
+"""A word that is added to the actor of confidential issues, so that no other issue of the repository gets their
+records."""
 
 
 def actor_of_task(settings: Settings, key: TaskKey, *, confidential: bool = False) -> str:
-    """The actor of a task, made from the template `memory.actor`.
+    """The actor of a task (the name under which long-term memory keeps its records), made from the setting
+    `memory.actor`.
 
     A local tracker has no host and no owner: its actor is made from the repository's path or address, so that every
     tracker and every `solve` of one repository share a memory.
@@ -46,15 +50,15 @@ def actor_of_task(settings: Settings, key: TaskKey, *, confidential: bool = Fals
 
 
 def actors_of_task(settings: Settings, key: TaskKey, *, confidential: bool = False) -> tuple[str, ...]:
-    """The actors with records that a task may get, its own actor first: a confidential issue also gets the records of
+    """The actors of which a task may get records, its own actor first: a confidential issue may also get the records of
     the repository's other issues."""
     own = actor_of_task(settings, key, confidential=confidential)
     return (own, actor_of_task(settings, key)) if confidential else (own,)
 
 
 def open_memory(settings: Settings, who: str) -> MemoryStore:
-    """The store, which is opened at the first call of a method.  `who` is recorded in the log with each change, with
-    the name of this host where hosts share the log."""
+    """The store of long-term memory, which is opened at the first call of a method.  `who` is recorded in the memory
+    log with each change, together with the name of this host if several hosts share the log."""
     redact = masker_of(settings)
     shared = shared_place(settings)
     return MemoryStore(
@@ -68,7 +72,7 @@ def open_memory(settings: Settings, who: str) -> MemoryStore:
 
 
 def shared_place(settings: Settings) -> SharedPlace | None:
-    """The log that the hosts of the ledger share; None if each host has its own."""
+    """The memory log that the hosts of the ledger share; None if each host has its own log."""
     kind = LedgerKind.of(settings)
     opens = kind.memory_log()
     return None if opens is None else SharedPlace(kind.where, opens)
@@ -77,7 +81,8 @@ def shared_place(settings: Settings) -> SharedPlace | None:
 def task_recall(
     settings: Settings, key: TaskKey, uuid: str, *, confidential: bool, said_elsewhere: Iterable[str] = ()
 ) -> TaskRecall:
-    """Recall for one task.  `said_elsewhere` are sessions with a summary that the briefing contains already."""
+    """The object by which one task recalls records from long-term memory.  `said_elsewhere` are the sessions (earlier
+    tasks) of which the briefing already contains a summary."""
     actors = actors_of_task(settings, key, confidential=confidential)
     return TaskRecall(partial(open_memory, settings, f"task {uuid}"), actors, uuid, said_elsewhere)
 

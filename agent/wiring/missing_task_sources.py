@@ -1,7 +1,8 @@
-"""Checks the sources of the open tasks in a ledger.
+"""Checks whether the task sources of all open tasks in a ledger are configured.
 
-A local tracker that was moved to another folder retains its tasks.  Open tasks of a source that is no longer configured
-are reported.  `daemon/daemon.py` uses this module before the first poll; `doctor` and `tasks` use it too.
+If the folder of a local tracker was moved, its tasks are assigned to the new folder.  Open tasks of which the source is
+no longer configured are reported.  `daemon/daemon.py` uses this module before the first poll; `doctor` and `tasks` use
+it too.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ Place = tuple[str, str]
 
 
 def move_instances(wiring: Wiring) -> None:
-    """Update the rows of trackers that were moved, and record the new path in the tracker.  Raises LedgerError."""
+    """Update the rows of tasks of local trackers that were moved, and record the new path in each tracker.  Raises
+    LedgerError."""
     for forge in wiring.forges:
         reports = ForgeReports(forge)
         was = reports.was_at()
@@ -34,14 +36,14 @@ def move_instances(wiring: Wiring) -> None:
 
 
 def tell_missing(wiring: Wiring) -> None:
-    """Emit an event for open tasks of a source that is not configured, with their number."""
+    """Emit an event for each source that has open tasks and is not configured, with the number of these tasks."""
     found = missing(wiring.settings, wiring.forges, wiring.ledger.open_instances())
     for (source, instance), count in found.items():
         wiring.events.emit("source_missing", source=source, instance=instance, tasks=count)
 
 
 def missing(settings: Settings, forges: Iterable[Forge], places: Mapping[Place, int]) -> dict[Place, int]:
-    """Places that have open tasks but no adapter, with the number of their tasks."""
+    """(source, instance) → number of open tasks, for those that have open tasks but no adapter."""
     known = {(forge.source, forge.instance) for forge in forges}
     return {
         place: count
@@ -51,8 +53,8 @@ def missing(settings: Settings, forges: Iterable[Forge], places: Mapping[Place, 
 
 
 def without_source(settings: Settings, places: Mapping[Place, int]) -> list[str]:
-    """Sentences about places with open tasks that are not configured; empty if a source cannot be built, since that is
-    reported as a separate error."""
+    """Sentences about each (source, instance) that has open tasks and is not configured; none if an adapter cannot be
+    built, since that is reported as another error."""
     try:
         forges = [
             one
@@ -65,7 +67,7 @@ def without_source(settings: Settings, places: Mapping[Place, int]) -> list[str]
 
 
 def sentence(place: Place, count: int) -> str:
-    """The sentence about one place, with advice for the operator."""
+    """The sentence about one (source, instance), with advice for the operator."""
     return (
         f"{count} open task{'' if count == 1 else 's'} of {place[0]} {place[1] or '(no instance)'}, which is not "
         f"configured: nobody works on {'it' if count == 1 else 'them'}. Add it to task_sources (a tracker: "

@@ -1,8 +1,8 @@
-"""Private trackers: each is a local tracker with a single issue, which comes from a file, a URL or a replay.
+"""Makes and opens private trackers: local trackers with a single issue, which comes from a file, a URL or a replay.
 
 `solve` and `replay` make a private tracker below `base_dir/solve/`, so that the task uses the same forge, ledger and
-files as any other.  `solve.json` in the tracker has the data that a daemon needs to open it again after a crash.  The
-module runs no task; `commands/solve.py` does.
+files as any other.  The file `solve.json` in the tracker's folder has the data that a daemon needs to open the tracker
+again after a crash.  This module does not run the task; `commands/solve.py` does.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LARGEST = 64 << 20
 
 
 def is_private(settings: Settings, instance: str) -> bool:
-    """Whether `instance`, of a task key, is a private tracker."""
+    """Whether the `instance` of a task key is the folder of a private tracker."""
     return bool(instance) and Path(instance).parent == (settings.base_dir / FOLDER).resolve()
 
 
@@ -51,13 +51,15 @@ def settings_of_tracker(settings: Settings, instance: str) -> Settings | None:
 
 
 def issue_of(settings: Settings, instance: str) -> str | None:
-    """The file or URL from which a private tracker was made; None if `instance` is not one, or if it records none."""
+    """The file name or URL of the issue from which a private tracker was made; None if `instance` is not a private
+    tracker, or if the tracker does not record it."""
     origin = _origin(settings, instance)
     return origin if origin is None or "://" in origin else Path(origin).name
 
 
 def branch_name(settings: Settings, instance: str) -> str:
-    """The part of a branch name that identifies the issue of a private tracker, since the issue's number is always 1.
+    """The part of a branch name that identifies the issue of a private tracker, since the number of such an issue
+    (usually 1) does not.
 
     For example `fix-the-sum` for `Fix the sum.md`, and `7` for `https://…/issues/7`; "" if the name has no usable
     characters, and for any other tracker."""
@@ -66,7 +68,7 @@ def branch_name(settings: Settings, instance: str) -> str:
 
 
 def _origin(settings: Settings, instance: str) -> str | None:
-    """The path or URL from which a private tracker was made."""
+    """The path or URL of the issue from which a private tracker was made."""
     if not is_private(settings, instance):
         return None
     try:
@@ -76,7 +78,7 @@ def _origin(settings: Settings, instance: str) -> str | None:
 
 
 def on_tracker(settings: Settings, tracker: Path, repos: Mapping[str, str]) -> Settings:
-    """`settings` with this tracker as the only source of tasks."""
+    """A copy of `settings` in which `tracker` is the only source of tasks."""
     local = settings.local.model_copy(update={"tracker": tracker, "repos": dict(repos)})
     return settings.model_copy(update={"task_sources": ("local",), "local": local})
 
@@ -86,8 +88,8 @@ def make_tracker(
 ) -> Path:
     """Make a private tracker with `text` as the file of its issue `number`; returns its folder.
 
-    `repository` is the path or URL of the code, `comments` the lines of a comment file, `about` more fields of the
-    manifest.
+    `repository` is the path or URL of the code, `comments` the content of the issue's comments file, `about` further
+    fields of `solve.json`.
     """
     top = durable_files.make_dir(durable_files.make_dir(settings.base_dir, durable_files.passable()) / FOLDER)
     tracker = durable_files.make_dir(top.resolve() / uuid4().hex[:12])
@@ -97,14 +99,16 @@ def make_tracker(
 
 
 def forget(settings: Settings, instance: str) -> None:
-    """Remove the private tracker of a task that was removed; other instances are left unchanged."""
+    """Remove the private tracker `instance`, since its task was removed; do nothing if `instance` is not a private
+    tracker."""
     if is_private(settings, instance):
         with suppress(OSError):
             filetree.remove(instance)
 
 
 def keep_pull(settings: Settings, instance: str, pull: PullRef | None, folder: Path) -> None:
-    """Copy the pull request of a private tracker to `pull.md` in the task's folder, with the origin of the tracker."""
+    """Copy the file of a private tracker's pull request to `pull.md` in the task's folder; the copy names the issue
+    from which the tracker was made."""
     if pull is not None and is_private(settings, instance):
         data = issue_files.pull_file(pull).read_bytes()
         if (origin := _origin(settings, instance)) is not None:
@@ -113,7 +117,7 @@ def keep_pull(settings: Settings, instance: str, pull: PullRef | None, folder: P
 
 
 def read_issue(path: Path) -> bytes:
-    """The bytes of a Markdown file.
+    """Read the Markdown file of an issue.
 
     Raises UsageError if the file cannot be read, is empty, or is larger than 64 MiB.
     """
@@ -132,10 +136,11 @@ def read_issue(path: Path) -> bytes:
 
 
 def as_issue(text: bytes, path: Path, label: str) -> tuple[bytes, str | None]:
-    """(the file as an issue of a private tracker, the repository named in its front matter).
+    """Convert a Markdown file into an issue of a private tracker: (the content of the issue's file, the repository that
+    the front matter names, None if it names none).
 
-    Title, author and base in the front matter are preserved.  Without a title the first heading is used, else the file
-    name.  Raises UsageError for invalid front matter and for text that is not UTF-8.
+    The title, author and base of the front matter are kept.  Without a title the first heading becomes the title, or
+    else the file name.  Raises UsageError for invalid front matter and for text that is not UTF-8.
     """
     try:
         said = issue_files.parse(text, str(path))
@@ -147,7 +152,7 @@ def as_issue(text: bytes, path: Path, label: str) -> tuple[bytes, str | None]:
 
 
 def heading(body: str) -> str:
-    """The first heading outside of code blocks, "" if there is none."""
+    """The text of the first Markdown heading outside of code blocks, "" if there is none."""
     fence = ""
     for line in body.splitlines():
         stripped = line.strip()
@@ -161,7 +166,7 @@ def heading(body: str) -> str:
 
 
 def user_name() -> str:
-    """The login name of this user."""
+    """The login name of the user who runs this process."""
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:

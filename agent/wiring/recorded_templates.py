@@ -1,4 +1,5 @@
-"""Texts that the daemon writes about a task that has begun: they use the templates that the task began with."""
+"""Selects the templates for texts that the daemon writes about a task that has begun: those with which the task
+began."""
 
 from __future__ import annotations
 
@@ -19,9 +20,10 @@ FILE = "prompts.json"
 
 @contextmanager
 def recorded_templates(settings: Settings, events: Events, uuid: str) -> Iterator[None]:
-    """Use the recorded templates of the task inside the block, in this thread alone.
+    """A context manager: within its block, and in this thread only, texts are made from the templates that the task has
+    recorded.
 
-    The present templates stay in use for a task that has not begun, and for one whose folder is on another host."""
+    The current templates stay in use if the task has not begun, or if its folder is on another host."""
     folder = folder_of(settings, uuid)
     if folder is None or not (settings.prompts.is_set or (folder / FILE).exists()):
         yield

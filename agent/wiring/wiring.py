@@ -1,7 +1,7 @@
-"""Builds the adapters: forge, ledger, model client, sandbox, tools, window; no other module builds any.
+"""Builds the adapters for the other packages: forge, ledger, model client, sandbox, tools, window.
 
-Each process has one `Wiring`, since connections are opened after the fork.  Rooms on higher floors get their parts from
-this module.  Rooms on lower floors receive their parts as arguments.
+Each process makes its own `Wiring`, since connections must be opened after the fork.  Packages above `wiring` get their
+adapters from this module.  Packages below `wiring`, which cannot import it, get them as arguments.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ class Wiring:
         durable_files.on_slow(self._slow)
 
     def items(self, loop: str) -> Items:
-        """The object that handles errors of single items in the loop with this name, over rows, folders or messages."""
+        """The object that handles errors of single items (rows, folders, messages) in the loop with the name `loop`."""
         if loop not in self._items:
             self._items[loop] = Items.announcing(self.events, loop)
         return self._items[loop]
 
     @property
     def db(self) -> Any:
-        """The connection of the ledger, which all tables that this process uses share."""
+        """The database connection of the ledger, which is also used for the other tables in the same database."""
         return self.ledger.db
 
     @cached_property
@@ -64,7 +64,7 @@ class Wiring:
 
     @cached_property
     def ratios(self) -> LearntRatios:
-        """The ratios of reported to estimated tokens, one per model."""
+        """The learnt ratio of reported to estimated tokens for each model."""
         return LearntRatios(RatioTable(self.db))
 
     @cached_property
@@ -74,21 +74,22 @@ class Wiring:
 
     @cached_property
     def memory(self) -> Mapping[str, MemoryLayer]:
-        """Layers of long-term memory, by name.
+        """The configured layers of long-term memory, by name.
 
-        A layer that cannot be built is reported when a task queries it; the task starts without that layer.
+        A layer that cannot be built does not prevent the start of a task; its error is reported when the task queries
+        the layer.
         """
         layers: dict[str, MemoryLayer] = {}
         for name in self.settings.assembler.memory:
             try:
                 layers[name] = MEMORIES.load(name, self.settings.plugin_guard)(self.settings)
-            except Exception as error:  # noqa: BLE001 - a memory layer is foreign code; its errors never end a task
+            except Exception as error:  # noqa: BLE001 - a layer may be a plug-in, of which no error may end a task
                 layers[name] = FailedLayer(error)
         return layers
 
     @cached_property
     def forges(self) -> tuple[Forge, ...]:
-        """One adapter for each configured source and instance."""
+        """One forge adapter for each configured source and instance."""
         return tuple(
             forge
             for source in self.settings.task_sources
@@ -96,12 +97,13 @@ class Wiring:
         )
 
     def forges_for(self, key: TaskKey) -> tuple[Forge, ...]:
-        """The configured adapters, and the private tracker of `solve` if the task key belongs to it."""
+        """The configured forge adapters; if the task key belongs to a private tracker of `solve`, only the adapter for
+        that tracker."""
         own = private_tracker.settings_of_tracker(self.settings, key.instance)
         return self.forges if own is None else (FORGES.load("local")(own),)
 
     def forge_of(self, key: TaskKey) -> Forge:
-        """The adapter for the project and instance of the task key."""
+        """The forge adapter that serves the task key."""
         forges = self.forges_for(key)
         for forge in forges:
             if forge.covers(key):
@@ -113,7 +115,7 @@ class Wiring:
         )
 
     def use_project_of(self, key: TaskKey) -> None:
-        """Replace the settings by those for tasks of the project of this key (`config/project_settings.py`)."""
+        """Replace `self.settings` by the settings for tasks of the key's project (`config/project_settings.py`)."""
         for forge in self.forges_for(key):
             if forge.covers(key):
                 self.settings = for_project(self.settings, getattr(forge, "section", None), f"{key.owner}/{key.repo}")
@@ -123,8 +125,8 @@ class Wiring:
         self.events.emit("disk_slow", file=path, what=what, seconds=round(seconds, 3))
 
     def close(self) -> None:
-        """Close all connections."""
-        # otherwise the callback keeps this object alive, even in the workers of a fork server
+        """Close all connections of this object."""
+        # remove the callback, which would otherwise keep this object alive, even in the workers of a fork server
         durable_files.on_slow(None)
         if "ledger" in self.__dict__:
             self.ledger.close()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 class Forgejo(Forge, Protocol):
     """`projects` are the (owner, repository) pairs of the adapter's section in the settings.  `told`, `askers` and
-    `unanswered` belong to `task_getter.BaseTaskGetter`."""
+    `unanswered` are the state of `task_getter.BaseTaskGetter` that outlives a poll."""
 
     section: Any
     wire: ForgejoWire

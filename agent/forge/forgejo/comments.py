@@ -114,7 +114,8 @@ class CommentReader:
 
 
 def utc(text: Any) -> str:
-    """A time of an answer in UTC, since Forgejo writes times in the zone of the server; "" if it is missing."""
+    """Convert a time in an answer to UTC, since Forgejo writes times in the zone of the server; "" if the time is
+    missing."""
     return clock.parse(str(text)).strftime("%Y-%m-%dT%H:%M:%SZ") if text else ""
 
 

@@ -1,10 +1,10 @@
 """Forgejo and Gitea: the contract of `forge/base.py` over the REST API v1.
 
-This module implements each call of the contract; its parts are beside it: the HTTP client (`http.py`) and the shapes of
-its answers (`answer_shapes.py`), repositories and people (`repositories.py`), labels (`labels.py`), comments
-(`comments.py`), pull requests (`pulls.py`), the list of waiting issues (`tasks.py`) and the person who asked for work
-(`requesting_person.py`).  docs/forges.md has the facts about Forgejo on which this module relies.  `wiring/wiring.py`
-builds the adapter.
+This module implements each call of the contract; the other modules of this package are its parts: the HTTP client
+(`http.py`) and the shapes of its answers (`answer_shapes.py`), repositories and people (`repositories.py`), labels
+(`labels.py`), comments (`comments.py`), pull requests (`pulls.py`), the list of waiting issues (`tasks.py`) and the
+person who asked for work (`requesting_person.py`).  docs/forges.md has the facts about Forgejo on which this module
+relies.  `wiring/wiring.py` builds the adapter.
 """
 
 from __future__ import annotations
@@ -220,8 +220,8 @@ class ForgejoForge:
         """(the edit of the issue's title or text as a comment, if its digest is no longer `seen`; the digest of the
         present title and text).
 
-        Forgejo does not report the editor, who is the author or an account with write access.  So the edit is delivered
-        only if the author has permission.
+        Forgejo does not report the editor of a text, who is the author of the issue or an account with write access.
+        So the edit is delivered only if the author of the issue has permission.
         """
         if not seen:
             return (), seen
@@ -366,7 +366,7 @@ class ForgejoForge:
     ) -> PullRef:
         project = self.places.project_of(key)
         changed = self._pulls(project).update(pull.id, title=title, body=body, draft=draft, state=state)
-        if pull.draft and not changed.draft and changed.state == "open":  # the pull request became ready
+        if pull.draft and not changed.draft and changed.state == "open":  # the pull request is no longer a draft
             with self._about(key):
                 ask_for_review(self, project, _number(key), changed.id)
         return changed
@@ -419,7 +419,7 @@ class ForgejoForge:
     # --- shared by the parts ----------------------------------------------------------------------------------
 
     def _issue(self, key: TaskKey) -> tuple[Project, dict[str, Any]]:
-        """The issue, in the repository that the key names.
+        """(the repository that the task key names, Forgejo's answer about the issue).
 
         If the repository was renamed, Forgejo redirects the request; then the stored facts about the repository are
         read again.

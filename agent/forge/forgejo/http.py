@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 
 class ForgejoWire(RestWire):
-    """The API of the Forgejo at `base_url` (host, port, sub-path) as the account of `section.token`."""
+    """Sends requests to the API of the Forgejo at `base_url` (host, port, sub-path), as the account of
+    `section.token`."""
 
     api = "/api/v1"
     shapes = SHAPES

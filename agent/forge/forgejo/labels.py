@@ -79,7 +79,7 @@ class LabelMover:
 
 
 def label_names(item: dict[str, Any]) -> frozenset[str]:
-    """The labels of an issue."""
+    """The names of the labels in Forgejo's answer about an issue."""
     return frozenset(str(label["name"]) for label in item.get("labels") or ())
 
 

@@ -33,7 +33,7 @@ _ANY_DRAFT = re.compile(r"^(?:\s*(?:wip:|\[wip\]))+\s*", re.IGNORECASE)
 
 
 class Pulls:
-    """The pull requests of `project`."""
+    """Finds, opens and changes the pull requests of `project`."""
 
     def __init__(self, wire: ForgejoWire, places: Repositories, project: Project) -> None:
         self.wire = wire

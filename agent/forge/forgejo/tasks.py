@@ -128,7 +128,7 @@ class ForgejoTaskGetter(BaseTaskGetter):
         waits = not present.isdisjoint(self._labels()) or (assigned and not ours)
         if item["state"] != "open" or not waits:
             return None
-        labelled = labelled or (self._left and not assigned)  # the bot label was removed when the task was taken
+        labelled = labelled or (self._left and not assigned)  # a taken task has lost its bot label
         project = self.forge.places.project_of(key)
         title = str(item["title"])
         state = (project.full_name, item["number"], item["updated_at"], labelled)

@@ -1,7 +1,7 @@
 """Checks the rights of a Forgejo token, as far as that is possible without a change on Forgejo.
 
 `doctor` uses this module.  Forgejo does not report the scopes of a token, but a refusal names the missing scope; so
-this module sends read requests with the token.  No text of this module contains a token.
+this module sends read requests with the token.  No sentence that this module makes contains the token.
 """
 
 from __future__ import annotations

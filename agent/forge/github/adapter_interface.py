@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class GitHub(Forge, Protocol):
     """`projects` are the (owner, repository) pairs of the adapter's section in the settings; `qualifiers` are the terms
     of GitHub's issue search, by which waiting issues are found when `searches` is set.  `told`, `askers` and
-    `unanswered` belong to `task_getter.BaseTaskGetter`."""
+    `unanswered` are the state of `task_getter.BaseTaskGetter` that outlives a poll."""
 
     wire: GitHubWire
     places: Repositories

@@ -92,8 +92,8 @@ def number_of(comment_id: str) -> str:
 
 
 def _comment(item: dict[str, Any], kind: str, address: str, heading: str = "") -> Comment:
-    """`address` is the number of the issue or pull request, then the first comment of the thread, or the node of the
-    review."""
+    """Make a `Comment` from GitHub's answer; `address` (for a reaction) is the number of the issue or pull request,
+    followed by the id of the thread's first comment or by the node of the review."""
     created = str(item.get("created_at") or item.get("submitted_at") or "")
     return Comment(
         f"{kind}{item['id']}",

@@ -16,7 +16,7 @@ _PROJECT = re.compile(r"[A-Za-z0-9._-]+/[A-Za-z0-9._-]+")
 
 
 def instance_of(base_url: str) -> str:
-    """`github.com`, or the host (with port and path) of a GitHub Enterprise server."""
+    """The name of the instance: `github.com`, or the host (with port and path) of a GitHub Enterprise server."""
     if base_url.rstrip("/") == PUBLIC:
         return "github.com"
     parts = urlsplit(base_url)

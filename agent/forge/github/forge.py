@@ -1,9 +1,9 @@
 """GitHub and GitHub Enterprise: the contract of `forge/base.py` over the REST API.
 
-This module implements each call of the contract; its parts are beside it: the HTTP client (`http.py`) and the shapes of
-its answers (`answer_shapes.py`), repositories and people (`repositories.py`), comments (`comments.py`), pull requests
-(`pulls.py`), the list of waiting issues (`tasks.py`).  docs/forges.md has the facts about GitHub on which this module
-relies.  `wiring/wiring.py` builds the adapter.
+This module implements each call of the contract; the other modules of this package are its parts: the HTTP client
+(`http.py`) and the shapes of its answers (`answer_shapes.py`), repositories and people (`repositories.py`), comments
+(`comments.py`), pull requests (`pulls.py`), the list of waiting issues (`tasks.py`).  docs/forges.md has the facts
+about GitHub on which this module relies.  `wiring/wiring.py` builds the adapter.
 """
 
 from __future__ import annotations
@@ -218,8 +218,8 @@ class GitHubForge:
         """(the edit of the issue's title or text as a comment, if its digest is no longer `seen`; the digest of the
         present title and text).
 
-        GitHub does not report the editor, who is the author or an account with write access.  So the edit is delivered
-        only if the author has permission.
+        The REST API does not report the editor of a text, who is the author of the issue or an account with write
+        access.  So the edit is delivered only if the author of the issue has permission.
         """
         if not seen:
             return (), seen
@@ -417,7 +417,7 @@ class GitHubForge:
         return frozenset(self.own_name(name) for name in labels if name)
 
     def _issue(self, key: TaskKey) -> tuple[Project, dict[str, Any]]:
-        """The issue, in the repository that the key names.
+        """(the repository that the task key names, GitHub's answer about the issue).
 
         Raises IssueUnreadable when the issue was moved to another repository.
         """

@@ -136,7 +136,7 @@ class GitHubWire:
             if page and (status >= 500 or status in http.OF_A_PROXY):
                 raise ForgeUnreachable(f"{what}: {page}", maybe=verb != "GET")
             raise answers.error_of(what, verb, status, message, reasons)
-        raise AssertionError  # the loop ends only with a return or an error
+        raise AssertionError  # not reached, since the loop ends only with a return or an error
 
     @contextmanager
     def hurried(self, reserve: float = 0.0) -> Iterator[None]:
@@ -288,7 +288,7 @@ class GitHubWire:
                 raise ForgeUnreachable(f"{what}: {http.came(status, kind, text.encode())}")
             message, reasons = answers.parse_error(text)
             raise answers.error_of(what, verb, status, message, reasons)
-        raise AssertionError  # the loop ends only with a return or an error
+        raise AssertionError  # not reached, since the loop ends only with a return or an error
 
     def _next(self, link: str) -> str | None:
         """The path of the next page, without the prefix of the API; the host in the link is ignored."""

@@ -23,7 +23,7 @@ CUT = "\n\n… cut: GitHub takes no more. The whole text is in the task's folder
 
 
 class Pulls:
-    """The pull requests of `project`."""
+    """Finds, opens and changes the pull requests of `project`."""
 
     def __init__(self, wire: GitHubWire, project: Project) -> None:
         self.wire = wire

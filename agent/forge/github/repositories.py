@@ -1,7 +1,8 @@
-"""The repositories that one GitHub account sees, and the people in them: finds the repository of a task key, and who
-may write to it.
+"""Finds out facts about repositories and people for one GitHub account: which repository a task key means, and who may
+write to it.
 
-Facts about repositories and people are stored in memory for ten minutes.  `forge.py` and its parts call this module.
+Facts about repositories and people are stored in memory for ten minutes.  `forge.py` and the other modules of this
+package call this module.
 """
 
 from __future__ import annotations

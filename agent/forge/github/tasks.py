@@ -108,7 +108,7 @@ class GitHubTaskGetter(BaseTaskGetter):
         waits = not present.isdisjoint(self._labels()) or (assigned and not ours)
         if item.get("state") != "open" or not waits:
             return None
-        labelled = labelled or (self._left and not assigned)  # the bot label was removed when the task was taken
+        labelled = labelled or (self._left and not assigned)  # a taken task has lost its bot label
         kind = "pull_request" if item.get("pull_request") else "issue"
         key = TaskKey(self.forge.source, owner, repo, kind, str(item["number"]), self.forge.instance)
         project = self.forge.places.project(owner, repo)

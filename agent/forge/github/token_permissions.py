@@ -4,7 +4,7 @@
 
 GitHub reports the scopes of a classic token in a header of every answer, and the permissions of an app in the answer
 that contains its token.  For a fine-grained token it reports neither: the module sends read requests with such a token,
-and a header of GitHub's refusal names the missing permission.  No text of this module contains a token.
+and a header of GitHub's refusal names the missing permission.  No sentence that this module makes contains the token.
 """
 
 from __future__ import annotations

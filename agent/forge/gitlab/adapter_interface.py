@@ -24,8 +24,8 @@ class GitLab(Forge, Protocol):
 
     `lists`: the API paths of the projects and groups in which the last poll searched for issues with the label.
     `groups`: owners of projects that are groups, not people.  `members`: (time of the request by the monotonic clock,
-    (path, project) of each project of which the account is a member).  `told`, `askers` and `unanswered` belong to
-    `task_getter.BaseTaskGetter`.
+    (path, project) of each project of which the account is a member).  `told`, `askers` and `unanswered` are the state
+    of `task_getter.BaseTaskGetter` that outlives a poll.
     """
 
     section: Any

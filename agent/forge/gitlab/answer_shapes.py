@@ -1,6 +1,7 @@
 """Shapes of the parts of GitLab's answers that the adapter reads (see `forge/answer_reader.py`).
 
-The shapes follow the descriptions of GitLab's REST API v4.  Fields that older versions leave out are optional here.
+The shapes follow the descriptions of GitLab's REST API v4.  Fields that older versions of GitLab do not send are
+optional in the shapes.
 """
 
 from __future__ import annotations

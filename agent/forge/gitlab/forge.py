@@ -1,10 +1,10 @@
 """GitLab, on gitlab.com or a self-managed host: the contract of `forge/base.py` over the REST API v4.
 
-This module implements each call of the contract; its parts are beside it: the HTTP client (`http.py`), projects and
-people (`projects.py`), notes and discussions (`notes.py`), merge requests (`merge_requests.py`), the list of waiting
-issues (`tasks.py`), the person who asked for work (`requesting_person.py`) and text without quick actions
-(`outgoing_text.py`).  docs/forges.md has the facts about GitLab on which this module relies.  `wiring/wiring.py` builds
-the adapter.
+This module implements each call of the contract; the other modules of this package are its parts: the HTTP client
+(`http.py`), projects and people (`projects.py`), notes and discussions (`notes.py`), merge requests
+(`merge_requests.py`), the list of waiting issues (`tasks.py`), the person who asked for work (`requesting_person.py`)
+and text without quick actions (`outgoing_text.py`).  docs/forges.md has the facts about GitLab on which this module
+relies.  `wiring/wiring.py` builds the adapter.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class BranchUnknown(ForgeError):
 
 
 class MergeRequests:
-    """The merge requests of `project`."""
+    """Finds, opens and changes the merge requests of `project`."""
 
     def __init__(self, wire: GitLabWire, project: Project) -> None:
         self.wire = wire

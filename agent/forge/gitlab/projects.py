@@ -1,7 +1,8 @@
-"""The projects that one GitLab account sees, and the people in them: finds the project of a task key, who may ask for
-work, and who is a machine.
+"""Finds out facts about projects and people for one GitLab account: which project a task key means, who may ask for
+work, and which accounts are machines.
 
-Facts about projects and people are stored in memory for ten minutes.  `forge.py` and its parts call this module.
+Facts about projects and people are stored in memory for ten minutes.  `forge.py` and the other modules of this package
+call this module.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class Projects:
         self._account: dict[str, Any] = {}
 
     def project(self, name: str, *, patience: float = PATIENT) -> Project:
-        """A project by its path `a/b/c` or its number.
+        """Find a project by its path `a/b/c` or its number.
 
         Raises IssueUnreadable when the project is gone or the token may not see it.
 

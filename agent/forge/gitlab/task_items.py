@@ -24,7 +24,7 @@ _NUMBER = re.compile(r"[1-9][0-9]{0,9}")
 
 
 class Items:
-    """The issues and merge requests that one account sees."""
+    """Reads and labels the issues and merge requests that one account sees."""
 
     def __init__(self, wire: GitLabWire, places: Projects, labels: Labels) -> None:
         self.wire = wire
@@ -85,7 +85,7 @@ class Items:
             self.call(key, "PUT", self.path(key, self.places.project_of(key)), body)
 
     def label_names(self, item: dict[str, Any]) -> frozenset[str]:
-        """The labels of an issue or merge request."""
+        """The names of the labels in GitLab's answer about an issue or merge request."""
         labels = (label.get("name") if isinstance(label, dict) else label for label in item.get("labels") or ())
         return frozenset(str(label) for label in labels if label)
 
@@ -114,7 +114,7 @@ def is_merge(key: TaskKey) -> bool:
 
 
 def collection_of(key: TaskKey) -> str:
-    """The part of an API path for issues or merge requests."""
+    """The part of an API path for the kind of a task key: `issues` or `merge_requests`."""
     return "merge_requests" if is_merge(key) else "issues"
 
 

@@ -106,7 +106,7 @@ class GitLabTaskGetter(BaseTaskGetter):
         if not (self.forge.items.is_left(item) if self._left else self.forge.items.waits(item)):
             return None
         labelled = self.forge.labels.queued in self.forge.items.label_names(item)
-        if self._left:  # the bot label was removed when the task was taken
+        if self._left:  # a taken task has lost its bot label
             labelled = not any(places.is_own(user) for user in item.get("assignees") or ())
         where = f"{names}{'!' if kind == 'merge_requests' else '#'}{item['iid']}"
         if project.archived:

@@ -23,7 +23,7 @@ _STATES: dict[str, Literal["open", "closed", "merged"]] = {"open": "open", "clos
 
 @dataclass(frozen=True, slots=True)
 class LocalPulls:
-    """The pull requests of one tracker."""
+    """Finds, opens and changes the pull requests of one tracker."""
 
     files: TrackerFiles
 

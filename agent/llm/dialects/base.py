@@ -101,7 +101,8 @@ class Dialect:
     # field in the message of an answer (* for every other field) → when the field is sent back; a field without an
     # entry is never sent back
     send_back: Mapping[str, When] = field(default_factory=dict)
-    send_back_in_calls: Mapping[str, When] = field(default_factory=dict)  # the same table for the fields of a tool call
+    # the same as `send_back`, for the fields of a tool call
+    send_back_in_calls: Mapping[str, When] = field(default_factory=dict)
     # fields that the server requires in every earlier answer, even if another model wrote it
     stand_ins: frozenset[str] = frozenset()
     id_form: str = ""  # a pattern that each tool call id must match as a whole; "" if the server accepts every id
