@@ -17,6 +17,7 @@ during the call: they read from the forge, never from a cache.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, get_args
 
@@ -26,6 +27,7 @@ from agent.values import TaskKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from agent.errors import ForgeUnreachable, IssueUnreadable
@@ -585,6 +587,12 @@ class ForgeReports:
     def addresses(self) -> Mapping[str, str]:
         """Name → path or address of each configured repository that git can read outside a task."""
         found: Mapping[str, str] = self._ask("addresses", {})
+        return found
+
+    def single_reads(self) -> AbstractContextManager[None]:
+        """A context in which this thread sends each read to the host once, until it sends a change: for steps that may
+        rely on one state of the issue.  The default sends all reads."""
+        found: AbstractContextManager[None] = self._ask("single_reads", nullcontext())
         return found
 
     def answered_at(self) -> float | None:

@@ -23,6 +23,7 @@ from agent.forge import http
 from agent.forge.ca_bundle import ca_bundle_of
 from agent.forge.etag_cache import Answer, EtagCache, condition, request_name
 from agent.forge.rate_limiter import EVERYTHING, RateLimiter
+from agent.forge.single_reads import SingleReads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -61,6 +62,7 @@ class RestWire(ABC):
         self.limiter = RateLimiter(base_dir / "limits", host)
         self.trust = ca_bundle_of(base_dir, section.ca_file)
         self.kept = EtagCache()
+        self.reads = SingleReads()
         self.answered_at: float | None = None  # time of the last answer, by the monotonic clock
         self.pause = 0.0  # seconds between two polls that the host's last answer demanded
         self._manner = threading.local()
@@ -87,8 +89,10 @@ class RestWire(ABC):
         verbs but POST); otherwise ForgeUnreachable with `maybe` is raised.  If `patience` or `reserve` is None, the
         value of the surrounding `hurried` is used.  `checked`: the shape of the answer is checked, and AnswerOdd is
         raised when it is wrong.  Other errors are ForgeLimited, ForgeUnreachable, ForgeAccessRefused, ForgeRefused and
-        those of the subclass.
+        those of the subclass.  In a scope of `reads` a GET is sent once.
         """
+        if (earlier := self.reads.find(verb, path, query)) is not None:
+            return earlier
         again = verb != "POST" if again is None else again
         usual = self._manner.__dict__.get("now", (PATIENT, 0.0))
         patience = usual[0] if patience is None else patience
@@ -115,6 +119,7 @@ class RestWire(ABC):
                 answer = self.kept.decode(verb, path, query, kept, status, headers, content, what, advice=self.advice)
                 if checked:
                     self.shapes.check(verb, path, answer.data, what)
+                self.reads.put(verb, path, query, answer)
                 return answer
             kind = headers.get("content-type", "")
             page = http.came(status, kind, content) if http.is_page(kind) else ""

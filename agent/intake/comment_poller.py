@@ -82,8 +82,9 @@ class CommentPoller:
     def poll(self, started: list[str]) -> bool:
         """Poll once; returns whether anything changed.
 
-        The uuids of tasks that were started are added to `started`.  Raises ForgeError when the forge does not answer;
-        the next poll then processes the remaining changes.
+        `started` has the uuids of the tasks that were queued just now, with all that was written on their issues until
+        then; their issues are read at the next poll.  The uuids of tasks that this poll starts are added.  Raises
+        ForgeError when the forge does not answer; the next poll then processes the remaining changes.
         """
         rows = self._watched()
         if not rows:
@@ -92,7 +93,8 @@ class CommentPoller:
         stirred, self.cursor = self.forge.changed_since({key: row.url for key, row in rows.items()}, cursor)
         self.stirred |= {key for key, when in stirred.items() if clock.parse(when) >= _mark(rows[key]) - SKEW}
         self.stirred |= self._let_go(rows)
-        for key in sorted(self.stirred, key=lambda key: (key in self.late, str(key))):
+        queued = {key for key in self.stirred & rows.keys() if rows[key].uuid in started}
+        for key in sorted(self.stirred - queued, key=lambda key: (key in self.late, str(key))):
             self.stirred.discard(key)
             if key not in rows:
                 continue

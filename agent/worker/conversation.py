@@ -137,7 +137,8 @@ class Conversation:
         self.later = LaterRecall(run, self.window, self.tools)
         work_tree_snapshot.mark_restored(self.context.context_dir)
         if run.publishing and settings.remembers:
-            record_origin(run, self.prepared.issue, self.workspace)
+            prepared = self.prepared
+            record_origin(run, prepared.issue, self.workspace, may_ask=prepared.trusts_author)
         run.progress.update()
 
     def work(self) -> Outcome:
@@ -209,7 +210,8 @@ class Conversation:
             pictures=about_pictures,
         )
         self.context.set_columns(comment_cursor=issue.cursor)  # an attempt that finds no briefing writes a new one
-        run.inbox.start(issue.cursor, comments_since(issue.comments, str(row["created_at"]), row.get("started_by")))
+        already = comments_since(issue.comments, str(row["created_at"]), row.get("started_by"))
+        run.inbox.start(issue.cursor, already, read_at=prepared.read_at)
         if self.own_memory is not None:
             follow_shared_log(run)
         query = briefing.recall_query(issue, comments)

@@ -76,9 +76,13 @@ class CommentInbox:
         # a wait inside a poll checks for a stop, which calls poll again (`deadline.is_stopping`)
         self.is_reading = False
 
-    def start(self, cursor: str | None, already: Iterable[Comment] = ()) -> None:
-        """Begin reading at `cursor`.  `already`: comments from the waiting time that the briefing contains."""
+    def start(self, cursor: str | None, already: Iterable[Comment] = (), read_at: float | None = None) -> None:
+        """Begin reading at `cursor`.  `already`: comments from the waiting time that the briefing contains.  `read_at`:
+        the time of the monotonic clock at which everything before `cursor` was read; the first poll then waits as it
+        would after another poll."""
         self.cursor = self.ahead = cursor
+        if read_at is not None:
+            self.looked_at = read_at
         for comment in already:
             self._handle(comment, self.forge.own_names())
         self.begun = True

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from agent import proc
+from agent import clock, deadline, proc
 from agent.config.environment import network_environment
 from agent.forge.base import ForgeReports
 from agent.forge.git_credentials import login_of
@@ -17,6 +17,7 @@ from agent.work.mirror import Mirror
 from agent.worker.command_runner import CommandRunner
 from agent.worker.issue_checks import check_issue
 from agent.worker.parent_task import read_parent
+from agent.worker.task_facts import may_author_ask
 from agent.worker.task_publisher import open_publisher
 from agent.worker.work_tree_start import open_work_tree
 
@@ -30,10 +31,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """The results of `prepare` that only some of the later steps need; `parent` is the earlier task that this one
-    continues, None if there is none."""
+    """The results of `prepare` that only some of the later steps need.
+
+    `read_at` is the time of the monotonic clock at which the issue and its comments were read.  `trusts_author`:
+    whether the author of the issue may ask for work.  `parent` is the earlier task that this one continues, None if
+    there is none.
+    """
 
     issue: IssueText
+    read_at: float
+    trusts_author: bool
     parent: Parent | None
     tree: StartedTree
     commands: CommandRunner
@@ -58,15 +65,19 @@ def prepare(run: TaskRun) -> Prepared:
     repository.  Raises TakenElsewhere, EndedBefore or IssueUnreadable when the task may not work on the issue."""
     settings, context, forge = run.settings, run.context, run.forge
     parent = read_parent(settings, run.wiring.ledger, forge, context.row.get("parent_uuid"))
-    issue = _with_pull(forge, forge.read_issue(run.key), parent)
-    context.set_columns(title=issue.title)
     started_by = context.row.get("started_by")
-    if run.publishing:
-        check_issue(run, issue, started_by)
-    if forge.labels.is_left_behind(issue.labels, by_comment=started_by is not None):
-        run.move_label("processing")
-    if run.publishing:
-        run.progress.start()
+    read_at = clock.monotonic()
+    with ForgeReports(forge).single_reads():
+        issue = _with_pull(forge, forge.read_issue(run.key), parent)
+        context.set_columns(title=issue.title)
+        if run.publishing:
+            check_issue(run, issue, started_by)
+        trusts_author = may_author_ask(run, issue)
+        deadline.is_stopping()  # reads a request to stop from the issue just read
+        if forge.labels.is_left_behind(issue.labels, by_comment=started_by is not None):
+            run.move_label("processing")
+        if run.publishing:
+            run.progress.start()
     repository = forge.repository(run.key, issue)
     sandbox = make_sandbox(settings, uuid=run.uuid, base_dir=settings.base_dir)
     sandbox_user.share(context.context_dir, sandbox.uid)
@@ -79,4 +90,4 @@ def prepare(run: TaskRun) -> Prepared:
     publisher = open_publisher(run, tree.workspace, repository.url, network, login)
     publisher.take_up()
     run.workspace = tree.workspace
-    return Prepared(issue, parent, tree, CommandRunner(run, sandbox, tree.workspace), publisher)
+    return Prepared(issue, read_at, trusts_author, parent, tree, CommandRunner(run, sandbox, tree.workspace), publisher)

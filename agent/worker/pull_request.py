@@ -65,7 +65,8 @@ class PullRequest:
             )
             raise PushRejected(said, code="base_missing")
         self.run.check_held()
-        pull = self._opened_or_updated(Wanted(report, title, ready=ready, summary=summary, ended=ended))
+        with ForgeReports(self.run.forge).single_reads():
+            pull = self._opened_or_updated(Wanted(report, title, ready=ready, summary=summary, ended=ended))
         self.shown = report.commit
         return pull
 

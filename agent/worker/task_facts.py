@@ -43,19 +43,23 @@ def _blobs(git_dir: Path, report: Report) -> Mapping[str, str]:
     return {path: about.split()[2] for about, _, path in entries if about.split()[1] == "blob"}
 
 
-def record_origin(run: TaskRun, issue: IssueText, workspace: Workspace) -> None:
-    """Record the actor, the mirror and the trust in the author, once.  If the forge does not answer, the author counts
-    as not trusted.
-    """
+def may_author_ask(run: TaskRun, issue: IssueText) -> bool:
+    """Whether the author of the issue may ask for work, for `record_origin`.  The forge is not asked where nothing is
+    to be recorded; False then, and if the forge does not answer."""
+    if not (run.publishing and run.settings.remembers) or run.effects.receipt(ORIGIN) is not None:
+        return False
+    try:
+        return ForgeReports(run.forge).author_may_ask(issue.key)
+    except MakimonoError:
+        return False
+
+
+def record_origin(run: TaskRun, issue: IssueText, workspace: Workspace, *, may_ask: bool) -> None:
+    """Record the actor, the mirror and the trust in the author (`may_ask`), once."""
     if run.effects.receipt(ORIGIN) is not None:
         return
     from agent.wiring.memory import actor_of_task  # not imported while memory is off
 
-    reports = ForgeReports(run.forge)
-    try:
-        may_ask = reports.author_may_ask(issue.key)
-    except MakimonoError:
-        may_ask = False
     mirror = workspace.mirror
     run.effects.done(
         ORIGIN,
@@ -63,7 +67,7 @@ def record_origin(run: TaskRun, issue: IssueText, workspace: Workspace) -> None:
             "actor": actor_of_task(run.settings, run.key, confidential=issue.confidential),
             "author": issue.author,
             "author_may_ask": may_ask,
-            "comments_may_ask": reports.commenters_may_ask(),
+            "comments_may_ask": ForgeReports(run.forge).commenters_may_ask(),
             "confidential": issue.confidential,
             "mirror": mirror.path.relative_to(mirror.base_dir).as_posix(),
             "base": workspace.base,

@@ -70,6 +70,13 @@ class IssueRoutes:
         items, more = self._page(path, query, names)
         return 200, [self.state.show_label(repo, name) for name in items], more
 
+    def _edit_label(self, repo, parts, _query, body, _login, _path):
+        """https://docs.github.com/en/rest/issues/labels#update-a-label"""
+        if parts[0].casefold() not in repo.labels:
+            raise missing()
+        repo.labels[parts[0].casefold()] |= {name: body[name] for name in ("color", "description") if name in body}
+        return 200, self.state.show_label(repo, parts[0]), {}
+
     def _make_label(self, repo, _parts, _query, body, _login, _path):
         if body["name"].casefold() in repo.labels:
             raise invalid("Label", "name", "already_exists")
@@ -138,4 +145,5 @@ class IssueRoutes:
         ("GET", r"/labels/([^/]+)", _get_label),
         ("GET", "/labels", _all_labels),
         ("POST", "/labels", _make_label),
+        ("PATCH", r"/labels/([^/]+)", _edit_label),
     )

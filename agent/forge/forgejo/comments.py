@@ -65,10 +65,6 @@ class CommentReader:
         before = cursor if pulls == cursor.pulls else replace(cursor, pulls=pulls)
         return news_of(before, found, self.places.is_own, lambda user: self.places.may_ask(self.project, user))
 
-    def find(self, marker: str) -> str | None:
-        """The id of the oldest comment of the own account with the marker."""
-        return next((one.id for one in self.marked() if marker in one.markers), None)
-
     def marked(self) -> Iterator[MarkedComment]:
         """Comments of the own account with markers, in the order of their numbers."""
         items = self.wire.whole(f"{self._issue(self.number)}/comments")

@@ -48,6 +48,7 @@ from agent.values import TaskKey
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from contextlib import AbstractContextManager
 
     from agent.forge.base import Act, Comment, MarkedComment
     from agent.forge.changed_issues import ChangeCursor
@@ -188,6 +189,10 @@ class ForgejoForge:
         """Implements `ForgeReports.head_moved`."""
         return head_moved(self, self.places.project_of(key), _number(key), pull, since)
 
+    def single_reads(self) -> AbstractContextManager[None]:
+        """Implements `ForgeReports.single_reads`."""
+        return self.wire.reads.scope()
+
     def answered_at(self) -> float | None:
         """Implements `ForgeReports.answered_at`."""
         return self.wire.answered_at
@@ -291,9 +296,7 @@ class ForgejoForge:
     # --- comments ---------------------------------------------------------------------------------------------
 
     def find_comment(self, key: TaskKey, marker: str) -> str | None:
-        _number(key)
-        with self._about(key):
-            return self._talk(key, self.places.project_of(key)).find(marker)
+        return next((one.id for one in self.marked_comments(key) if marker in one.markers), None)
 
     def post_comment(self, key: TaskKey, body: str) -> str:
         text = self._fit(body)
@@ -311,7 +314,9 @@ class ForgejoForge:
     def marked_comments(self, key: TaskKey) -> tuple[MarkedComment, ...]:
         _number(key)
         with self._about(key):
-            return tuple(self._talk(key, self.places.project_of(key)).marked())
+            found = tuple(self._talk(key, self.places.project_of(key)).marked())
+        self._own_comments.update(one.id for one in found)
+        return found
 
     def remove_comment(self, key: TaskKey, comment_id: str) -> None:
         try:

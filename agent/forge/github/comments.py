@@ -47,10 +47,6 @@ class CommentReader:
         found = self._all(query, cursor)
         return news_of(cursor, found, self.places.is_own, lambda user: self.places.may_ask(self.project, user))
 
-    def find(self, marker: str) -> str | None:
-        """The id of the oldest comment of the own account with the marker."""
-        return next((one.id for one in self.marked() if marker in one.markers), None)
-
     def marked(self) -> Iterator[MarkedComment]:
         """Comments of the own account with markers, in GitHub's order, which is by number."""
         for item in self.wire.pages(f"{self.project.path}/issues/{self.number}/comments"):

@@ -9,13 +9,13 @@ about GitHub on which this module relies.  `wiring/wiring.py` builds the adapter
 from __future__ import annotations
 
 import re
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Self
 from urllib.parse import quote
 
 from agent import clock
-from agent.errors import ForgeError, ForgeRefused, ForgeUnreachable, IssueUnreadable
+from agent.errors import ForgeAccessRefused, ForgeError, ForgeRefused, ForgeUnreachable, IssueUnreadable
 from agent.forge.base import IssueText, Labels, LabelState, PullRef, Repository, Task
 from agent.forge.base_branch import base_of
 from agent.forge.changed_issues import changed_of
@@ -45,6 +45,7 @@ from agent.values import TaskKey
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from contextlib import AbstractContextManager
 
     from agent.forge.base import Act, Comment, MarkedComment
     from agent.forge.changed_issues import ChangeCursor
@@ -78,7 +79,7 @@ class GitHubForge:
         self.unanswered = UnansweredLists(lambda: self.wire.get("/rate_limit"))
         self.askers: dict[tuple[Any, ...], Any] = {}  # state of a waiting issue → account that asked for work
         self._spelling = {name.casefold(): name for name in self.labels.names()}
-        self._labels_there: set[tuple[str, str]] = set()
+        self._described: set[tuple[str, str]] = set()  # (repository, label) whose description was set
         self._own_comments: set[str] = set()
 
     @classmethod
@@ -185,6 +186,10 @@ class GitHubForge:
         """Implements `ForgeReports.head_moved`."""
         return head_moved(self, self.places.project_of(key), _number(key), pull, since)
 
+    def single_reads(self) -> AbstractContextManager[None]:
+        """Implements `ForgeReports.single_reads`."""
+        return self.wire.reads.scope()
+
     def answered_at(self) -> float | None:
         """Implements `ForgeReports.answered_at`."""
         return self.wire.answered_at
@@ -287,9 +292,7 @@ class GitHubForge:
     # --- comments ---------------------------------------------------------------------------------------------
 
     def find_comment(self, key: TaskKey, marker: str) -> str | None:
-        self._check(key)
-        with self._about(key):
-            return self._talk(key, self.places.project_of(key)).find(marker)
+        return next((one.id for one in self.marked_comments(key) if marker in one.markers), None)
 
     def post_comment(self, key: TaskKey, body: str) -> str:
         text = self._fit(body)
@@ -306,7 +309,9 @@ class GitHubForge:
     def marked_comments(self, key: TaskKey) -> tuple[MarkedComment, ...]:
         self._check(key)
         with self._about(key):
-            return tuple(self._talk(key, self.places.project_of(key)).marked())
+            found = tuple(self._talk(key, self.places.project_of(key)).marked())
+        self._own_comments.update(one.id for one in found)
+        return found
 
     def remove_comment(self, key: TaskKey, comment_id: str) -> None:
         path = f"{self.places.project_of(key).path}/issues/comments/{number_of(comment_id)}"
@@ -485,31 +490,30 @@ class GitHubForge:
         target = self.labels.name(to)
         path = f"{project.path}/issues/{_number(key)}/labels"
         if target:
-            self._make_label(project, to)
             present = self._of_issue(key, "POST", path, {"labels": [target]})
+            self._describe_label(project, to, present)
         else:
             present = self._of_issue(key, "GET", path)
         names = [str(label["name"]) for label in present]
         others = [name for name in names if self.own_name(name) in self.labels.names() - {target}]
         return {self.own_name(name) for name in others if self._take_label_off(path, name)}
 
-    def _make_label(self, project: Project, state: LabelState) -> None:
-        """Create the label of a state, with its colour, if the repository does not have it."""
+    def _describe_label(self, project: Project, state: LabelState, present: list[dict[str, Any]]) -> None:
+        """Give a label its colour and description if GitHub has just created it.
+
+        GitHub creates an unknown label that is added to an issue, in a default colour and without a description:
+        https://github.com/github/docs/issues/35718.  A refusal is ignored, since the label works without them.
+        """
         name = self.labels.name(state)
-        if (project.full_name, name) in self._labels_there:
-            return
-        try:
-            self.wire.get(f"{project.path}/labels/{quote(name, safe='')}")
-        except ForgeRefused as error:
-            if error.status != 404:
-                raise
-            body = {"name": name, "color": COLOURS[state], "description": MEANINGS[state]}
-            try:
-                self.wire.call("POST", f"{project.path}/labels", body=body, again=True)
-            except ForgeRefused as second:
-                if second.status != 422:  # status 422: another process created the label first
-                    raise
-        self._labels_there.add((project.full_name, name))
+        new = any(
+            self.own_name(label["name"]) == name and not label.get("description") and label.get("color") == "ededed"
+            for label in present
+        )
+        if new and (project.full_name, name) not in self._described:
+            self._described.add((project.full_name, name))
+            body = {"color": COLOURS[state], "description": MEANINGS[state]}
+            with suppress(ForgeRefused, ForgeAccessRefused):
+                self.wire.call("PATCH", f"{project.path}/labels/{quote(name, safe='')}", body=body)
 
     def _take_label_off(self, path: str, name: str) -> bool:
         """Remove a label; returns whether this call removed it, False when another process removed it first.

@@ -6,7 +6,8 @@ handles HTTP and GitHub's rules for clients; it does not interpret issues, label
 
 Requests are conditional: the answer to each GET is stored, compressed, with its ETag, and the next request for the same
 resource sends that ETag as `If-None-Match`.  A 304 does not count against the rate limit, and its result is the stored
-answer.  A request is sent for every read, so an outdated answer is never used.
+answer.  A request is sent for every read outside of the scopes of `forge/single_reads.py`, so an outdated answer
+is never used.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from agent.forge.github import errors as answers
 from agent.forge.github.answer_shapes import SHAPES
 from agent.forge.github.auth import AppToken, SettingsToken, private_key
 from agent.forge.rate_limiter import EVERYTHING, RateLimiter
+from agent.forge.single_reads import SingleReads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -72,6 +74,7 @@ class GitHubWire:
             SettingsToken(section) if section.app is None else AppToken(section, self._as_app, projects, learn)
         )
         self.kept = EtagCache(KEPT_BYTES)
+        self.reads = SingleReads()
         self.answered_at: float | None = None  # time of the last answer, by the monotonic clock
         self.pause = 0.0  # seconds between two polls that the host's last answer demanded
         self._manner = threading.local()
@@ -92,8 +95,10 @@ class GitHubWire:
         `again`: the request may be sent a second time although the first may have been executed (the default for all
         verbs but POST); otherwise ForgeUnreachable with `maybe` is raised.  `checked`: the shape of the answer is
         checked (`answer_shapes.py`), and AnswerOdd is raised when it is wrong.  Other errors are ForgeLimited,
-        ForgeUnreachable, ForgeAccessRefused and ForgeRefused.
+        ForgeUnreachable, ForgeAccessRefused and ForgeRefused.  In a scope of `reads` a GET is sent once.
         """
+        if (known := self.reads.find(verb, path, query)) is not None:
+            return known
         again = verb != "POST" if again is None else again
         patience, reserve = self._manner.__dict__.get("now", (PATIENT, 0.0))
         bucket = _bucket(path)
@@ -119,6 +124,7 @@ class GitHubWire:
                 answer = self.kept.decode(verb, path, query, kept, status, headers, text.encode(), what)
                 if checked:
                     SHAPES.check(verb, path, answer.data, what)
+                self.reads.put(verb, path, query, answer)
                 return answer
             kind = headers.get("content-type", "")
             page = http.came(status, kind, text.encode()) if http.is_page(kind) else ""

@@ -38,9 +38,10 @@ class Pulls:
             "sort": "created",
             "direction": "desc",
         }
-        found = [
-            pull for item in self.wire.pages(self.path, query=query) if self._is_of(item, head, pull := pull_ref(item))
-        ]
+        items = [item for item in self.wire.pages(self.path, query=query) if self._is_of(item, head)]
+        for item in items:  # `update` needs no field that the list lacks
+            self.wire.reads.put_item(f"{self.path}/{item['number']}", item)
+        found = [pull_ref(item) for item in items]
         found.sort(key=lambda pull: int(pull.id), reverse=True)
         return next((pull for pull in found if pull.state == "open"), found[0] if found else None)
 
@@ -106,11 +107,11 @@ class Pulls:
             item = item | {"draft": answer["pullRequest"]["isDraft"]}
         return pull_ref(item)
 
-    def _is_of(self, item: dict[str, Any], head: str, pull: PullRef) -> bool:
+    def _is_of(self, item: dict[str, Any], head: str) -> bool:
         """Whether the pull request is from the branch of this name in this repository, not in a fork."""
         source = (item.get("head") or {}).get("repo") or {}
         same = str(source.get("full_name") or "").casefold() == self.project.full_name.casefold()
-        return pull.head == head and same
+        return str(item["head"]["ref"]) == head and same
 
 
 def pull_ref(item: dict[str, Any]) -> PullRef:

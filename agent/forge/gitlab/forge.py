@@ -45,6 +45,7 @@ from agent.values import TaskKey
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from contextlib import AbstractContextManager
 
     from agent.forge.base import Act, Comment, MarkedComment
     from agent.forge.gitlab.projects import Project
@@ -82,6 +83,7 @@ class GitLabForge:
         self.askers: dict[tuple[Any, ...], Any] = {}  # state of a waiting issue → account that asked for work
         self._problems: list[ForgeError] = []
         self._states: dict[TaskKey, tuple[str, bool]] = {}
+        self._own_notes: set[str] = set()
 
     @classmethod
     def from_settings(cls, settings: Any) -> tuple[Self, ...]:
@@ -203,6 +205,10 @@ class GitLabForge:
         project = self.places.project_of(key)
         return head_moved(self.wire, self.places, project, number_of(key), pull, self.labels.queued, since)
 
+    def single_reads(self) -> AbstractContextManager[None]:
+        """Implements `ForgeReports.single_reads`."""
+        return self.wire.reads.scope()
+
     def answered_at(self) -> float | None:
         """Implements `ForgeReports.answered_at`."""
         return self.wire.answered_at
@@ -315,16 +321,16 @@ class GitLabForge:
     # --- comments ---------------------------------------------------------------------------------------------
 
     def find_comment(self, key: TaskKey, marker: str) -> str | None:
-        number_of(key)
-        with self.items.about(key):
-            return self._talk(key, self.places.project_of(key)).find(marker)
+        return next((one.id for one in self.marked_comments(key) if marker in one.markers), None)
 
     def post_comment(self, key: TaskKey, body: str) -> str:
         note = self._fit(body)
         path = f"{self.items.path(key, self.places.project_of(key))}/notes"
 
         def post() -> str:
-            return str(self.items.call(key, "POST", path, {"body": note}, again=False)["id"])
+            made = str(self.items.call(key, "POST", path, {"body": note}, again=False)["id"])
+            self._own_notes.add(made)
+            return made
 
         def find() -> str | None:
             clock.sleep(LOOK_UP_WAIT)
@@ -335,7 +341,9 @@ class GitLabForge:
     def marked_comments(self, key: TaskKey) -> tuple[MarkedComment, ...]:
         number_of(key)
         with self.items.about(key):
-            return tuple(self._talk(key, self.places.project_of(key)).marked())
+            found = tuple(self._talk(key, self.places.project_of(key)).marked())
+        self._own_notes.update(one.id for one in found)
+        return found
 
     def remove_comment(self, key: TaskKey, comment_id: str) -> None:
         try:
@@ -349,7 +357,7 @@ class GitLabForge:
         if not comment_id.isascii() or not comment_id.isdigit():
             raise ForgeError(f"{comment_id!r} is not the number of a note")
         path = f"{self.items.path(key, self.places.project_of(key))}/notes/{comment_id}"
-        if not self.places.is_own(self.wire.get(path).get("author")):
+        if comment_id not in self._own_notes and not self.places.is_own(self.wire.get(path).get("author")):
             raise ForgeError(f"note {comment_id} of {key} belongs to somebody else and is left as it is")
         return path
 
@@ -357,6 +365,7 @@ class GitLabForge:
         note = self._fit(body)
         try:
             self.wire.call("PUT", self._own_note(key, comment_id), body={"body": note})
+            self._own_notes.add(comment_id)
         except ForgeRefused as error:
             if is_missing(error):
                 raise ForgeError(f"note {comment_id} of {key} is gone and cannot be edited") from error

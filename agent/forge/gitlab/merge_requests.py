@@ -56,11 +56,14 @@ class MergeRequests:
         Merge requests from forks with a branch of the same name are ignored.
         """
         query = {"source_branch": head, "state": "all", "order_by": "created_at", "sort": "desc"}
-        found = [
-            pull_ref(item)
+        items = [
+            item
             for item in self.wire.pages(self.path, query=query)
             if item.get("source_branch") == head and item.get("source_project_id") == self.project.id
         ]
+        for item in items:  # `update` needs no field that the list lacks
+            self.wire.reads.put_item(f"{self.path}/{item['iid']}", item)
+        found = [pull_ref(item) for item in items]
         found.sort(key=lambda pull: int(pull.id), reverse=True)
         return next((pull for pull in found if pull.state == "open"), found[0] if found else None)
 

@@ -385,7 +385,7 @@ def test_a_label_that_does_not_exist_yet_is_made_with_a_colour(github):
     assert label["color"] == "fbca04"
     assert label["description"]
     github.forge.move_label(key, "done")
-    assert len(github.server.asked("POST", r"/web/labels$")) == 2
+    assert len(github.server.asked("PATCH", r"/web/labels/")) == 2
 
 
 def test_a_label_that_another_process_makes_at_the_same_time_is_no_fault(github):

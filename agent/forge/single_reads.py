@@ -1,0 +1,62 @@
+"""A scope in which a thread sends each GET to a forge once (`SingleReads.scope`).
+
+Several steps that follow one another read the same issue, its comments, or the pull requests of a branch.  In a scope
+the second read gets the answer of the first.  A change that the thread sends ends this: later reads are sent again, so
+the thread sees what it has changed itself.  The caller opens a scope only around steps that may rely on one state of
+the forge, such as the checks before a task begins.  Outside a scope each read sends a request.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from agent.forge.etag_cache import Answer, request_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+
+class SingleReads:
+    """Answers of GET requests of each thread, from the beginning of its outermost scope to its end or to the next
+    change."""
+
+    def __init__(self) -> None:
+        self._of_thread = threading.local()
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """The scope, as a context manager.  A scope inside another one is part of it."""
+        if self._answers is not None:
+            yield
+            return
+        self._of_thread.answers = {}
+        try:
+            yield
+        finally:
+            self._of_thread.answers = None
+
+    def find(self, verb: str, path: str, query: Mapping[str, Any] | None) -> Answer | None:
+        """The earlier answer to this GET in the scope; None if there is none.  Any other verb removes all answers."""
+        answers = self._answers
+        if answers is None:
+            return None
+        if verb != "GET":
+            answers.clear()
+            return None
+        return answers.get(request_name(path, query))
+
+    def put(self, verb: str, path: str, query: Mapping[str, Any] | None, answer: Answer) -> None:
+        """Store the answer to a GET; nothing happens outside a scope and for other verbs."""
+        if self._answers is not None and verb == "GET":
+            self._answers[request_name(path, query)] = answer
+
+    def put_item(self, path: str, item: dict[str, Any]) -> None:
+        """Store an item of a list as the answer to a GET of `path`, for hosts whose lists have whole items."""
+        self.put("GET", path, None, Answer(200, data=item))
+
+    @property
+    def _answers(self) -> dict[str, Answer] | None:
+        found: dict[str, Answer] | None = getattr(self._of_thread, "answers", None)
+        return found
