@@ -1,14 +1,15 @@
 """Groups processes by cgroups (v2 and v1), so that every descendant of a worker can be found and killed.
 
-A worker joins a cgroup of its own (`join`).  All descendants of the worker are then in that group, even a process that
-left the session, forked twice and cleared its environment.  `end` kills the processes of a group until it is empty.
-With a memory limit the kernel also limits the memory of the group, and `ran_over` returns whether it killed a process
-for that.
+A worker joins a cgroup of its own (`join`).  All descendants of the worker are in the worker's cgroup, even a process
+that left the session, forked twice and cleared its environment.  `end` kills the processes of a group until it is
+empty.  If a memory limit is given, the kernel also limits the memory of the group, and `ran_over` returns whether the
+kernel killed a process of the group at that limit.
 
 Cgroups are optional.  A machine without a hierarchy that can be written (a container's read-only /sys/fs/cgroup, an
 ordinary user without a delegated subtree) has no groups, and every call does nothing; `proc` and `process_tree` then
-have to suffice.  A group is made beside the process that joins it, and so within the subtree that is delegated to that
-process.  If v1 and v2 are both mounted, both are used.  The caller chooses the names of groups
+have to suffice.  A new group is a child of the present cgroup of the process that joins it, or of that cgroup's parent,
+and so lies in the subtree that is delegated to the process.  If v1 and v2 are both mounted, the group that kills
+processes and the group that limits memory may be in different hierarchies.  The caller chooses the names of groups
 (`worker/process_groups.py`).
 """
 
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
 TRIES = 3
 SIGNS = ("user.delegate", "trusted.delegate")
 V1_KILL = ("pids", "freezer", "memory")
-"""The v1 hierarchies in which a group is made to find its processes; systemd's own hierarchy is not used."""
+"""The v1 hierarchies in which a group can find and kill its processes, in order of preference; systemd's own hierarchy
+is not used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,7 @@ class GroupPlaces:
     memory: Parent | None = None
 
     def all(self) -> list[Parent]:
-        """The folder for killing and the folder for memory limits, without duplicates."""
+        """The folders in `kill` and in `memory` as a list, with one entry if both are the same folder."""
         return [one for one in dict.fromkeys((self.kill, self.memory)) if one is not None]
 
     def __str__(self) -> str:
@@ -162,8 +164,8 @@ def used(name: str, places: GroupPlaces) -> int | None:
 
 
 def machine_memory(proc: Path = Path("/proc/self")) -> int:
-    """The maximum bytes of memory for this process: those of the machine, or the limit of a group above it, as in a
-    container."""
+    """The maximum bytes of memory for this process: the memory of the machine, or the smallest limit of a cgroup that
+    contains the process, for example in a container."""
     found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     own = _own(proc)
     for controllers, mounted in _mounts(proc):

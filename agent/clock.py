@@ -92,7 +92,7 @@ def use(clock: Clock) -> Iterator[Clock]:
 
 
 def is_real() -> bool:
-    """False while a FakeClock is in use."""
+    """Whether the clock of the program is the real one and not a FakeClock."""
     return not isinstance(_clock, FakeClock)
 
 

@@ -1,4 +1,4 @@
-"""Extracts the cause of a foreign error as text for a person.
+"""Extracts the cause from an error of a library, as text for a person.
 
 `requests` and urllib3 wrap the cause three times, and print pools, memory addresses and error numbers with it.  The
 functions are pure; `llm`, `forge` and `taskqueue` use them and add the URL and advice.

@@ -1,12 +1,12 @@
 """Checks the ignore, attribute and module files of a work tree before git reads them.
 
 Git loads `.gitignore` and `.gitattributes` of every folder, and `.gitmodules` and `.mailmap` of the top folder, into
-memory as a whole, and holds those of all parent folders.  A named pipe with the name of a rules file blocks git for
-ever; three sparse files of 900 MB took 2.7 GiB of memory.  So a tree is refused if a rules file is not a regular file
-or is larger than LARGEST, or if all of them together are larger than TOGETHER.  A link is skipped if git skips it too
-(gitignore(5), gitattributes(5), since 2.32), and refused if git follows it (`.gitmodules`).  Git reads more files in a
-folder that could be a nested repository; `nested_repositories` checks those.  A pattern with many stars is refused,
-because git before 2.41 matches it in exponential time.
+memory as a whole, and keeps the files of all parent folders in memory.  A named pipe with the name of a rules file
+blocks git for ever; three sparse files of 900 MB took 2.7 GiB of memory.  So a tree is refused if a rules file is not a
+regular file or is larger than LARGEST, or if all of them together are larger than TOGETHER.  A link is skipped if git
+skips it too (gitignore(5), gitattributes(5), since 2.32), and refused if git follows it (`.gitmodules`).  Git reads
+more files in a folder that could be a nested repository; `nested_repositories` checks those.  A pattern with many stars
+is refused, because git before 2.41 matches it in exponential time.
 
 A tree is checked again only after a command ran, since only foreign commands can create a dangerous file.  `gitcmd.git`
 calls this module for each command with a work tree.

@@ -101,8 +101,8 @@ class MessageList:
     """The check of one message list.
 
     `system_first`: the list must begin with a system prompt, as the conversation of a task must.  A request outside of
-    the conversation (a summary, a vote) needs none, and neither does one that a user of the library builds without a
-    planner: no server requires it.  All other rules are the same for every list.
+    the conversation (a summary, a vote) needs no system prompt, and neither does a request that a user of the library
+    builds without a planner: no server requires one.  All other rules are the same for every list.
 
     `problem` is the first broken rule, as a sentence; "" if there is none.  Messages after the first broken rule are
     only counted.

@@ -1,1 +1,2 @@
-"""The commands of `main.py` except `run`, without their output: doctor, backup, cleanup, replay, solve, demo."""
+"""What commands of `main.py` such as `doctor`, `backup`, `cleanup`, `replay`, `solve` and `demo` do; `cli` prints their
+output."""

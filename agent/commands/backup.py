@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from agent.filetree import Entry
 
 REFS_FIRST = ("HEAD", "packed-refs", "refs", "index", "makimono.json")
-"""The entries of a git directory that are copied first, since they are names of objects; the objects follow."""
+"""The entries of a git directory that name objects: they are copied before the objects, so that every object that a
+copied entry names is in the copy."""
 
 LEFT_OUT = ("lock", "request.json", "kept.json", ".room", "replica.json")
 OTHERS = (SOLO, QUARANTINE)
@@ -76,7 +77,7 @@ def backup(settings: Settings, target: Path) -> Backup:
     _completed(base_dir, target, copy)
     _running(base_dir, target, copy)
     made.rows, made.note = _rows(settings, target)
-    _completed(base_dir, target, copy)  # this call copies tasks that ended meanwhile
+    _completed(base_dir, target, copy)  # this second call copies tasks that ended during the backup
     made.completed = len(_names(target / "completed"))
     made.running = len(_names(target / "running"))
     made.missed = tuple(copy.missed)
@@ -153,8 +154,8 @@ def _order(names: list[str], depth: int) -> list[str]:
 
 
 def _of_task(entry: Entry) -> bool:
-    """Excludes locks of git and of this program; a file `*.lock` in the work tree belongs to the repository
-    (`Cargo.lock`)."""
+    """Whether an entry of a task's folder is copied: the names in LEFT_OUT and git's lock files are not; a file
+    `*.lock` in the work tree is, since it belongs to the repository (`Cargo.lock`)."""
     if entry.depth == 0:
         return entry.name not in LEFT_OUT
     return not (entry.name.endswith(".lock") and entry.path.startswith("git/"))

@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 PASSING = (ForgeUnreachable, ForgeLimited, ForgeAccessRefused, RemoteAway, RemoteRefused)
 """Errors that may be temporary: an unreachable host, a rate limit, an expired token.
 
-After any other error the deletion of the branch is not tried again.
+After any other error the branch stays for good, since the cleanup removes the task's folder, which has the record of
+the pushed commit.
 """
 
 
@@ -55,7 +56,8 @@ class Branches:
         """Remove the branch of the task that owns the folder; returns the removed branch, None when the branch stays.
 
         Raises an error of PASSING when the forge does not answer now: the folder has the only record of the pushed
-        commit, so it must stay until the forge answers.  Each instance is waited for only once in a run.
+        commit, so it must stay until the forge answers.  A forge that did not answer for one task is not asked again in
+        the same run.
         """
         place = (row.key.task_source, row.key.instance)
         try:

@@ -11,9 +11,9 @@ that day the task's row stays, and so do the files of its folder that describe i
 these (`worker/parent_task.py`).  If a person gives an age (`--days`), older tasks are removed as a whole.
 
 Hosts that share a ledger each clean up the tasks that they worked on.  If a host is gone for good, any other host
-removes its tasks, with row and replica.  A host counts as gone when no row shows activity of it for GONE and for the
-requested age, or when a person names it (`--gone`).  If that host returns, its folders have no row and are removed like
-other folders without a row.
+removes its tasks, with row and replica.  A host counts as gone when no row shows activity of it for the time GONE and
+for the requested age, or when a person names it (`--gone`).  If that host returns, its folders have no row and are
+removed like other folders without a row.
 """
 
 from __future__ import annotations
@@ -84,11 +84,11 @@ def cleanup(
     removed += old_replays(settings, before, failed, dry_run=dry_run)
     return removed + remove_unused(
         settings, ledger, before, failed, dry_run=dry_run
-    )  # mirrors are last, since tasks that were removed borrow no more objects
+    )  # mirrors come last: a task that was removed before no longer borrows objects from its mirror
 
 
 def replicas(settings: Settings) -> tuple[Callable[[str], object], str]:
-    """A function that removes a task's replica, and why that is impossible here ("" if it is possible).
+    """(a function that removes a task's replica, the reason why that is impossible on this host or "").
 
     If the driver of the storage is missing, the function raises ConfigError for each task that may have a replica: that
     task stays, and others are removed.
@@ -144,10 +144,10 @@ def _task(
     if not dry_run:
         replica(uuid)
     if not (dry_run or kept or ledger.delete(row.uuid)):
-        return removed  # an open task has begun to continue this one since it was listed
+        return removed  # an open task has begun to continue this task after the closed tasks were listed
     if not dry_run:
         remove(folder, going, whole=not kept)
-        if ledger.latest(row.key) is None:  # a later task of the same issue uses the same tracker
+        if ledger.latest(row.key) is None:  # otherwise a later task of the issue still uses this tracker
             private_tracker.forget(settings, row.instance)
     return [*removed, Removed(row.uuid, str(row.status), row.completed_at or "", size, until)]
 

@@ -1,7 +1,7 @@
 """`deliberate` asks the reviewers about a question, a file, a change or an issue.
 
 Requests to reviewers are recorded in a folder of its own below `base_dir/deliberations/`, and `limits.tokens` and
-`limits.cost` hold for it as for a task.  Nothing is published.
+`limits.cost` limit one deliberation as they limit one task.  Nothing is published.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ def _git_dir(repository: Path) -> Path:
         own = folder / ".git"
         if own.is_dir():
             return own
-        if own.is_file():  # a linked work tree
+        if own.is_file():  # in a linked work tree, `.git` is a file with the path of the git directory
             text = own.read_text(encoding="utf-8", errors="replace").removeprefix("gitdir:").strip()
             return (folder / text).resolve()
         if (folder / "HEAD").is_file() and (folder / "objects").is_dir():

@@ -50,7 +50,7 @@ TRIAL = "00000000-0000-4000-8000-00000000de30"
 """The name of the sandbox in which the tests are run before and after the work; it is not a task."""
 
 WINDOWS = {"ollama": 16_384, "lmstudio": 16_384, "openai": 32_768}
-"""Windows for models of unknown size."""
+"""Provider → the window in tokens that the demo configures for a model with an unknown window."""
 
 LIKED = ("qwen3-coder", "qwen3", "gpt-oss", "devstral", "qwen2.5-coder", "qwen2.5", "mistral", "llama3", "gpt-", "")
 NO_TALKER = ("embed", "bge-", "rerank", "whisper", "tts", "moderation", "dall-e", "image", "audio", "realtime", "-vl")
@@ -324,7 +324,8 @@ def preferred_model(listed: list[str], wanted: str) -> str:
 
 
 def window_is_known(settings: Settings, provider: str, model: str) -> bool:
-    """Whether the size of the model's window is known, apart from the last default."""
+    """Whether the window of the model comes from the configuration or from the list of known models, and is not merely
+    the program's default."""
     _, source = configured_window(settings, provider, model)
     return not source.startswith("the default")
 

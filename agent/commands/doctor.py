@@ -300,7 +300,7 @@ def mode_of(path: Path) -> int:
 
 
 def ledger(settings: Settings) -> Iterator[Check]:
-    """Check the rows: whether they can be read, and whether every open task has its source."""
+    """Check the rows: whether they can be read, and whether the source of every open task is still configured."""
     from agent.store.ledgers import LedgerKind
 
     kind = LedgerKind.of(settings)
@@ -377,7 +377,7 @@ def space(settings: Settings) -> Iterator[Check]:
 
 
 def _speed(folder: Path) -> Check:
-    """A finding about the duration of a sync: the median of a few, on a file without a name."""
+    """A finding about the duration of a disk sync: the median of a few syncs of an unnamed temporary file."""
     times = []
     with tempfile.TemporaryFile(dir=folder) as file:
         for _ in range(SYNCS):

@@ -21,7 +21,8 @@ SECONDS = 5.0
 
 
 def findings(settings: Settings) -> Iterator[Finding]:
-    """(fit, what was found, advice) for the endpoint; nothing if none is configured."""
+    """Yields (whether it is fit, observation, advice) about the endpoint; yields nothing if no endpoint is
+    configured."""
     if settings.poke.listen is None:
         return
     address, port = parse_listen(settings.poke.listen)

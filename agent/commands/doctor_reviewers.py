@@ -1,4 +1,4 @@
-"""The findings of `doctor` about the reviewers: their templates, and whether they are one model."""
+"""The findings of `doctor` about the reviewers: their templates, and whether all of them use one model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 
 def models_of(settings: Settings) -> dict[tuple[str, str | None], list[str]]:
-    """(provider, model or None for its own) → the reviewers that use it."""
+    """(provider, model) → names of the reviewers that use it; None as model means the model that is configured for the
+    provider."""
     found: dict[tuple[str, str | None], list[str]] = {}
     for name in PERSONAS:
         persona = getattr(settings.consensus.personas, name)
@@ -24,7 +25,7 @@ def models_of(settings: Settings) -> dict[tuple[str, str | None], list[str]]:
 
 
 def are_used(settings: Settings) -> bool:
-    """Whether the configuration asks for reviewers, or names a model or a template of one."""
+    """Whether the configuration enables reviewers, or sets any key of a single reviewer (`consensus.personas`)."""
     section = settings.consensus
     return section.enabled or section.personas != type(section.personas)()
 

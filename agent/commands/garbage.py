@@ -1,10 +1,10 @@
-"""Removes data, other than tasks, that was not used for as long: mirrors, cached set-ups, check results of base
-commits, quarantine, and folders in `completed/` without a row.
+"""Removes data, other than tasks, that was not used for the age that the cleanup requests: mirrors, cached set-ups,
+check results of base commits, quarantine, and folders in `completed/` without a row.
 
 The removal is safe while a daemon runs.  A mirror is removed only under its lock, and only when no task's git directory
 borrows from it; branches of ended tasks that the mirror has are removed with it.  A cached set-up is removed under its
-lock.  The age counts from the last use, which each use records.  No link is followed, and nothing outside base_dir is
-touched.  `cleanup.py` calls this module.
+lock.  The age of a mirror or of a set-up counts from its last use, which each use records.  No link is followed, and
+nothing outside base_dir is touched.  `cleanup.py` calls this module.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from agent.taskqueue.ledger import Ledger
 
 IN_USE = timedelta(hours=1)
-"""A mirror or a set-up that was used more recently stays even if the requested age is shorter: a task may be about to
-borrow or copy it."""
+"""A mirror or a set-up that was used within this time stays even if the requested age is shorter: a task may be about
+to borrow or copy it."""
 
 
 def remove_unused(

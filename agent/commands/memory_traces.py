@@ -1,5 +1,5 @@
-"""Reads the folders of tasks for long-term memory: the memories that a task got, and the folders that still contain a
-text.
+"""Reads the folders of tasks for long-term memory: the memories that a task got, and the folders in which the text of a
+memory may still be.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def pinned_rules(settings: Settings, uuid: str) -> list[Json]:
 
 
 def folders_with(settings: Settings, sessions: Collection[str], ids: Collection[str]) -> list[Path]:
-    """The folders of tasks on this host that were a source of these records and events (`sessions`), or that got one of
-    them (`ids`)."""
+    """The folders on this host of tasks from which records or events of long-term memory were extracted (`sessions`:
+    their uuids), and of tasks that got one of the memories `ids`."""
     return [
         folder
         for folder in _folders(settings)

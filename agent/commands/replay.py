@@ -56,9 +56,9 @@ _NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
 class ReplayReport:
     """The result of a replay.
 
-    `same`: every recorded answer was used, and the trees are equal.  `find_recorded` and `came_to` are git trees, ""
-    where a work tree is gone; `changed` has the paths that differ.  `folder` is the copy's base_dir, `task` the folder
-    of the copy's task.
+    `same`: every recorded answer was used, and the trees are equal.  `recorded` and `came_to` are the git trees of the
+    original and of the copy, "" where a work tree is gone; `changed` has the paths that differ between them.  `folder`
+    is the copy's base_dir, `task` the folder of the copy's task.
     """
 
     uuid: str
@@ -100,7 +100,8 @@ class RecordedTask:
         return sum(record.get("role") == "assistant" and record.get("kind") != "summary" for record in self.records())
 
     def said_after(self, answer: int) -> list[str]:
-        """The comments that people wrote between that answer (counted from 1) and the next one."""
+        """The comments that people wrote between the model's answer number `answer` (counted from 1) and its next
+        answer."""
         seen, said = 0, []
         for record in self.records():
             if record.get("role") == "assistant" and record.get("kind") != "summary":
@@ -243,8 +244,8 @@ def copy_beginning(original: RecordedTask, folder: Path) -> None:
 def run_again(
     settings: Settings, original: RecordedTask, key: TaskKey, uuid: str, listeners: Sequence[Listener]
 ) -> str:
-    """Queue the copy and work on it, as often as the recorded task waited; returns why it failed, "" when it did
-    not."""
+    """Queue the copy and work on it; while it waits as the recorded task did, post the recorded comments and continue.
+    Returns why the copy failed, "" when it did not."""
     with closing(Wiring(settings, events=Events([to_log]))) as wiring, hold(settings, uuid) as folder:
         for listener in listeners:
             wiring.events.on(listener)
@@ -267,7 +268,7 @@ def run_again(
 
 
 def answer_again(key: TaskKey, said: list[str], number: int) -> None:
-    """Post the comments again that people wrote while the recorded task waited."""
+    """Post the recorded comments `said` to the issue of the copy; "Go on." if there are none."""
     now = clock.stamp()
     comments = [
         Comment(str(number * 1000 + place), "replay", text, now, now)
@@ -350,7 +351,8 @@ def tree_of(folder: Path, scratch: Path, objects: Path) -> str:
 
 
 def borrowing(objects: Path, *folders: Path) -> dict[str, str]:
-    """The environment with which git writes new objects to `objects`, and also finds those of the folders."""
+    """The environment with which git writes new objects to `objects`, and also finds the objects of the tasks in
+    `folders`."""
     alternates = ":".join(f'"{folder / "git" / "objects"}"' for folder in folders)
     return {
         "GIT_OBJECT_DIRECTORY": str(objects),

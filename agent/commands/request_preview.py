@@ -233,7 +233,8 @@ def _of(
             messages=assembler.view.read().messages if problem else len(FileMessages(plan)),
             tokens=plan.tokens or assembler.tokens_in_use(),
             by_counter=plan.counted or assembler.estimate(),
-            reported=whole and bool(store.index.reported),  # a report is about the whole view
+            # the number that a provider reported is valid only for the whole view
+            reported=whole and bool(store.index.reported),
             exact=assembler.counter.exact,
             counter=assembler.counter.name,
             layers=layers or _layers(window),

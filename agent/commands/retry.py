@@ -55,8 +55,8 @@ def retry_task(wiring: Wiring, row: Row, priority: int | None = None) -> tuple[s
 
 
 def start_description(wiring: Wiring, row: Row) -> str:
-    """A sentence about when a task that follows `row` will start; the task is queued even while the forge cannot be
-    reached."""
+    """A sentence about what a task that continues `row` will start from: the work of `row`, or the issue alone.  It is
+    also a sentence when the forge cannot be reached, since the task is queued all the same."""
     try:
         parent = read_parent(wiring.settings, wiring.ledger, wiring.forge_of(row.key), row.uuid)
     except ForgeError as error:
@@ -72,7 +72,8 @@ def failed_since(
     """Queue the tasks again that failed after `since` (only those with `code`, if it is given) and are the newest of
     their issue; `priority` as in `retry_task`."""
     done = RetryReport()
-    for row in reversed(wiring.ledger.list(Status.FAILED)):  # the oldest first, which is the order of the requests
+    # the oldest first, so that the new tasks have the order of the old ones
+    for row in reversed(wiring.ledger.list(Status.FAILED)):
         if (row.completed_at or "") < clock.stamp(since) or (code is not None and row.error_code != code):
             continue
         newest = wiring.ledger.latest(row.key)

@@ -195,8 +195,8 @@ def work_on(
 ) -> SolveResult:
     """Lock the task's folder, queue its row, and run one attempt (`worker/attempt.py`).
 
-    After a second Ctrl-C the row is stopped although the attempt did not finish.  This function then posts the end
-    itself, and moves the label and the folder."""
+    After a second Ctrl-C the row is stopped although the attempt did not finish.  If the row is stopped, this function
+    posts the end of the task itself, and moves the label and the folder."""
     if settings.base_dir.is_dir() and (why := shortage(settings)):
         raise DiskError(why)
     wiring = Wiring(settings, events=Events([to_log]))
@@ -225,7 +225,7 @@ def work_on(
 
 
 def remember_beside(settings: Settings, row: Row) -> None:
-    """Start a process that takes an ended task into long-term memory, without waiting for it.
+    """Start a process that extracts long-term memories from an ended task, without waiting for the process.
 
     Nothing is started while a daemon works on this base_dir, since the daemon does the extraction.  If the process
     cannot be started, the next daemon or `solve` does the extraction."""
@@ -267,12 +267,14 @@ def hold_task(wiring: Wiring, task: Task) -> Iterator[str]:
             except LockHeld:
                 raise UsageError(f"task {uuid} of this issue is being started by another process") from None
         if not task.prepare() and task.forge is not None:
-            task.forge.move_label(key, "processing")  # the issue had no label, and a missing label would mean `stop`
+            # the issue had no label of the program, and a worker takes a missing label as a request to stop
+            task.forge.move_label(key, "processing")
         yield uuid
 
 
 def waiting(row: Row | None) -> str:
-    """The uuid of a row that may be used; raises UsageError, which explains the state of any other row."""
+    """The uuid of `row` if it is queued, so that `solve` can work on it; otherwise raises UsageError with the row's
+    state."""
     if row is None:
         raise UsageError("the task of this issue ended just now; try again")
     if row.status is Status.PAUSED:
@@ -300,7 +302,7 @@ def stop_on_signal(settings: Settings, uuid: str) -> Iterator[list[int]]:
         heard.append(number)
         if len(heard) > 1:
             raise KeyboardInterrupt
-        # the task may be using its own database connection
+        # a thread with a connection of its own, since the task may be using its connection at this moment
         threading.Thread(target=ask, name="stop", daemon=True).start()
 
     if threading.current_thread() is not threading.main_thread():

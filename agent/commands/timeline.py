@@ -47,8 +47,8 @@ class TimelineEntry:
     `file` and `number` tell where the record is.  `kind` is message, request, tool, summary, compaction or effect;
     `who` is the role, the purpose, the tool, the strategy or the effect; `state` is the status.  `tokens` is the size
     of the text according to the model's counter.  `prompt_tokens` and `completion_tokens` are the numbers that the
-    provider reported with an answer; for a request they are the numbers that count.  `message` is the number of the
-    message that gave the result of a tool to the model.
+    provider reported with an answer; for a request they are reported or estimated numbers, which the totals of the task
+    include.  `message` is the number of the message that gave the result of a tool to the model.
     """
 
     at: str
@@ -118,7 +118,7 @@ def timeline(settings: Settings, ledger: Ledger, prefix: str) -> Timeline:
 def lies_elsewhere(settings: Settings, row: Row, folder: Path | None) -> str:
     """A sentence that says where the conversation is, if the folder on this host does not have all of it; else "".
 
-    If hosts share the base_dir, that folder has all of it.
+    If the hosts share base_dir, the folder on this host has the whole conversation.
     """
     if not of_another_host(row, settings) or (folder is None and row.attempt == 0):
         return ""
@@ -189,7 +189,8 @@ def id_key(name: str) -> str:
 
 
 def _hidden(file: str, record: Json) -> str:
-    """The reason why a record of a file has no entry of its own; "" if it has one."""
+    """What the records are that, like `record`, have no entry of their own in the timeline; "" if the record has
+    one."""
     if file == "messages.jsonl":
         if record.get("kind") == "summary":
             return "messages with a summary (shown as summary)"
@@ -211,7 +212,7 @@ def excerpt(value: Any) -> str:
 
 
 def _records(folder: Path, name: str, *, every: bool = False) -> Iterator[Json]:
-    """The records that have an entry; with `every` all records."""
+    """The records of a file that have an entry of their own in the timeline; with `every` all records of the file."""
     for _, record in records(folder / name, id_key=id_key(name)):
         if every or not _hidden(name, record):
             yield record
@@ -243,7 +244,7 @@ def _messages(folder: Path) -> Iterator[TimelineEntry]:
 
 
 def _requests(folder: Path) -> Iterator[TimelineEntry]:
-    """Entries for requests, without those with an answer among the messages."""
+    """Entries for requests, except requests of a turn that were answered: the message with the answer has an entry."""
     for record in _records(folder, "requests.jsonl"):
         usage = record.get("usage") or {}
         yield _entry(

@@ -32,7 +32,8 @@ DIALECTS = (
     "litellm",
     "replay",
 )
-"""The rows of `llm/dialects`, in its order; `llm.<provider>.dialect` is one of them."""
+"""The names of the dialects that `llm/dialects` defines, in the same order; they are the values of the key
+`llm.<provider>.dialect`."""
 SOURCES = ("local", "github", "gitlab", "forgejo")
 
 

@@ -1,7 +1,8 @@
 """The configured window of a model (docs/configuration.md, "The window of a model").
 
-This module uses only the configuration.  `window/limits.py` adds the window that a server reports and the one that an
-error has taught; the smallest counts, except that both replace a window that this module only assumes.
+This module uses only the configuration.  `window/limits.py` uses the smallest of the configured window, the one that
+the server reports, the one learnt from an error, and `assembler.max_tokens`; if the server or an error has shown the
+window, one that this module only assumes does not count.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ FAMILIES = {
 """provider → environment variables for its window, in order of precedence."""
 
 MODEL_FAMILIES = {"gemini": "GEMINI_MAX_TOKENS", "claude": "ANTHROPIC_MAX_TOKENS"}
-"""A part of a model's name → environment variable, for models on a server of another kind."""
+"""A part of a model's name → the environment variable for its window, for models of a vendor on another provider's
+server."""
 
 CAP = "MLC_MAX_CONTEXT_TOKENS"
 DEFAULT = "DEFAULT_MAX_TOKENS"

@@ -65,7 +65,7 @@ class Host(Section):
 
 
 class SearchHost(Host):
-    """A host whose search of issues takes more terms."""
+    """A host whose configuration can add terms to the search of issues (`query`)."""
 
     query: Text | None = Field(default=None, description="More terms for the search of issues.")
 

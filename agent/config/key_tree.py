@@ -43,15 +43,15 @@ VARIABLES: dict[Path, tuple[str, ...]] = {
     ("gitlab", "token"): ("GITLAB_PERSONAL_ACCESS_TOKEN", "GITLAB_TOKEN"),
     ("forgejo", "token"): ("FORGEJO_TOKEN", "GITEA_TOKEN"),
 }
-"""Keys with environment variables of their own, in order of precedence.
+"""Key → the environment variables with a well-known name that also set it; the first of them that is set counts.
 
-A key that is not listed here has the variable `AGENT__SECTION__KEY`.
+A key that is not listed here is set only by the variable `AGENT__SECTION__KEY`.
 """
 
 PREFIX = "AGENT__"
 
 NAME = "NAME"
-"""The step of a path for a free name."""
+"""The placeholder in a path for a name that the user chooses, such as the name of an MCP server."""
 
 
 def is_many(field: FieldInfo) -> bool:

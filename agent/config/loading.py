@@ -1,7 +1,7 @@
 """Builds `Settings`: reads the file, combines the layers, validates, and records the origin of each key.
 
-`load` is for the program, `settings_of` for rooms that accept a mapping as their `config`
-(docs/design/context.md, 9.1).
+`load` is for the program, `settings_of` for packages that accept a mapping as their `config` (docs/design/context.md,
+9.1).
 """
 
 from __future__ import annotations
@@ -81,13 +81,14 @@ def settings_of(config: Mapping[str, Any] | Settings, *, root: Path | None = Non
 
 
 def _writers(file: Path) -> str:
-    """Who else may write the configuration; "" if nobody, or if there is no such file."""
+    """A text that says which other users may write the configuration file; "" if nobody else may, or if there is no
+    file."""
     from agent.write_access import writers_of
 
     try:
         return writers_of(file)
     except OSError:
-        return ""  # reading it fails next, with a message
+        return ""  # the file is read next, which fails with a message
 
 
 def _build(
@@ -120,9 +121,10 @@ def _command_line(overrides: Mapping[str, Any]) -> Layer:
 
 
 def _origins(labels: Mapping[key_tree.Path, str], merged: Merged) -> dict[str, str]:
-    """Known key → label of the layer that sets it.
+    """Known key → label of the layer that sets it (`environment`, a file's name, …).
 
-    A value below a key (an entry of `local.repos`) also sets the label of the key.
+    A layer that sets only an entry of a mapping, such as `local.repos.NAME`, counts as the layer that sets the whole
+    mapping `local.repos`.
     """
     found: dict[str, str] = {}
     for path, label in labels.items():
@@ -135,7 +137,8 @@ def _origins(labels: Mapping[key_tree.Path, str], merged: Merged) -> dict[str, s
 def _is_set_above(path: key_tree.Path, merged: Merged, file: str) -> bool:
     """Whether a layer above the file sets the key.
 
-    Texts of the file with an unset variable are no longer among its keys.
+    A key with an unset `${NAME}` was removed from the layer of the file before, so it does not count as set by the
+    file.
     """
     return merged.labels.get(path, file) != file
 

@@ -56,7 +56,7 @@ def check_plug_ins(settings: Settings) -> None:
 
 
 def _plug_in(value: str | None, mark: OneOf | None) -> str | None:
-    """The plug-in that a value names; None for a name, an address or a class of the program."""
+    """The plug-in that a value names; None if the value is a name, an address or a class of this program."""
     if value is None:
         return None
     scheme, separator, _ = value.partition("://")

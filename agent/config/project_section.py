@@ -19,7 +19,8 @@ _LIMITS = Limits.model_fields
 
 
 class ProjectLimits(Section):
-    """The limits that a project may have of its own; an empty one is that of `limits`."""
+    """The limits that a project may have of its own; a limit that is not set here has the value of the section
+    `limits`."""
 
     turns: Whole | None = Field(default=None, ge=1, description=_LIMITS["turns"].description)
     tokens: Whole | None = Field(default=None, ge=1, description=_LIMITS["tokens"].description)

@@ -21,7 +21,8 @@ def entry_of(section: object, name: str) -> Project | None:
 def for_project(settings: Settings, section: object, name: str) -> Settings:
     """The settings for tasks of one project of a forge's section: those of its entry in `projects`, else `settings`.
 
-    The origin of a replaced key is that of the list, so that its commands are checked as those of the file.
+    The origin of a replaced key is the origin of the list `projects`, so that a command in an entry is checked like the
+    other commands of the same configuration file.
     """
     entry = entry_of(section, name)
     if entry is None:

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
 WIDTH = 116
-"""Columns of config.yaml."""
+"""The maximum line length of the generated config.yaml."""
 PAGE_WIDTH = 120
-"""Columns of the page."""
+"""The maximum line length of the generated page docs/configuration.md."""
 
 _HEAD = """\
 # Configuration
@@ -110,7 +110,8 @@ def _item(path: key_tree.Path, field: FieldInfo) -> str:
     """A key with its description, and below it default, allowed values and environment variables."""
     names = key_tree.VARIABLES.get(path, ()) or (key_tree.variable(path),)
     if key_tree.NAME in path:
-        names = (key_tree.variable(path[: path.index(key_tree.NAME)]),)  # JSON with all of them
+        # one variable has all entries of the mapping, as JSON
+        names = (key_tree.variable(path[: path.index(key_tree.NAME)]),)
     default = "" if field.is_required() else _default(field)
     facts = [
         "required" if field.is_required() else f"default `{default}`" if default else "default: empty",

@@ -1,6 +1,7 @@
 """The section `repository_file`: what the file `.makimono.yaml` of a repository may set.
 
-This module defines keys only, as `sections.py`; `repository_keys.py` has the keys of the file itself.
+This module defines only keys of config.yaml, like `sections.py`; the keys of the file `.makimono.yaml` are defined in
+`repository_keys.py`.
 """
 
 from __future__ import annotations

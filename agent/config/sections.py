@@ -346,7 +346,7 @@ BROKER_SCHEMES = (
 )
 """Transports of the library kombu that reach other hosts.
 
-`amqp` and `redis` are tested; the schemes in the second line need a client library.
+`amqp` and `redis` are tested; the schemes from `sentinel` on need another client library.
 """
 
 

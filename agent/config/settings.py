@@ -1,4 +1,4 @@
-"""The validated configuration: one frozen value for all rooms, with the origin of each key.
+"""The validated configuration: one frozen value for all packages, with the origin of each key.
 
 This module reads nothing: `loading.py` builds the settings from config.yaml, the environment and the command line.  The
 settings can be pickled for workers.  The settings contain the few environment variables that `configured_window.py`
@@ -412,7 +412,7 @@ def value_text(value: Any, *, is_size: bool = False) -> str:
 
 
 def _held(section: Section, path: key_tree.Path = ()) -> Iterator[tuple[key_tree.Path, Any]]:
-    """(path, value) of all values below a section but lists of plain values.
+    """(path, value) of every value below a section, except that lists of plain values are left out.
 
     The walk over the values does not use the field definitions, because every worker needs the secrets and the paths,
     and the definitions need much memory.

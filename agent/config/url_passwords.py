@@ -41,7 +41,8 @@ _OPTION = re.compile(
 
 def shown_command(command: str) -> str:
     """A shell command, or a list of arguments as JSON, for display: with masks for passwords in addresses, for values
-    of variables with a secret's name (`PIP_PASSWORD=…`), and for those of such options (`--token …`)."""
+    of variables with a secret's name (`PIP_PASSWORD=…`), and for values of options with a secret's name (`--token
+    …`)."""
     return _OPTION.sub(rf"\1{MASK}", _ASSIGNED.sub(rf"\1{MASK}", without_passwords(command)))
 
 

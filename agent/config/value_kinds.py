@@ -34,7 +34,7 @@ class Allowed:
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """The value is one of `names`, or has one of the further forms.
+    """The value is one of `names`, or has a form that another field of this class allows.
 
     With `dotted` the value may name a plug-in, as `package.module:Class` or in the form that `dotted` describes.  With
     `schemes` the value may be an address with one of these schemes, with `addressed` an address with a plug-in

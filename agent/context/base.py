@@ -1,6 +1,6 @@
 """The contract of a store: one append-only file of facts in a task's folder (docs/files.md).
 
-A new store is a class like the ones in this room, one line in `stores.STORES`, and a row in docs/files.md.
+A new store is a class like the ones in this package, one line in `stores.STORES`, and a row in docs/files.md.
 `TaskContextManager` opens and repairs a store, syncs it with every turn, closes it, and moves it with the folder; the
 replica and `backup` copy its file (`stores.file_names`).  `worker/fork_task.py` defines which lines are copied into a
 task that begins at a point of another task.
@@ -53,6 +53,6 @@ class Store:
         self.file.close()
 
     def move_to(self, context_dir: Path) -> None:
-        """Set the path after the task's folder was moved; the file is closed then."""
+        """Set the new path after the task's folder was moved; `close` must have been called before."""
         self.context_dir = context_dir
         self.path = self.file.path = context_dir / self.NAME

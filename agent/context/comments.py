@@ -99,7 +99,8 @@ def render_comments(
 ) -> str:
     """The comments up to message `end_seq` that `references` name, oldest first, each under a line with its number.
 
-    The other comments are listed by number, the newest first.  `read(offset)` returns a record.
+    Comments up to `end_seq` that `references` does not name are listed by number, the newest first.  `read(offset)`
+    returns a record.
     """
     wanted = {one["seq"]: one for one in references if isinstance(one, dict) and isinstance(one.get("seq"), int)}
     parts: list[_Part] = []

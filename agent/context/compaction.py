@@ -2,8 +2,9 @@
 
     summary → its copy in messages.jsonl → sync → line in compactions.jsonl → sync (the commit) → view derived
 
-A crash before the commit leaves an unreferenced summary; a crash after it leaves a view that the next opening derives.
-The functions here are called by the methods of `MessageStore`.  `window` decides when to compact and writes summaries.
+A crash before the commit leaves a summary to which no compaction refers; after a crash behind the commit `MessageStore`
+derives the view again when it is next opened.  The functions here are called by the methods of `MessageStore`.
+`window` decides when to compact and writes summaries.
 """
 
 from __future__ import annotations
@@ -321,8 +322,8 @@ def _lines_backwards(path: Path) -> Iterator[tuple[int, Json]]:
 
 
 def _matches(wanted: Json, record: Json, cut: Cut) -> bool:
-    """Whether the line `wanted` of a view is this record: unchanged, masked, trimmed, or with carried text in front of
-    it."""
+    """Whether the line `wanted` of a view shows this record, be it unchanged, masked, trimmed, or with carried text in
+    front of the record's text."""
     if wanted.get("role") != record["role"]:
         return False
     if "tool_call_id" in wanted and wanted["tool_call_id"] != record.get("tool_call_id"):

@@ -78,7 +78,8 @@ class Totals:
 
     @classmethod
     def inherited(cls, folder: Path) -> Self:
-        """The totals in a folder that were copied from another task; zeros for nearly every task."""
+        """The totals in a folder that were copied from another task; zeros for a task that did not begin with a copied
+        conversation."""
         try:
             return cls(**orjson.loads((folder / INHERITED).read_bytes()))
         except FileNotFoundError:

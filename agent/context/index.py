@@ -100,7 +100,7 @@ def _covers(trim: tuple[int, int, int], other: tuple[int, int, int]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class LaterMemories:
-    """A message with memories behind the briefing: its number, the number of memories, their tokens without any
+    """A message with memories that follows the briefing: its number, the number of memories, their tokens without any
     ratio, and the number of their retrieval in recalled.jsonl, 0 if it is not known."""
 
     seq: int
@@ -145,7 +145,8 @@ class MessageIndex:
     memories: tuple[LaterMemories, ...] = ()  # the data from long-term memory of the messages after the cut
     form: str = ""  # form of the calls in the newest answer with calls; "" for native tool calls of the server
     forms: set[str] = field(default_factory=set)  # all forms of calls that occurred so far
-    before: MessageIndex | None = field(default=None, compare=False)  # the index before the record at `first` was read
+    # the index as it was before the record at the offset `first` was read
+    before: MessageIndex | None = field(default=None, compare=False)
 
     @classmethod
     def read(

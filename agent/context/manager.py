@@ -88,7 +88,7 @@ class TaskContextManager:
         self._remembers = settings.remembers
         self._ended = False
         self._beaten = False
-        self._others = (0, 0)  # (other calls, estimated tokens) as the row has them
+        self._others = (0, 0)  # (requests without an answer of the conversation, estimated tokens) as the row has them
         self._synced = settings.context_storage.durability != "none"
         self.database: Database = LedgerKind.of(settings).open().db if database is None else database
         try:
@@ -296,14 +296,14 @@ class TaskContextManager:
     def set_columns(self, **columns: Any) -> None:
         """Set columns of the row (`task_row.SETTABLE`: title, branch, url, outcome, …); None leaves a column unchanged.
 
-        Raises DiskError where one of KEPT cannot be repeated in the folder.
+        Raises DiskError when a column of KEPT cannot be written to `effects.jsonl`.
         """
         self._row.set(**columns)
         if told := {name: value for name, value in columns.items() if name in KEPT and value is not None}:
             self._repeat({**(self._effects.receipt(ROW) or {}), **told})
 
     def _repeat(self, columns: Json) -> None:
-        """Repeat these values of the row in the folder, if they differ from the recorded ones."""
+        """Repeat these values of the row in `effects.jsonl`, if they differ from the values recorded there."""
         said = {name: value for name, value in columns.items() if value is not None}
         if said != self._effects.receipt(ROW):
             self._effects.done(ROW, said)

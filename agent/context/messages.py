@@ -50,7 +50,8 @@ class MessageStore:
     "interrupted, outcome unknown"), and a view that is missing, shorter or different.  `repairs` describes the repairs.
 
     People open these files in editors, so each append and each plan first checks whether another program has changed or
-    removed a file.  If so, the facts are read again and the view is derived again; `noticed`, if set, is called.
+    removed a file.  If another program has, the facts are read again and the view is derived again; `noticed`, if set,
+    is called.
     """
 
     def __init__(
@@ -490,7 +491,7 @@ class MessageStore:
         self._stale = False
 
     def _catch_up(self) -> None:
-        """Read a compaction that another instance committed."""
+        """Read a compaction that another MessageStore of the same task committed."""
         if self.compactions.file.refresh():
             self._recut()
         else:
@@ -565,7 +566,8 @@ class MessageStore:
         return self.tools.last()
 
     def _place(self, record: Json, output: str | None, tool_seq: int | None) -> None:
-        """Add to the record where the whole result is, for the pointer that may replace it later."""
+        """Add to the record of a tool result where the whole result is, for the pointer that may later replace the
+        result in the view."""
         if tool_seq is None and self.tools is not None:
             newest = self.tools.newest_of(record["tool_name"])
             tool_seq = newest if newest > self._survey.tool_seq else None

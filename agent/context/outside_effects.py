@@ -44,7 +44,7 @@ class EffectStore(Store):
     """The effects of one task.
 
     Every line is durable before the call that writes it returns, with any value of `durability`.  No secret is masked,
-    since records are compared with what is outside.
+    since the records are compared with the texts and names that exist outside, for example on the forge.
     """
 
     NAME = NAME

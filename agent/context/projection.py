@@ -5,14 +5,14 @@ A start, a compaction and a resume all use this function (docs/files.md, "Rules"
 
 1. the newest `kind: system` record and 2. the newest `kind: task` record, the briefing.  Of each kind the view has the
    newest record at or before the newest compaction that omitted messages, or else the first record; later records stay
-   out of the view until the next such compaction, so that bytes that were sent once do not change.  A briefing in a
-   `brief` line is valid from that line on.
+   out of the view until the next such compaction, so that bytes that were sent once do not change.  A briefing that a
+   compaction of the kind `brief` names is valid from that compaction on.
 3. After a compaction with a summary: the summary as an assistant message, then one user message with the carried state
    and the instruction to continue.  If the next message is a user's, the carried state is put in front of its text
-   instead.  Without a summary this user message follows only if something is carried, after a note that messages were
-   left out.  Comments of people are carried by reference (`comments.py`).  A compaction without references, of an
-   earlier version or of the library interface, carries the newest message of a person instead: always after a reset,
-   and never if the next message is a user's.
+   instead.  Without a summary, the view has this user message only if something is carried; a note that messages were
+   left out comes before it.  Comments of people are carried by reference (`comments.py`).  A compaction without
+   references, of an earlier version or of the library interface, carries the newest message of a person instead: always
+   after a reset, and never if the next message is a user's.
 4. Every message after the cut, without copies of summaries and answers with neither text nor calls.  A damaged file may
    lack one half of a group: a result without its call is left out, a call without its result is answered.
 5. Tool results up to the newest mask become pointers, where a pointer is shorter (a command's pointer has its exit
@@ -129,7 +129,8 @@ def lines(
 def _bridge(
     context_dir: Path, cut: Cut, survey: MessageIndex, summary: Json | None
 ) -> Iterator[tuple[Json, int | None] | str]:
-    """Rule 3: the messages between the head and the next message, each with its tokens if they are known.
+    """The messages of rule 3 (see the module's docstring), between the head of the view and the first message after the
+    cut, each with its tokens if they are known.
 
     If the generator yields a text instead of a message, the text is put in front of the first message that follows.
     """
@@ -180,7 +181,8 @@ def carried_over(messages: Path, carried: Json, survey: MessageIndex, end_seq: i
 def _conversation(
     messages: Path, start: int, cut: Cut, prefix: str, count: Callable[[str], int], origin: Origin | None
 ) -> Iterator[Line]:
-    """The lines of rules 4 and 5, from byte `start` on; `prefix` is put in front of the text of the first message."""
+    """The lines for the messages after the cut (rules 4 and 5 of the module's docstring), from byte `start` on;
+    `prefix` is put in front of the text of the first message."""
     calls: dict[str, Json] = {}
     for _, record in records(messages, start):
         if record["seq"] <= cut.end_seq or not is_legible(record) or not is_seen(record):
@@ -201,7 +203,7 @@ def _conversation(
                 yield line(result_line(identifier, LOST)), count(LOST)
             calls = {call["id"]: call for call in open_calls_of(record)}
         if prefix:
-            record = {**record, "content": f"{prefix}\n\n{record['content']}"}  # noqa: PLW2901 - `prefix` is in front
+            record = {**record, "content": f"{prefix}\n\n{record['content']}"}  # noqa: PLW2901 - the record after `prefix`
             tokens += count(prefix)
             prefix = ""
         yield line(wire(record, origin)), tokens

@@ -1,9 +1,9 @@
 """RecalledStore has recalled.jsonl: one line for each retrieval from long-term memory for this task.
 
-A line is written before the message with the memories.  The line has the text that the message gets, so a process that
-starts again after a crash between the two writes the same message without a second retrieval: the data of the message
-names the line (`recalled`).  `memory why` shows the lines; extraction reads the ids, so that it does not store a
-recalled text as a new memory.
+A line of recalled.jsonl is written before the message that shows the memories, and has the text of that message.  A
+process that continues after a crash between the two writes thus writes the same message without a second retrieval: a
+message names its line in its data (`recalled`), so a line without a message is found.  `memory why` shows the lines;
+extraction reads the ids, so that it does not store a recalled text as a new memory.
 """
 
 from __future__ import annotations

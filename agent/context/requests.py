@@ -1,10 +1,10 @@
 """RequestStore writes requests.jsonl: one line for each request to a model, successful or not.
 
 A line is written at the end of the request: answered, refused, cut, stalled or cancelled.  While the request runs, the
-file `.requests.begun` has the beginning of the request, written before the first byte is sent.  After a crash the
-beginning is still there, and the next opening closes it as `interrupted`, with the estimate.  So a kill loses no
-request that may be billed, and a turn costs at most one additional `fdatasync`: beginnings are not synced, a failure is
-synced at once, an answer together with its message.
+file `.requests.begun` has the beginning of the request, written before the first byte is sent.  After a crash the file
+still has the beginning, and the next opening of the store records the request as `interrupted`, with its estimated
+tokens.  So a kill loses no request that may be billed, and a turn costs at most one additional `fdatasync`: beginnings
+are not synced, a failure is synced at once, an answer together with its message.
 
 Totals are sums over the lines.  The totals are computed once, when the file is opened, and updated after that.
 """
@@ -230,7 +230,7 @@ class RequestStore(Store):
         if self.begun_path in _under_way.values():
             return True
         if self._descriptor >= 0:
-            with suppress(OSError):  # a line that remains is recognised by the id of its request
+            with suppress(OSError):  # if the file keeps its lines, the ids show that these requests have ended
                 os.ftruncate(self._descriptor, 0)
         return False
 

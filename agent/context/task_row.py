@@ -168,8 +168,8 @@ class TaskRow:
     ) -> None:
         """End the task: set status, time and counters, and release the lease.
 
-        `untold`: the daemon reports the end to people later.  `unremembered`: the task is due to be taken into
-        long-term memory.
+        `untold`: the daemon reports the end to people later.  `unremembered`: long-term memories are to be extracted
+        from the task.
         """
         now = clock.stamp()
         self._held(

@@ -41,11 +41,11 @@ AT_ONCE = 100
 
 
 class BrokerClient:
-    """`room` returns the number of tasks that the supervisor could start now.
+    """`room` is the number of tasks that the supervisor could start now.
 
     `take_arrived` returns the uuids of messages, `acknowledge` acknowledges one.  `arrived` is called when there is a
-    uuid to take.  `tells` returns whether the ledger sends notifications of changes.  A notification calls `wake`; the
-    broker is then polled rarely without one.
+    uuid to take.  `tells` is True while the ledger sends notifications of changes: each of them calls `wake`, and
+    between them the broker is polled only rarely.
     """
 
     def __init__(self, settings: Settings, events: Events, arrived: Callable[[], None] = lambda: None) -> None:
@@ -87,7 +87,7 @@ class BrokerClient:
         return [delivery.uuid for delivery in taken]
 
     def acknowledge(self, uuid: str) -> None:
-        """Acknowledge the message about that task.  If there is no such message, nothing happens."""
+        """Acknowledge the message about the task `uuid`, if this daemon holds one."""
         if uuid in self._held:
             self._settled.append(uuid)
             self._stirred.set()
@@ -129,8 +129,8 @@ class BrokerClient:
             now = clock.monotonic()
             if now >= sweep_at:
                 sweep_at = now + (SWEEP_SECONDS if self._is_active() or not self.tells else IDLE_SWEEP_SECONDS)
-                # If messages are waiting in the broker, rows would only be published twice; lost messages are published
-                # again when the queue is empty.
+                # While messages wait in the broker, old rows are not published again: they would only be published
+                # twice.  Rows with a lost message are published again when the broker's queue is empty.
                 self._publish(ledger, AGAIN_SECONDS if self.broker.depth() == 0 else None)
             elif now >= publish_at and (self._is_active() or not self.tells):
                 publish_at = now + PUBLISH_SECONDS

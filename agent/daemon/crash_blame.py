@@ -48,7 +48,7 @@ class CrashBlame:
             blamed = kills is None or memory_kills() != kills
         else:
             blamed = number not in BY_OTHERS
-        # any other end of this worker was caused by the watchdog, which has recorded it already
+        # if the watchdog killed this worker, its record (`record_hang`) stays
         if self.known.get(uuid) != (pid, True):
             self.known[uuid] = (pid, blamed)
 
@@ -57,7 +57,7 @@ class CrashBlame:
         self.known[uuid] = (pid, True)
 
     def forget_others(self, uuids: Collection[str]) -> None:
-        """Drop the ends of workers of all other tasks: rows that do not run are not evaluated any more."""
+        """Drop the recorded ends for tasks that are not in `uuids`: only the rows of running tasks are evaluated."""
         self.known = {uuid: end for uuid, end in self.known.items() if uuid in uuids}
 
     def may_be_the_task(self, row: Row) -> bool:

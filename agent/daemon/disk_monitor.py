@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 SECONDS = 5.0
 FIRST_SECONDS, LONGEST_SECONDS = 20.0, 1200.0
-"""Seconds that a task that could not write waits for its next attempt: the first time, and at most."""
+"""Seconds that a task that could not write waits for its next attempt: the first wait, and the longest wait."""
 
 LEFT_SECONDS = 2 * LONGEST_SECONDS
 """Seconds after which this host resumes a task of another host that could not write."""

@@ -1,9 +1,10 @@
-"""Starts the extraction jobs of ended tasks, the indexes of histories, and the process that follows a shared log
-(`follow_schedule.py`), one at a time, each in a process of its own (`extraction/process.py`).
+"""Starts the jobs that extract memories from ended tasks, the jobs that index the history of a repository, and the
+process that follows a shared log (`follow_schedule.py`), one at a time, each in a process of its own
+(`extraction/process.py`).
 
-The rows of the ledger that are due are the queue of jobs; the requests of tasks (`memory/index_requests.py`) come
-first.  `Supervisor` calls `step` a few times a second; it never waits.  While memory is off, nothing is ever due, and
-the rooms `memory` and `extraction` are not imported.
+The rows of the ledger that are due are the queue of jobs; a request of a task to index a history
+(`memory/index_requests.py`) comes before them.  `Supervisor` calls `step` a few times a second; it never waits.  While
+memory is off, nothing is ever due, and the packages `memory` and `extraction` are not imported.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ END_SECONDS = 2.0
 
 
 class ExtractionRunner:
-    """Runs at most one job of this daemon at a time.  `pid` is that of its process, None while there is none."""
+    """Runs at most one job of this daemon at a time.  `pid` is the process id of the job, None while no job runs."""
 
     def __init__(self, wiring: Wiring, context: ForkServerContext) -> None:
         self.wiring = wiring

@@ -43,8 +43,8 @@ SOONEST, LATEST = 60.0, 3600.0
 
 
 def close_from_outside(wiring: Wiring, row: Row) -> bool:
-    """Notify people about a closed row, and move its label and folder; returns False when another process holds its
-    lock."""
+    """Notify people about a closed row, and move its label and folder; returns False when another process holds the
+    lock of the folder."""
     folder = wiring.settings.base_dir / "running" / row.uuid
     if not durable_files.is_real_dir(folder):
         notify_closed(wiring, row, None)
@@ -143,7 +143,7 @@ def _notify(wiring: Wiring, forge: Forge, row: Row, folder: Path | None) -> None
         if effects is not None:
             effects.file.close()
     if (progress := forge.find_comment(row.key, marker(row.uuid, PROGRESS))) is not None:
-        with suppress(ForgeError):  # the final comment has the same content as this one
+        with suppress(ForgeError):  # an error is ignored, since the final comment, posted above, has the same content
             forge.edit_comment(
                 row.key,
                 progress,
@@ -152,7 +152,7 @@ def _notify(wiring: Wiring, forge: Forge, row: Row, folder: Path | None) -> None
     if row.status is Status.COMPLETED and row.branch:
         _make_ready(forge, row, row.branch)
     newest = wiring.ledger.latest(row.key)
-    if newest is None or newest.uuid == row.uuid:  # a later task has set the label otherwise
+    if newest is None or newest.uuid == row.uuid:  # otherwise a later task of the issue sets the label
         forge.move_label(row.key, LABELS[row.status])
     wiring.events.emit("effect_done", uuid=row.uuid, effect="final")
 
@@ -169,7 +169,8 @@ def _final_state(wiring: Wiring, forge: Forge, row: Row) -> FinalState:
     """The end as the task's own process composed it, if that matches the row; otherwise one made from the row."""
     where = ""
     door = PublishFilter.for_task(wiring.settings, wiring.events, forge.instance, row.uuid)
-    for place in ("running", "completed"):  # in this order, since the folder may be moved meanwhile
+    # in this order, since the folder may be moved from running/ to completed/ meanwhile
+    for place in ("running", "completed"):
         folder = wiring.settings.base_dir / place / row.uuid
         kept = FinalState.load(folder)
         if kept is not None and kept.status is row.status:

@@ -31,7 +31,7 @@ class HostAffinity:
     def seconds_to_wait(self, row: Row) -> float:
         """Seconds for which the queued row is still left to another host; 0.0 when this host may take it."""
         seconds = self.settings.taskqueue.home_seconds
-        # the task has nothing to continue; any host may close a decided end
+        # the task has no conversation to continue, or its end is decided and stored, and any host may close it
         nothing = not row.llm_call_count or row.is_decided
         if not seconds or nothing or not of_another_host(row, self.settings) or self._is_here(row):
             self._seen.pop(row.uuid, None)
@@ -46,10 +46,10 @@ class HostAffinity:
         return max(0.0, since + seconds - now)
 
     def _is_here(self, row: Row) -> bool:
-        """Whether this base_dir has a conversation of the task (several hosts may share a base_dir)."""
+        """Whether this base_dir has the newest conversation of the task (several hosts may share a base_dir)."""
         _, attempt = read_state(self.settings.base_dir / "running" / row.uuid)
         if attempt and attempt < row.attempt:
-            return False  # another host has continued the task since then, from the replica
+            return False  # another host has continued the task from the replica, so the conversation here is old
         try:
             return (self.settings.base_dir / "running" / row.uuid / "messages.jsonl").stat().st_size > 0
         except OSError:

@@ -28,7 +28,7 @@ class InheritedWorkers:
         self.owners: dict[str, str] = {}
 
     def pids(self) -> dict[str, int]:
-        """The pids of those that still live, by task; those that have ended are forgotten."""
+        """Task → pid of each inherited worker that still lives; workers that have ended are forgotten."""
         found = {uuid: pid for uuid, owner in self.owners.items() if (pid := _living(owner)) is not None}
         self.owners = {uuid: self.owners[uuid] for uuid in found}
         return found

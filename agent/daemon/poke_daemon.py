@@ -1,8 +1,8 @@
 """Sends SIGUSR1 to the daemon of a base_dir, which then polls all its sources (`main.py poke`).
 
-The number of the process comes from the file beside the daemon's lock (`program_version.record`).  That file may be of
-a daemon that was killed, and the number may belong to another process by now.  So the signal is sent only to a process
-that has the lock open, and that handles SIGUSR1: any other process would be ended by the signal.
+The number of the process comes from the file beside the daemon's lock (`program_version.record`).  The file may have
+been left by a daemon that was killed, and the number may belong to another process by now.  So the signal is sent only
+to a process that has the lock open, and that handles SIGUSR1: any other process would be ended by the signal.
 """
 
 from __future__ import annotations

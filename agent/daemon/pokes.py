@@ -1,9 +1,9 @@
-"""Requests to poll one source at once, and the time at which the next of them is obeyed.
+"""Requests to poll one source at once, and the time at which the next such request leads to a poll.
 
-A request is obeyed at once.  Requests that come during that poll, or within LEAST_SECONDS of its start, make one more
-poll together.  While requests keep coming faster than that, the time between two polls doubles, up to
-`scheduling.interval`; a request that did not need to wait resets it.  So no number of requests makes a source poll
-without a pause.  `pollers.py` uses this class; it does no I/O.
+The first request leads to a poll at once.  Requests that come during this poll, or within LEAST_SECONDS of its start,
+lead together to one further poll.  As long as requests come before the next poll is allowed, the time between two polls
+doubles, up to `scheduling.interval`; a request that did not need to wait sets it back to LEAST_SECONDS.  So no number
+of requests makes a source poll without a pause.  `pollers.py` uses this class; it does no I/O.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class PolledSource:
     name: str
     instance: str
     pokes: Pokes
-    projects: tuple[str, ...] = ()  # the projects that the configuration names for it
+    projects: tuple[str, ...] = ()  # the projects that the configuration names for this source
     lost: threading.Event = field(default_factory=threading.Event)
     stirred: threading.Event = field(default_factory=threading.Event)
     poller: Poller | None = None
@@ -59,7 +59,8 @@ class PolledSource:
         return f"{self.name} {self.instance}"
 
     def may_have(self, project: str) -> bool:
-        """Whether the configuration does not exclude this project, by its name, from the source."""
+        """Whether the source may have this project: False only if the configuration names the source's projects, and
+        not this one."""
         named = [one.casefold() for one in self.projects]
         return not project or not named or project.casefold() in named or any(map(str.isdigit, named))
 

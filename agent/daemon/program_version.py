@@ -1,10 +1,10 @@
 """Detects whether the files of the program differ from those that the daemon has loaded.
 
 A worker unpickles settings that the daemon has pickled, and imports modules that the daemon has not imported.  After an
-upgrade under a running daemon the two do not fit together, and every worker would die before it has claimed its task.
-So the daemon compares the files before it starts a worker, reports once that it must be restarted, and starts no more
-workers.  The daemon also writes a digest of its code beside its lock, from which `tasks` and `doctor` detect that it
-must be restarted.
+upgrade under a running daemon the files and the loaded code do not fit together, and every worker would die before it
+has claimed its task.  So the daemon compares the files before it starts a worker, reports once that it must be
+restarted, and starts no more workers.  The daemon also writes a digest of its code beside its lock, from which `tasks`
+and `doctor` detect that it must be restarted.
 """
 
 from __future__ import annotations

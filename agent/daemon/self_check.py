@@ -1,8 +1,9 @@
 """Regularly checks what the daemon depends on: base_dir, its own lock in it, tasks.db, and the schema of the rows.
 
-A person may remove or replace any of these while a daemon runs, and another host of a shared ledger may install a newer
-schema.  Files that are open continue to work in these cases, so that no error occurs: the daemon would poll, look
-healthy, and start nothing.  `Supervisor` makes the checks at each sweep; while `why` is set, it starts no tasks.
+A person may remove or replace base_dir, the lock or tasks.db while a daemon runs, and another host of a shared ledger
+may install a newer schema.  Files that the daemon has open continue to work after that, so that no error occurs: the
+daemon would poll, look healthy, and start nothing.  `Supervisor` makes the checks at each sweep; while `why` is set, it
+starts no tasks.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ class SelfCheck:
         if not lost:
             return False
         durable_files.claim_dir(self.base_dir, durable_files.passable())
-        self.wiring.ledger.counts()  # a read opens the present file, or makes one
+        self.wiring.ledger.counts()  # any read of the ledger opens the present file of the database, or creates it
         self.seen = self._identities()
         return True
 

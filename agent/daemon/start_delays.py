@@ -39,12 +39,12 @@ class StartDelays:
         return seconds
 
     def note_kill(self, uuid: str) -> bool:
-        """Count a worker that was killed without progress; returns whether the next one must be delayed."""
+        """Count a worker that was killed without progress; returns whether the next worker must be delayed."""
         self.killed[uuid] = self.killed.get(uuid, 0) + 1
         return self.killed[uuid] > FREE_KILLS
 
     def note_progress(self, uuid: str) -> None:
-        """Begin to count the killed workers of the task anew."""
+        """Count the killed workers of the task from 0 again, since a worker made progress."""
         self.killed.pop(uuid, None)
 
     def forget_old(self) -> None:

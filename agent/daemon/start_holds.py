@@ -6,10 +6,10 @@ repository, failures are of one kind when they have the same code.  A host can f
 failures without progress that the host may have caused are of one kind: the host then pauses itself, and other hosts of
 a shared ledger take the tasks.
 
-After failures of one kind of MANY different tasks in a row, no more tasks are started at that place for a while; then
-one task starts as a probe.  When the model answers the probe, tasks start there again; when the probe fails in the same
-way, the wait is twice as long.  The state is in `holds.json`, where the next daemon finds it; that daemon begins with a
-probe.  `Supervisor` changes the state; `tasks` and `doctor` read it.
+After failures of one kind of MANY different tasks in a row, no more tasks are started at the place of the failures for
+a while; then one task starts as a probe.  When the model answers the probe, tasks start at that place again; when the
+probe fails in the same way, the wait is twice as long.  The state is in `holds.json`, where the next daemon finds it;
+that daemon begins with a probe.  `Supervisor` changes the state; `tasks` and `doctor` read it.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ CODES: dict[Kind, frozenset[str]] = {"server": SERVER, "repository": REPOSITORY,
 
 @dataclass
 class StartHold:
-    """The state of one place.
+    """The hold of one place: the model's server, a repository or a host.
 
     `place`: the name of the place, for people.  `tasks`: keys of the tasks that failed in a row with `code`.  `until`:
     no task starts before this time; "" while tasks start normally.  `tries`: the number of probes that failed.
@@ -159,7 +159,7 @@ class StartHolds:
             elif _has_got_on(row) or (kind != "server" and row.status is Status.COMPLETED):
                 self._free(place)
             elif (hold := self.known.get(place)) is not None and hold.probe == uuid:
-                hold.probe = ""  # the probe ended in another way, which shows nothing about the place
+                hold.probe = ""  # the probe ended without progress, in a way that shows nothing about the place
         if before != [asdict(one) for one in self.known.values()]:
             self._write()
 

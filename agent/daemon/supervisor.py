@@ -122,7 +122,8 @@ class Supervisor:
         self.context.set_forkserver_preload(
             [
                 *LedgerKind.of(self.settings).preload,
-                "agent.llm.transport",  # before a tokenizer's package can import `requests`
+                # imported first, since it must import `requests` before the package of a tokenizer does
+                "agent.llm.transport",
                 *modules_for([provider.model, *([summary] if summary else [])]),
                 *(["agent.prompts.loader"] if self.settings.prompts.is_set else []),
                 *(["agent.daemon.preload_memory"] if self.settings.memory.enabled else []),
@@ -386,8 +387,9 @@ class Supervisor:
     def start_due(self, *, swept: bool = False) -> None:
         """Start the next tasks in the ledger while fewer workers run than are allowed.
 
-        With a broker, the number of tasks that are started is the number of its messages; after a sweep (`swept`) all
-        waiting tasks are started, since a message may be lost, or belong to a task that could not start at that time.
+        With a broker, tasks with unpublished work are started, and besides as many tasks as the broker has messages;
+        after a sweep (`swept`) all waiting tasks are started, since a message may be lost, or belong to a task that
+        could not start at that time.
         """
         if not self.starts:
             return
@@ -493,7 +495,7 @@ class Supervisor:
         """Delay a task, longer each time, because its worker could not even claim it; returns the number of seconds."""
         seconds = self.delays.postpone(uuid)
         self.acknowledge(uuid)
-        with suppress(LedgerError, DiskError):  # if this fails, its reservation expires
+        with suppress(LedgerError, DiskError):  # if this fails, the reservation of the task expires by itself
             self.ledger.release_reservation(uuid, self.owner)
         return seconds
 
@@ -584,7 +586,7 @@ class Supervisor:
             del self.owed[uuid]
 
     def fetch_nothing(self) -> None:
-        """Leave the messages in the broker to other daemons."""
+        """Fetch no more messages from the broker, so that other daemons get them."""
         if self.courier is not None:
             self.courier.room = 0
 

@@ -163,8 +163,8 @@ class Watchdog:
 
     def note_too_large(self, uuid: str, pid: int, used: int | None = None) -> None:
         """Record that the worker `pid` is gone because its task needs too much memory for this machine (`used` is None
-        if the kernel ended it).  The record stays until the row has it, and each sweep tries to write the row, since
-        the fact cannot be determined again."""
+        if the kernel ended it).  The record stays in memory until the row has the fact, and each sweep tries to write
+        the row, since the fact cannot be determined again."""
         self.too_large[uuid] = TooLarge(pid, used)
         with suppress(LedgerError, DiskError):
             self.close_too_large(uuid)

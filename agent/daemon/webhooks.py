@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 PATH = "/poke"
 MOST_BYTES = 25 << 20
 READ_BYTES = 1 << 20
-"""Of a larger body the project is not read; all sources of its kind are polled then."""
+"""A body of more bytes is not searched for the name of the project; all sources of the sender's kind are polled
+then."""
 CHUNK = 1 << 16
 MOST_CONNECTIONS = 16
 SECONDS = 10.0

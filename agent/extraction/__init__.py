@@ -1,4 +1,4 @@
-"""Takes ended tasks into long-term memory (docs/memory.md, "What goes in").
+"""Extracts long-term memories from ended tasks (docs/memory.md, "What goes in").
 
 `job.py` does the work for one task; it runs in a process of its own.
 """

@@ -2,9 +2,10 @@
 
 Each event has a token, by which a second extraction does not store it again.  The token of a comment names the comment
 and the time of its last edit, so that all tasks of an issue give one event for it.  Trust (`memory.base.TRUST`) depends
-on the author.  The text of a person has 1 if that person may ask for work in the repository, else 0.  A text of the
-model has 1, but 0 if the task contained a text of trust 0, or where it repeats a tool's result, a file or a memory
-(`repetition.py`).  Output of commands has 0.  This program writes the outcome, which has 2 if the check passed, else 1.
+on the author.  The text of a person has trust 1 if that person may ask for work in the repository, else 0.  A text of
+the model has trust 1, but 0 if the task contained a text of trust 0, or where it repeats a tool's result, a file or a
+memory (`repetition.py`).  Output of commands has trust 0.  This program writes the outcome, which has trust 2 if the
+check passed, else 1.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ OUTSIDE, INFERENCE, VERIFIED = 0, 1, 2
 ISSUE_TEXT, COMMENT_TEXT, PLAN, COMMAND, OUTPUT, SUMMARY, REPEATED, OUTCOME = (
     *("issue", "comment", "plan", "command", "output", "summary", "repeated", "outcome"),
 )
-"""Values of `source`."""
+"""Values of `TaskEvent.source`."""
 
 SHOWN_FILES = 20
 LONGEST_PATH = 120
 NAME = 8
-"""Parts of a file name that are shown."""
+"""The number of parts of a long file name that are shown."""
 _LONG_NAME = re.compile(rf"(?:[^\W_]+[\W_]+){{{NAME}}}(?=[^\W_]+[\W_]+[^\W_])")
 
 
@@ -95,7 +96,8 @@ def _events(task: TaskRecord, row: Row) -> Iterator[TaskEvent]:
         output = f"Output of `{failure.command}`:\n{failure.output}" if failure.output else ""
         yield TaskEvent(f"output-{failure.seq}", OUTPUT, "tool", output, OUTSIDE, failure.at)
     summary = others.divide(task.summary or task.message)
-    trust = own if task.summary and task.ended_by_model else OUTSIDE  # else it is the message of an error
+    # if the model did not end the task, the text is the message of an error
+    trust = own if task.summary and task.ended_by_model else OUTSIDE
     yield TaskEvent("summary", SUMMARY, "assistant", summary.own, trust, task.ended_at)
     yield TaskEvent("repeated", REPEATED, "assistant", summary.repeated, OUTSIDE, task.ended_at)
     verified = VERIFIED if task.is_verified else INFERENCE

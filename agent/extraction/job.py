@@ -1,4 +1,4 @@
-"""One extraction job: takes an ended task into long-term memory (docs/memory.md, "What goes in").
+"""One extraction job: extracts long-term memories from an ended task (docs/memory.md, "What goes in").
 
 Every step is idempotent: events have tokens, the store merges equal records, the index of commits continues where it
 ended, and the answer of a model is on disk before it is used.  So if the process dies at any point, another one repeats
@@ -52,7 +52,8 @@ class Stopped(BaseException):
 
 @dataclass(slots=True)
 class Lease:
-    """The lease of one task's extraction.  A thread extends it; `lost` is True once another process has it."""
+    """The lease of one task's extraction.  A thread extends the lease; `lost` is True once another process has the
+    lease."""
 
     wiring: Wiring
     uuid: str
@@ -76,7 +77,8 @@ class Lease:
 def run(wiring: Wiring, uuid: str) -> bool:
     """Run the jobs of a task, if they are due and no other job runs in this base_dir; return whether all are done.
 
-    An error of a job becomes an event and does not pass through.  LedgerError and DiskError when the ledger fails."""
+    An error of a job becomes an event and does not pass through.  Raises LedgerError or DiskError when the ledger
+    fails."""
     try:
         lock = durable_files.lock(wiring.settings.base_dir / LOCK)
     except LockHeld:
@@ -143,8 +145,8 @@ def jobs_of(row: Row) -> list[Job]:
 
 
 def take_in(wiring: Wiring, store: MemoryStore, row: Row, lease: Lease) -> Extracted:
-    """Extract the memories of the task from its folder; nothing if the folder was removed meanwhile.  LockHeld while
-    another process works in the folder."""
+    """Extract the memories of the task from its folder; nothing if the folder was removed meanwhile.  Raises LockHeld
+    while another process works in the folder."""
     folder = folder_of(wiring.settings, row.uuid)
     if folder is None:
         return Extracted()

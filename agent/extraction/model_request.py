@@ -69,8 +69,8 @@ def ask(
 ) -> Json:
     """Ask the model and record the answer; return the record: `answer`, `provider`, `model`, `request`, `shown`.
 
-    `known` are existing records that the answer may replace.  AnswerUnreadable when no answer fits the schema; other
-    errors of the client pass through.
+    `known` are existing records that the answer may replace.  Raises AnswerUnreadable when no answer fits the schema;
+    other errors of the client pass through.
     """
     redact = masker_of(settings)
     requests = RequestStore(folder, redact=redact)

@@ -1,7 +1,7 @@
 """The process of one extraction job, or of one index of a repository's history, with low priority for CPU and disk.
 
 The daemon forks this process (`daemon/extraction_runner.py`); `solve` starts one and does not wait for its end.
-SIGTERM ends the process: the job is then due again at once, and the try does not count.  The index then contains the
+SIGTERM ends the process: a job is then due again at once, and the try does not count; the index of a history keeps the
 commits that were read before the signal.
 """
 
@@ -107,7 +107,8 @@ def _prepare(title: str) -> None:
 
 
 def start_beside(settings: Settings, uuid: str) -> None:
-    """Start a process for the job of a task, and do not wait for it.  OSError when the process cannot be started."""
+    """Start a process for the job of a task, and do not wait for it.  Raises OSError when the process cannot be
+    started."""
     child = subprocess.Popen(
         [sys.executable, "-I", "-c", _CHILD, uuid, *sys.path],
         stdin=subprocess.PIPE,

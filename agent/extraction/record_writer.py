@@ -33,7 +33,8 @@ class RecordWriter:
 
     @property
     def actor(self) -> str:
-        """The actor under which the task was briefed; its records belong to the same one."""
+        """The actor for which the memories in the task's briefing were retrieved; the records of the task belong to the
+        same actor."""
         return str(self.task.origin["actor"])
 
     def of_session(self, strategy: str) -> str:
@@ -66,8 +67,9 @@ class RecordWriter:
     ) -> int:
         """Store a record; return 1, or 0 if its text was forgotten before.
 
-        It gets the title of the issue, which limits its trust to that of the author: without the issue among its
-        sources it gets none from a stranger.
+        The record gets the title of the issue.  If the issue is not among the record's sources, it gets no title
+        written by a person who may not ask for work, since then the author's low trust would not limit the record's
+        trust.
         """
         title = self.title if strategy in OF_SESSION or self.task.origin.get("author_may_ask") else ""
         metadata: dict[str, Any] = {"task": str(self.task.key), **(more or {})}

@@ -24,7 +24,8 @@ SHORTEST = 4
 """
 
 LETTERS = 12
-"""Minimum number of letters for that.  Fewer could be in another text by chance."""
+"""Minimum number of letters of a sentence that is compared by its letters alone.  Fewer letters could be in another
+text by chance."""
 
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W_\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+")
 _END = re.compile(r"(?<=[.!?。！？])\s+|\n+")

@@ -1,8 +1,8 @@
 """Decides whether a new memory goes into quarantine, until a person has read it.
 
 A memory is data, but a model may follow an instruction in it.  So a text goes into quarantine if it has an instruction
-with an address, a credential, the marker of a chat role, or a phrase of prompt injection.  A useful memory needs none
-of these.
+with an address, a credential, the marker of a chat role, or a phrase of prompt injection.  A useful memory needs no
+address, credential, role marker or such phrase.
 """
 
 from __future__ import annotations

@@ -126,8 +126,8 @@ class TaskRecord:
 
     @property
     def ended_by_model(self) -> bool:
-        """Whether the text of the end is the model's.  For other ends it is a message of this program, and may contain
-        the message of a server."""
+        """Whether the model wrote the text of the task's end.  The text of any other end is a message of this program,
+        which may contain a message of a server."""
         return self.ending is None or self.ending.outcome.end in (End.FINISHED, End.ANSWERED, End.ASKED)
 
     @property
@@ -150,7 +150,7 @@ class TaskRecord:
 
 
 def read_task(folder: Path) -> TaskRecord:
-    """Read the task in a folder.  OSError, ValueError or KeyError if it is not the folder of a task."""
+    """Read the task in a folder.  Raises OSError, ValueError or KeyError if it is not the folder of a task."""
     metadata = orjson.loads((folder / "metadata.json").read_bytes())
     found = TaskRecord(
         folder,

@@ -251,16 +251,18 @@ def walk(
     """Yield every entry below `top`; each folder before its content and again after it (`Entry.left`).
 
     `within` is the descriptor of the parent of `top`.  `order(names, depth)` sorts the names of one folder.  With
-    `only` the walk yields folders and entries with one of these names; it does not stat the others, which is many times
-    faster.  A folder that cannot be opened is passed to `on_error` and yielded a second time like any other.  A folder
-    that was moved during the walk is treated in the same way; the walk then continues above it.  Without `on_error` the
-    walk raises OSError.  Entries that disappear during the walk are skipped.  Raises OSError if `top` is not a folder.
+    `only` the walk yields folders and entries with one of these names; it does not stat other entries, so such a walk
+    is many times faster.  A folder that cannot be opened is passed to `on_error` and yielded a second time like any
+    other.  A folder that was moved during the walk is treated like a folder that cannot be opened; the walk then
+    continues above it.  Without `on_error` the walk raises OSError.  Entries that disappear during the walk are
+    skipped.  Raises OSError if `top` is not a folder.
 
-    A walk holds at most LISTED names per level in memory, down to the LARGE-th large folder.
+    A walk holds at most LISTED names of each folder on its path in memory; below LARGE nested large folders it holds
+    all names.
     """
     way = Descent(open_folder(top, within, repair=repair))
     listings: list[Iterator[str]] = []
-    large: list[int] = []  # depths of listings that are still open
+    large: list[int] = []  # positions in `listings` of large folders that are still being read
     above: list[Entry] = []
     try:
         listings.append(_listing(way, order, only, lazily=True))

@@ -1,4 +1,5 @@
-"""Events: rooms announce them; the log, the metrics, the dashboard and the notes for the progress comment listen.
+"""Events: the program's packages announce them; the log, the metrics, the dashboard and the notes for the progress
+comment listen.
 
 The event names are fixed: announcing a name that is not in `EVENTS` is a bug and raises an error.  A listener is a
 callable `(name, fields)`.  A listener runs in the thread that announces the event, in the order of registration; its
@@ -283,7 +284,7 @@ LINES: dict[str, str] = {
     "metrics": "Metrics are answered on this port (port).",
     "task_put_back": "A task is tried again after an error that nobody foresaw (code, error; the traceback).",
 }
-"""Lines that a room writes to the log directly; they are not events, so no listener gets them."""
+"""Lines that a module writes to the log directly; they are not events, so no listener gets them."""
 
 MESSAGES: dict[str, str] = {
     "daemon_stopping": (
@@ -341,7 +342,7 @@ class Events:
 
 def to_log(name: str, fields: Mapping[str, Any]) -> None:
     """The listener that writes every event to the log, at its level."""
-    # The logger itself has parameters with these five names.
+    # The logger itself has parameters with the names in `own`.
     own = ("self", "event", "level", "exc_info", "stack_info")
     said = {f"{key}_" if key in own else key: value for key, value in fields.items()}
     if name in MESSAGES:
@@ -350,7 +351,7 @@ def to_log(name: str, fields: Mapping[str, Any]) -> None:
 
 
 PAGE_WIDTH = 120
-"""Columns of docs/events.md."""
+"""The maximum line length of docs/events.md."""
 
 
 def markdown() -> str:

@@ -1,7 +1,7 @@
 """Gauges that are read when metrics are requested: the rows of the ledger by status and host, and their ages.
 
-The function that reads the rows is a parameter, since the ledger is on a higher floor (`daemon/ledger_gauges.py`).
-`Metrics` registers the collector.
+The function that reads the rows is a parameter, since this package must not import the ledger
+(`daemon/ledger_gauges.py` does).  `Metrics` registers the collector.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 WHOLE = (BrokerAway, DiskError, ForgeLimited, ForgeUnreachable, LedgerError, RemoteAway)
 OF_ONE = (AnswerOdd, RowUnreadable)
-"""Errors that belong to one of these classes, but concern one item only."""
+"""Errors of a class in WHOLE that nevertheless concern one item only."""
 
 IN_A_ROW = 3
 REMEMBERED = 10_000

@@ -4,7 +4,7 @@ Lines have fixed event names and fields, never sentences.  A file gets JSON line
 stderr a short human-readable form or JSON.  Any value fits into a line (`truncate.py`).  Records of the standard
 `logging` module, which libraries write, are included.  Every finished line passes through the masker, a Redact
 callable.  A log that cannot be written never stops the work.  The code that starts the process calls `setup` once;
-rooms call `get` to obtain their log.
+other modules call `get` to obtain their log.
 """
 
 from __future__ import annotations

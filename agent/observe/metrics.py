@@ -40,7 +40,7 @@ SECONDS = (0.1, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800)
 
 
 PAGE_WIDTH = 120
-"""Columns of docs/metrics.md."""
+"""The maximum line length of docs/metrics.md."""
 
 
 @dataclass(frozen=True, slots=True)

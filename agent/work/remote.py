@@ -285,7 +285,7 @@ class Remote:
         return bool(refused) and not _ANSWERED.search(error.stderr)
 
     def _hint(self) -> str:
-        """A suggestion for the address that the user may have meant."""
+        """The end of the message that the repository was not found: the probable cause, or what the user can do."""
         if self.path is None:
             return ", or the token may not see it; check the address and the token's rights"
         if not self.path.exists():
