@@ -153,7 +153,8 @@ def bytes_of(path: Path) -> bytes:
 
 
 def _pinned_bytes(files: PlugInFiles, path: str) -> bytes:
-    """The content of a pinned file, hashed after it was read.  Raises ImportError when the hash is another."""
+    """The content of a pinned file, hashed after it was read.  Raises ImportError when the hash differs from the pinned
+    one."""
     data = bytes_of(Path(path))
     name = os.path.relpath(path, files.place)
     if hashlib.sha256(data).hexdigest() != files.files.get(name):

@@ -5,8 +5,9 @@ has the SHA-256 of each plug-in's module and of its package.  A plug-in that the
 since it was pinned, is refused before any of its code runs.  The module is then imported from bytes that are hashed
 (`plugin_files.py`).  Packages that a plug-in itself imports are not covered.  `registry.py` calls `PluginGuard.load`.
 
-A command runs only if nobody else may write the file that names it (`check_command`), and a server only if nobody else
-may write its program (`check_program`).  `config/configured_commands.py` lists the commands of the configuration.
+A command runs only if no other user may write the file that names it (`check_command`), and an MCP server only if no
+other user may write its program (`check_program`).  `config/configured_commands.py` lists the commands of the
+configuration.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ MOST_BYTES = 64 << 20
 OWN_ORIGINS = ("default", "configuration", "command line")
 """Origins of values that are in no file."""
 OF_REPOSITORY = ".makimono.yaml"
-"""The origin of a command of the task's repository.  Such a command runs where the model's commands run, which are the
-repository's own too."""
+"""The origin of a command of the task's repository.  The command runs in the sandbox of the task, and commands of the
+model may run any code of the repository there anyway."""
 ENVIRONMENT = "environment "
 PINNED, MISSING = "pinned", "missing"
 PIN = "look at it, then run `./main.py plugins pin`"
@@ -69,8 +70,8 @@ class PluginGuard:
     def check_command(self, key: str, origin: str) -> None:
         """Raise CommandRefused unless the command of a key may be run; `origin` is that of `Settings.origins`.
 
-        A command of this process's own command line or environment may.  One of a file may if the file is known here
-        and only this user and root may write it.
+        A command that the command line or the environment of this process sets may be run.  A command that a file sets
+        may be run if `files` has the file, and only this user and root may write the file.
         """
         if origin in (*OWN_ORIGINS, OF_REPOSITORY) or origin.startswith(ENVIRONMENT):
             return

@@ -132,16 +132,16 @@ def run(
     `started` is called with the pid of the child.
 
     `foreign`: the command does not belong to this program.  A foreign command gets a session keyring of its own, and
-    may change a work tree (`commands`).
+    `commands` counts it as a command that may change a work tree.
 
     The result has the head and tail of the output, together `cap` bytes.  The output is stdout and stderr together;
     with `merge=False` stderr is dropped, or written to the descriptor `errors` if one is given.  With `streams` the
-    command has these descriptors as stdin and stdout, and the output is stderr alone.  If the output is longer
-    (`dropped`), the file `spool` has it, complete up to `spool_cap`.  The function returns when the direct child has
-    ended, even if a grandchild still holds the pipe open.  At the time-out, or when `stop()` returns True, the whole
-    group is killed and `timed_out` is set.  If the step is interrupted (`agent/deadline.py`), the group is killed too,
-    and the error is raised.  `returncode` is negative if a signal ended the command.  Raises OSError if the program
-    cannot be started, DiskError if `spool` cannot be written (the command is then killed).
+    command has these descriptors as stdin and stdout, and the output is stderr alone.  If the output is longer than
+    `cap` (`dropped`), the file `spool` has the output, complete up to `spool_cap`.  The function returns when the
+    direct child has ended, even if a grandchild still holds the pipe open.  At the time-out, or when `stop()` returns
+    True, the whole group is killed and `timed_out` is set.  If the step is interrupted (`agent/deadline.py`), the group
+    is killed too, and the error is raised.  `returncode` is negative if a signal ended the command.  Raises OSError if
+    the program cannot be started, DiskError if `spool` cannot be written (the command is then killed).
 
     `memory` is the value of RLIMIT_DATA in bytes for the process and its children; it must be more than this process
     uses.  RLIMIT_CPU is set to the CPU time that all cores have during `timeout`, so that the kernel ends the child
@@ -465,13 +465,14 @@ def end_tree(uuid: str, seconds: float = 5.0, name: str = MARK, *, own: bool = F
     """Kill every process that is marked with the uuid until none is left; returns the number of processes that were
     killed.
 
-    `own`: this process started all of them.  If this process also adopts orphans and has no child, nothing needs to be
-    searched, since every remaining process would be its child.
+    `own`: this process started all processes with this uuid.  If it also adopts orphans and has no child now, there is
+    nothing to search, since every remaining process would be its child.
     """
     if own and not has_children() and reaps():
         return 0
     killed: set[int] = set()
-    pending: set[int] | None = None  # when no process of the task lives, only these processes can still become one
+    # the processes in execve: if no process of the task lives, only they can turn out to be one
+    pending: set[int] | None = None
     began = time.monotonic()
     while (waited := time.monotonic() - began) < seconds:
         alive, unclear = _search(uuid, name)

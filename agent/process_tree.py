@@ -44,7 +44,8 @@ def parents() -> Parents:
 
 
 def descendants(pid: int, known: Parents | None = None) -> list[int]:
-    """Every process below `pid`, without `pid` itself, according to `known`, or read now."""
+    """Every process below `pid`, without `pid` itself; `known` is an earlier result of `parents`, by default /proc is
+    read now."""
     by_parent = parents() if known is None else known
     found: list[int] = []
     waiting, seen = [pid], {pid}

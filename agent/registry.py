@@ -26,7 +26,8 @@ def without(*modules: str) -> Iterator[None]:
 
     Modules that are never used should not occupy memory in each process."""
     known = {name: sys.modules.get(name) for name in modules}
-    sys.modules.update(dict.fromkeys(modules))  # type: ignore[arg-type]  # None is "there is no such module"
+    # type: ignore[arg-type]  # an import of a name with None raises ImportError
+    sys.modules.update(dict.fromkeys(modules))
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

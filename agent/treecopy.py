@@ -254,7 +254,8 @@ def _merged(entry: Entry, way: Descent) -> bool:
 
 
 def _move_read_only(entry: Entry, way: Descent) -> None:
-    """Move a folder that has no write permission; without a change of its mode only root can do that."""
+    """Move a folder that has no write permission: its mode is changed for the move, since otherwise only root could
+    move it."""
     folder = open_folder(entry.name, entry.folder, repair=True)
     try:
         os.rename(entry.name, entry.name, src_dir_fd=entry.folder, dst_dir_fd=way.here)

@@ -153,7 +153,8 @@ def setup(
             refused, stderr = f"{path}: {error.strerror}", True
     _log.on_stderr = (_json_line if json else _human_line) if stderr else None
     _log.least, _log.uuid, _log.redact = LEVELS.index(level), uuid, redact
-    # Switch off the record fields that no line here shows: finding the calling code walks the whole stack.
+    # Switch off the fields of log records that no line of this log shows: to find the calling code, `logging` would
+    # walk the whole stack.
     logging._srcfile = None  # noqa: SLF001 - documented under "Optimization" in the logging HOWTO of Python
     logging.logThreads = logging.logMultiprocessing = logging.logProcesses = False
     root = logging.getLogger()
@@ -179,10 +180,10 @@ def close() -> None:
 
 @cache
 def get(name: str) -> FilteringBoundLogger:
-    """The log of a room: `get("llm").info("request_sent", bytes=12)`.
+    """The log with the name of a package or module: `get("llm").info("request_sent", bytes=12)`.
 
-    The lines of a room's log go to the destinations of the latest `setup`, which may be called later; before it they
-    are dropped.
+    The lines go to the destinations of the latest call of `setup`, which may come after `get`; lines before the first
+    `setup` are dropped.
     """
     room: FilteringBoundLogger = structlog.wrap_logger(
         None, processors=[_write], wrapper_class=_Room, context_class=dict, _room=name

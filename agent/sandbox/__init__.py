@@ -19,9 +19,9 @@ __all__ = ["SANDBOXES", "Mounts", "Refused", "Sandbox", "Streams", "Verdict", "m
 def make_sandbox(settings: Settings, *, uuid: str, base_dir: Path) -> Sandbox:
     """The sandbox of one task, according to `sandbox.kind`.
 
-    If commands cannot be isolated, this sandbox refuses each of them: a task that needs none continues.  A sandbox
-    never isolates less than the configuration demands.  Raises ConfigError for an unknown kind or an invalid
-    `sandbox.read_only`.
+    If commands cannot be isolated, the function returns a sandbox that refuses every command, so that a task that needs
+    no command can continue.  A sandbox never isolates less than the configuration demands.  Raises ConfigError for an
+    unknown kind or an invalid `sandbox.read_only`.
     """
     verdict = probe(settings)
     if not verdict.ok:

@@ -131,7 +131,7 @@ class SandboxSettings(Protocol):
 
 
 class Settings(Protocol):
-    """The part of the configuration that this room needs."""
+    """The part of the configuration that this package needs."""
 
     @property
     def sandbox(self) -> SandboxSettings: ...

@@ -117,7 +117,7 @@ def launch(
             assert uid is not None
             inner = profile.stage(str(tool.path), _setpriv(), uid, groups, sources, outer_writer) + inner
             handed.append(outer_writer)
-            as_user = None  # the stage needs root to bind; setpriv then changes to the uid
+            as_user = None  # the outer stage needs root to bind folders; `setpriv` then changes to the uid
         try:
             finished = proc.run(
                 inner,

@@ -63,8 +63,8 @@ def _server_strays_ended() -> Iterator[None]:
     """A context manager for a command with streams, which may run as long as this process and is not counted as a
     running command.
 
-    The processes that it leaves are killed at its end, or at the end of this process if another command is running
-    then.
+    The processes that this command leaves behind are killed when it ends, or at the end of this process if another
+    command is running then.
     """
     proc.become_subreaper()
     try:
@@ -146,8 +146,8 @@ class Unconfined:
         return finished
 
     def _clear(self) -> None:
-        """Remove the temporary folders of killed attempts.  A folder of such a name that belongs to another user
-        stays."""
+        """Remove the temporary folders of killed attempts.  A folder with such a name that belongs to another user is
+        not removed."""
         with suppress(OSError):
             for entry in os.scandir(tempfile.gettempdir()):
                 if entry.name.startswith(f"makimono-{self.uuid}-"):

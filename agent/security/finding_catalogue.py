@@ -1,4 +1,4 @@
-"""Lists every finding of this room by id, with its meaning and severity.  docs/security.md has the same table.
+"""Lists every finding of this package by id, with its meaning and severity.  docs/security.md has the same table.
 
 Ids are stable, since logs and reports contain them.  `PI` is text from outside (prompt injection), `SE` a secret, `PA`
 a path.  Findings in text are telemetry; the protection is that the model gets the text as data, and that no secret is

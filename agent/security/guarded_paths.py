@@ -1,7 +1,8 @@
 """Decides which paths of a change stop its publication, and which are listed for the reviewer.
 
-The module checks names only, never the file system.  A person may change these paths; this program does not publish a
-change of them.  The rules are in `path_rules.py`; the operator adds to them by `policy.refuse` and `policy.look`.
+The module checks names only, never the file system.  A person may change the paths that stop a publication; this
+program does not publish its own change of them.  The rules are in `path_rules.py`; the operator adds to them by
+`policy.refuse` and `policy.look`.
 """
 
 from __future__ import annotations

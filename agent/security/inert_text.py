@@ -2,10 +2,11 @@
 
 Forges and bots act on text of our account: a closing keyword before a reference (`fixes #2`, also in a commit message),
 a mention (`@octocat`), a quick action (`/close`), a command to a bot (`bors r+`, `[skip ci]`).  Templates of this
-program may trigger such an action on purpose (`prompts.Live`).  Text of a model, an issue or a command passes through
-here first.  Every reference and every mention is disarmed, with any words before it, since closing keywords are
-configurable.  An invisible character (U+200B) is inserted, like Renovate and Dependabot do; URLs of issues become code.
-Code is left unchanged, since forges ignore commands and references in code, with one exception (`description`).
+program may trigger such an action on purpose (`prompts.Live`).  Text of a model, an issue or a command is published
+only after this module has made it inert.  Every reference and every mention is disarmed, with any words before it,
+since closing keywords are configurable.  An invisible character (U+200B) is inserted, like Renovate and Dependabot do;
+URLs of issues become code.  Code is left unchanged, since forges ignore commands and references in code, with one
+exception: the body of a pull request (`description`).
 
 Sources: docs.github.com "Linking a pull request to an issue" and "Skipping workflow runs"; docs.gitlab.com "Default
 closing pattern" and "Quick actions"; dependabot/dependabot-core#2820; renovatebot/renovate lib/util/markdown.ts.
@@ -99,7 +100,7 @@ class Inert:
 
     def _stilled(self, text: str, *, is_markdown: bool = True) -> str:
         """Disarm `text` that is not code."""
-        if is_markdown:  # entities first, since one may encode a character of a URL
+        if is_markdown:  # entities are escaped first, since an entity may encode a character of a URL
             text = _ENTITY.sub("&amp;", text)
         text = links.defang_links(text, self.own, self.found, is_markdown=is_markdown)
         text = self._put(_ORDER, rf"\1{APART}", self._put(_MACHINE, rf"\1{APART}", text))

@@ -4,8 +4,8 @@ The masker is applied to comments, logs, context files and tool results.  The ma
 `secrets` searches for texts with the shape of a secret.
 
 A process has one masker for its configuration (`masker_of`).  Code that obtains a secret at run time (a token from a
-forge, a key read from a file) calls `learn` before using it.  From then on every writer masks the secret, since all
-writers share the masker.
+forge, a key read from a file) calls `learn` before using it.  From that call on every writer masks the secret, since
+all writers share the masker.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Cleans every text from outside: `clean`.
 
 `clean` removes content that a person would not see, and counts this content by rule.  The result is still untrusted and
-goes into a `fence`.  Nothing is decoded.  Phrases that look like a prompt injection are counted for the log but not
-removed (docs/security.md, "Text from outside").
+goes into a `fence`.  `clean` does not decode encoded parts of a text.  Phrases that look like a prompt injection are
+counted for the log but not removed (docs/security.md, "Text from outside").
 
 Use `clean(text)` for titles, bodies and comments of a forge.  Use `clean(text, markup=False)` for output of commands
 and files of a repository, in which HTML comments are part of the content.

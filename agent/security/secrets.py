@@ -26,7 +26,8 @@ MOST = 50
 
 _START = rb"(?<![A-Za-z0-9_-])"
 
-# Programs that parse keys also contain this header, so it counts only if a key or the end of the line follows.
+# Programs that parse keys also contain the header of a private key, so the header counts only if a key or the end of
+# the line follows.
 _PEM = rb"-----BEGIN (?:[A-Z]+ )*PRIVATE KEY(?: BLOCK)?-----(?:(?>(?:\\[rn]|\s)*)[A-Za-z0-9+/=]{20}|\s*+$)"
 
 SHAPES: tuple[tuple[str, str, re.Pattern[bytes]], ...] = tuple(
@@ -66,7 +67,8 @@ def scan(diff: Iterable[bytes], declared: Iterable[str] = ()) -> list[str]:
     `diff` is git's output in chunks of any size.  `declared` are the values of the configuration's secrets; their
     encodings (see `redact`) are searched too.  Removed and unchanged lines are skipped; text outside of hunks (file
     names, messages) is searched.  Git shows the content of binary files only if they are forced to text
-    (`work/changes.history`).  The list has at most 50 findings, then a line with the number of the others.
+    (`work/changes.history`).  The list has at most 50 findings, then a line with the number of the findings that were
+    left out.
     """
     search = _Search(declared)
     pieces = added_lines(diff, search.suspects, search.overlap)
@@ -76,8 +78,8 @@ def scan(diff: Iterable[bytes], declared: Iterable[str] = ()) -> list[str]:
 ENCODINGS = ("utf-8", "utf-16-le", "utf-16-be")
 """Encodings in which a file may contain a secret; some programs write UTF-16.
 
-ASCII text in them, and in UTF-32, is the same once its NUL bytes are removed.  So declared secrets are compared without
-NUL bytes: one form instead of five, and no time for a file of zeros.
+ASCII text in these encodings and in UTF-32 is equal to the plain text once its NUL bytes are removed.  So declared
+secrets are compared without NUL bytes: one form instead of five, and no time for a file of zeros.
 """
 
 WIDE, WIDEST = ("utf-32-le", "utf-32-be"), 4

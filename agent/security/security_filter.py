@@ -1,7 +1,7 @@
 """SecurityFilter: `sanitise` and `fence` under the names that docs/design/consensus.md uses.
 
-Patterns are telemetry and no protection.  So patterns refuse no text, unless the operator wants that
-(`security.block`): "system prompt" is a legitimate term in an issue.
+Patterns for phrases of prompt injection are telemetry and no protection.  So a match refuses no text, unless the
+operator wants that (`security.block`): "system prompt" is a legitimate term in an issue.
 """
 
 from __future__ import annotations

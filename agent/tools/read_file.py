@@ -181,7 +181,7 @@ class ReadOutput:
 
 
 def _plain(chunks: Iterable[str]) -> Iterator[str]:
-    """Whole lines; a long line in pieces with a multiple of the fold as their length."""
+    """Yields whole lines; a long line is divided into pieces with a length that is a multiple of FOLD."""
     rest = ""
     for chunk in chunks:
         parts = (rest + chunk).split("\n")

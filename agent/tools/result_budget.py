@@ -22,7 +22,8 @@ bytes."""
 LEAST_SHARE = 64
 """The minimum number of tokens of one result, for any number of calls.
 
-If the sum is too large, results are shortened when the next request is planned (`window/trimming.py`).
+If the results of one answer together are too large for the window, they are shortened when the next request is planned
+(`window/trimming.py`).
 """
 
 PER_RESULT = 4

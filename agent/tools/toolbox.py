@@ -156,7 +156,8 @@ class Toolbox:
         return ToolResult(result.content, result.status, duration, result.output, result.error, result.outcome)
 
     def repair_arguments(self, name: str, arguments: Any) -> Any:
-        """The arguments after repairs, for the record; those of an unknown tool, or of a wrong type, stay unchanged."""
+        """The arguments after repairs, for the record; arguments of an unknown tool, or of a wrong type, stay
+        unchanged."""
         tool = self.tools.get(name)
         return arguments if tool is None or not isinstance(arguments, dict) else repair(arguments, tool.parameters)
 

@@ -42,7 +42,8 @@ def base_verdict(
 ) -> Verdict:
     """The verdict of the base commit, from the cache or by `run(commit)`.
 
-    If another task is computing the verdict, this one waits; meanwhile it calls `waiting`, which may raise an error.
+    If another task is computing the verdict, this call waits for it, and repeatedly calls `waiting`, which may raise an
+    error.
     """
     base = workspace.base_commit
     assert base is not None, "an empty repository has no base"

@@ -3,14 +3,14 @@
 `verify` uses this module: a check that fails on a commit, and failed in the same way on its base commit, is not a
 failure of the change.
 
-"In the same way" means: both runs ended by themselves with the same exit code, and the failures after are contained in
-the failures before:
+"In the same way" means: both runs ended by themselves with the same exit code, and the failures after the change are
+contained in the failures before it:
 
-1. if both outputs name failing tests (`FAILING`, the formats of common runners): every test that fails after also
-   failed before;
-2. if neither does: every line of the output after occurs at least as often in the output before, once meaningless parts
-   are removed (colours, times, addresses, line numbers, scratch paths);
-3. and no number of failures or errors is larger than before.
+1. if both outputs name failing tests (`FAILING`, the formats of common runners): every test that fails after the change
+also failed before it;
+2. if neither does: every line of the output after the change occurs at least as often in the output before it, once
+meaningless parts are removed (colours, times, addresses, line numbers, scratch paths);
+3. and no reported number of failures or errors is larger than before the change.
 
 Outputs that cannot be compared (only one of them names tests, or a part of a long output is missing) count as
 different: a new failure must not pass as an old one.

@@ -1,12 +1,13 @@
 """A clean checkout of one commit beside the task's tree, in which the repository's checks run.
 
 The task's own tree also contains files that a push does not send: ignored files, compiled files, output of commands.  A
-check that passes because of them is no evidence about the commit.  The checkout contains only the commit and the set-up
-as its command left it (`setup.copy_setup`), mounted at the paths that the task's commands use.
+check that passes because of such files is no evidence about the commit.  The checkout contains only the commit and the
+set-up as its command left it (`setup.copy_setup`), mounted at the paths that the task's commands use.
 
 The files are those of a fresh clone: the checkout has a git directory of its own, without this program's attributes,
 so that git applies the line ends, `ident` and encodings of the commit's `.gitattributes`.  The task's tree has the
-commit's bytes instead (`gitdir.py`): a script that a clone gets with CRLF runs there and fails here.
+commit's bytes instead (`gitdir.py`): a script that a clone gets with CRLF runs in the task's tree and fails in the
+checkout.
 
 The checkout is created for one command and removed afterwards; leftovers of a killed process are removed when the
 task's folder is opened again.  `worker/command_runner.py` calls this module.

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 BEGIN, END = b"<<<<<<< ", b">>>>>>> "
 LARGEST = 10_000_000
-"""A larger file is not searched."""
+"""Of a larger file only the first LARGEST bytes are searched."""
 
 
 def left(tree: Path, paths: Iterable[str]) -> tuple[str, ...]:
-    """A line for each of these files that still has a conflict mark; a file that is gone has none."""
+    """A line for each of the files `paths` that still has a conflict mark; a file that is gone has none."""
     found = []
     for path in paths:
         for number, line in enumerate(_read(tree, path).split(b"\n"), 1):

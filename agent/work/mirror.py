@@ -199,8 +199,8 @@ class Mirror:
 def _default(listing: Listing) -> str | None:
     """The default branch of a remote.
 
-    The remote's HEAD may name a missing branch, or none (detached).  In these cases the default branch is one at HEAD's
-    commit (preferably `main` or `master`), else `main`, `master`, or the only branch.
+    The remote's HEAD may name a missing branch, or none (detached).  If HEAD names no existing branch, the default
+    branch is one at HEAD's commit (preferably `main` or `master`), else `main`, `master`, or the only branch.
     """
     branches = listing.branches()
     if listing.head in branches:

@@ -301,7 +301,7 @@ class Remote:
         """Options that start git's server side for a folder on this machine.
 
         The git process that writes to a local repository does not carry the task's mark.  When the processes of a dead
-        attempt are killed, this process survives and rolls back its unfinished work, as a server on another machine
+        attempt are killed, that git process survives and rolls back its unfinished work, as a server on another machine
         would.  If git's server process were killed, the branch would stay locked.
 
         In a folder of another user, reading needs only the setting `safe.directory`, which is set for that one process.

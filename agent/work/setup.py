@@ -172,9 +172,9 @@ def cache_key(section: Setup, mirror: Mirror, workspace: Workspace, hosts: Seque
 
     The base commit is included because a command may read any file of the tree (`sh setup.sh`), and metadata of the
     commit (a version made of tags, its message).  With `cache_key_files` the user declares that the command reads only
-    those files.  The declaration by `cache_key_files` is trusted only for the newest commit of the default branch:
-    anyone with push access may have written the content of another branch, and also of a merged branch, where nobody
-    has reviewed each single commit.
+    the files that match these patterns.  The declaration by `cache_key_files` is trusted only for the newest commit of
+    the default branch: anyone with push access may have written the content of another branch, and also of a merged
+    branch, where nobody has reviewed each single commit.
     """
     facts: dict[str, Any] = {
         "version": VERSION,

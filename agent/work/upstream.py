@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class UpstreamChange:
-    """The changes that other people made to the base and to the task's branch, as `catch_up` found them.
+    """What other people changed in the base branch and in the task's branch, as `catch_up` found it.
 
     `notes` are sentences for people, `conflicts` the paths that prevent a rebase onto the base, `base_gone` is True if
     the base branch no longer exists, `removed` is True if somebody removed the pushed branch.

@@ -90,7 +90,8 @@ def _written(workspace: Workspace) -> str:
     env = {proc.MARK: workspace.context_dir.name, "GIT_INDEX_FILE": str(index)}
     if (workspace.git_dir / "index").exists():
         with durable_files.writing(index):
-            shutil.copyfile(workspace.git_dir / "index", index)  # the copy has git's stat data of unchanged files
+            # the copied index has the stat data of unchanged files, so git need not read them
+            shutil.copyfile(workspace.git_dir / "index", index)
     else:
         index.unlink(missing_ok=True)  # ours
     stage = Index(workspace.git_dir, workspace.tree, env, largest=workspace.largest)

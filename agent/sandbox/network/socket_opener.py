@@ -1,9 +1,10 @@
 """The program that runs inside before the command: it creates a listening socket and passes it to the worker.
 
 A socket belongs to the network namespace of the process that creates it, even if another process uses it later.  So a
-program of about 200 bytes creates one on 127.0.0.1 inside, sends it through the inherited descriptor (SCM_RIGHTS,
-unix(7)), and executes the command.  The program takes well below a millisecond; an interpreter would take ten or more
-for each command.  On other machine types a Python program does the same, if the sandbox has Python.
+program of about 200 bytes creates the listening socket on 127.0.0.1 inside, sends it through the inherited descriptor
+(SCM_RIGHTS, unix(7)), and executes the command.  The program takes well below a millisecond; an interpreter would take
+ten or more for each command.  On machine types other than x86_64 a Python program does the same, if the sandbox has
+Python.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Values and a protocol that the modules of this room share."""
+"""Values and a protocol that the modules of this package share."""
 
 from __future__ import annotations
 

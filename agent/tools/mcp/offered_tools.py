@@ -128,7 +128,8 @@ def offer(
             continue
         seen.add(one.tool)
         try:
-            # the record in tools.jsonl could not represent such numbers exactly
+            # `fit_json` replaces values that the record in tools.jsonl could not represent exactly, such as large
+            # integers
             parameters, renamed = legal_arguments(_cleaned(offered_schema(fit_json(one.schema)), clean))
             name = legal_name(server, one.tool, names)
         except ToolError as error:
