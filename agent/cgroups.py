@@ -145,7 +145,7 @@ def any_ran_over(prefix: str, places: GroupPlaces) -> bool:
 
 def used(name: str, places: GroupPlaces) -> int | None:
     """The memory of the group, in bytes, that the kernel cannot reclaim: pages of processes, memfds, System V segments
-    and files of a tmpfs.  Returns None if this process is in no such group.
+    and files of a tmpfs.  Returns None if there is no group `name` in a hierarchy that measures memory.
 
     The kernel's documents are Documentation/admin-guide/cgroup-v2.rst, `memory.stat` (anon, shmem), and
     cgroup-v1/memory.rst (total_rss, total_shmem)."""
@@ -192,7 +192,7 @@ def _join(parent: Parent, name: str, memory: int | None) -> bool:
             group.mkdir(mode=0o755, exist_ok=True)
             if memory is not None:
                 _hold(parent, group, memory)
-            _write(group / "cgroup.procs", "0")  # 0 stands for the process that writes
+            _write(group / "cgroup.procs", "0")  # the number 0 means the process that writes
         except FileNotFoundError:
             continue  # another process removed the group because it was empty
         except OSError:

@@ -133,14 +133,15 @@ def claim_dir(path: Path, mode: int) -> Path:
 def temporary(fallback: Path) -> None:
     """Make `fallback` the folder for temporary files of this process and its children, if the machine has none.
 
-    A container without /tmp, or with a read-only root, has none."""
+    A container without /tmp, or with a read-only root, has no folder for temporary files."""
     with suppress(FileNotFoundError):
         # The last candidate of `tempfile` is the current folder, which may contain a person's files.
         if tempfile.gettempdir() != os.path.abspath(os.curdir):  # noqa: PTH100 - as `tempfile` spells it
             return
     make_dir(fallback.parent, passable())
     tempfile.tempdir = str(make_dir(fallback, passable()))
-    os.putenv("TMPDIR", tempfile.tempdir)  # only children read it; in this process only `config` may use os.environ
+    # only child processes read this variable; in this process only `config` may use os.environ
+    os.putenv("TMPDIR", tempfile.tempdir)
 
 
 def is_unused(path: Path) -> bool:
@@ -205,7 +206,7 @@ def replacing(path: Path, mode: int = 0o600, *, sync: bool = True) -> Iterator[i
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with writing(path):
         # The temporary file may exist already: a dead process with the same process id left it, or another user made
-        # it.  If that file were a FIFO, the write would block.
+        # it.  It is removed first: if it were a FIFO, opening it would block.
         with suppress(FileNotFoundError):
             temporary.unlink()
         descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
@@ -256,7 +257,8 @@ def append(descriptor: int, data: bytes, path: Path) -> None:
     if written != len(data):
         before = os.fstat(descriptor).st_size - written
         try:
-            write_all(descriptor, data[written:])  # writing the rest raises the real error
+            # only a part was written: writing the rest raises the error that explains it
+            write_all(descriptor, data[written:])
         except OSError as error:
             with writing(path):
                 os.ftruncate(descriptor, before)
@@ -268,7 +270,8 @@ def read_at(descriptor: int, size: int, position: int) -> bytes:
     """At most `size` bytes of the file from `position`.
 
     The function moves the position of the descriptor, so two threads must not use it on the same descriptor at once.
-    `pread` would not move it, but pyfakefs lacks `pread`, and people test code that embeds the stores with pyfakefs."""
+    `pread` would not move the position, but pyfakefs lacks `pread`, and people test code that embeds the stores with
+    pyfakefs."""
     os.lseek(descriptor, position, os.SEEK_SET)
     return os.read(descriptor, size)
 

@@ -138,7 +138,7 @@ REPEATABLE = frozenset(
 )
 """Git commands that can safely be run again after an interruption at any point.
 
-`push` and `update-ref` are not among them: they may have taken effect, so their callers check that.
+`push` and `update-ref` are not among these commands: they may have taken effect, so their callers check that.
 """
 
 PAUSES = (0.1, 1.0)
@@ -265,7 +265,8 @@ def git(
     with _Anonymous() as errors, _Anonymous() as secret:
         if credentials is not None:
             proc_fd = f"/dev/fd/{secret.descriptor}"
-            # Opening /dev/fd again starts at the beginning of the file, so a second query is answered too.
+            # Opening /dev/fd again starts at the beginning of the file, so the helper answers a second query of git as
+            # well.
             helper = f'!f() {{ test "$1" != get || cat {proc_fd}; }}; f'
             secret.write(credentials.lines())
             settings.append(f"credential.{credentials.scope()}.helper={helper}")
@@ -285,7 +286,8 @@ def git(
                 timeout=timeout,
                 cwd="/",
                 stdin=stdin,
-                cap=2 * cap,  # proc stores half at each end, and the head must be complete up to `cap`
+                # `proc.run` stores half of its cap at each end of the output, and the head must be complete up to `cap`
+                cap=2 * cap,
                 spool=spool,
                 spool_cap=1 << 50,
                 errors=errors.descriptor,

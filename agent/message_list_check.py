@@ -30,7 +30,7 @@ KEYS = {
 }
 """Role → the keys that messages of this role may have.
 
-An assistant message may also have keys of its own server, but none of MESSAGE.
+An assistant message may also have keys of its own server, but none of the keys in MESSAGE.
 """
 
 SENT = frozenset(("role", "content", "name", "tool_calls", "tool_call_id"))

@@ -1,8 +1,8 @@
 """Reads a message list from files, each line once, and checks it (`message_list_check.py`).
 
 A later read parses only new lines: the reader stores the offset that it has reached, and a fingerprint of the bytes
-before it.  A file that was replaced, cut or changed before that offset is read again from the start.  The text of the
-messages is not stored.
+before it.  A file that was replaced, cut or changed before the stored offset is read again from the start.  The text of
+the messages is not stored.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Reading:
     identity: Identity
 
     def shape_of(self, spans: Sequence[Span]) -> Shape | None:
-        """The shape of the lines in `spans`.
+        """The properties of the messages in `spans` (`message_list_check.Shape`).
 
         Returns None if these are not the lines that were read, if the file has changed since then, or if its reader has
         read further.

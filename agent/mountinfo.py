@@ -34,7 +34,7 @@ class Mount:
 def mounts(process: Path) -> Iterator[Mount]:
     """The mounts that a process sees; `process` is the folder of the process in /proc.
 
-    The function yields none if the list cannot be read.
+    The function yields no mount if the list cannot be read.
     """
     try:
         lines = (process / "mountinfo").read_bytes().split(b"\n")

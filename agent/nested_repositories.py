@@ -6,9 +6,10 @@ its current commit.  For both purposes git opens files that a command may have m
 even one of the host.  A named pipe or a link to a device among these files blocks git for ever; `commondir` and refs
 are loaded into memory as a whole.
 
-So these files must be regular and short and must not be links, and a reference to another folder must stay within the
-tree.  Files that git itself ignores are not refused.  `git_guard` calls this module.  The sources in git are setup.c
-(`is_git_directory`, `read_gitfile_gently`, `get_common_dir_noenv`) and refs/files-backend.c (`files_read_raw_ref`).
+So the files that git opens there must be regular and short and must not be links, and a reference to another folder
+must stay within the tree.  Files that git itself ignores are not refused.  `git_guard` calls this module.  The sources
+in git are setup.c (`is_git_directory`, `read_gitfile_gently`, `get_common_dir_noenv`) and refs/files-backend.c
+(`files_read_raw_ref`).
 """
 
 from __future__ import annotations

@@ -68,7 +68,8 @@ class PluginGuard:
         self.files = dict(files or {})
 
     def check_command(self, key: str, origin: str) -> None:
-        """Raise CommandRefused unless the command of a key may be run; `origin` is that of `Settings.origins`.
+        """Raise CommandRefused unless the command of a key may be run; `origin` is the origin of the key in
+        `Settings.origins`.
 
         A command that the command line or the environment of this process sets may be run.  A command that a file sets
         may be run if `files` has the file, and only this user and root may write the file.

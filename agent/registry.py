@@ -26,8 +26,8 @@ def without(*modules: str) -> Iterator[None]:
 
     Modules that are never used should not occupy memory in each process."""
     known = {name: sys.modules.get(name) for name in modules}
-    # type: ignore[arg-type]  # an import of a name with None raises ImportError
-    sys.modules.update(dict.fromkeys(modules))
+    # an import of a module that has the value None here raises ImportError
+    sys.modules.update(dict.fromkeys(modules))  # type: ignore[arg-type]
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -1,9 +1,9 @@
 """Gives each command a new, empty session keyring of the kernel (keyrings(7)).
 
 A process inherits the session keyring of the thread that forks it, and may use every key in it: the daemon's Kerberos
-tickets, fscrypt keys, keys of its service manager or login.  No namespace prevents that inheritance.  A thread cannot
-return to a keyring that it has left, and no code of this program runs between fork and exec.  So a separate thread
-leaves the keyring and starts the command.
+tickets, fscrypt keys, keys of its service manager or login.  No namespace prevents the inheritance of a session
+keyring.  A thread cannot return to a keyring that it has left, and no code of this program runs between fork and exec.
+So a separate thread leaves the keyring and starts the command.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def join_new() -> bool:
     """Give the calling thread a new, empty session keyring.
 
     Returns False if the kernel has no keys or refuses the call.  If the kernel has no keys, there is nothing to
-    inherit; a container's filter that refuses this call also refuses those of the command.
+    inherit; a container's filter that refuses this system call also refuses the same calls of the command.
     """
     number = KEYCTL.get(machine())
     if number is None:

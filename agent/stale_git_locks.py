@@ -1,9 +1,9 @@
 """Removes stale locks that a killed git left in git directories of this program: files `….lock` without a living owner.
 
-Git takes a lock by creating the file and releases it by a rename or a removal.  A git that is killed does neither; the
-next git then fails, and its message advises people to remove the file by hand.  Each of the program's git directories
-has one owner (the process of a task, or the holder of the mirror's flock), so a lock file that no process has open is
-stale.  `gitcmd` calls this module.
+Git takes a lock by creating the file and releases it by a rename or a removal.  A git process that is killed does not
+release its lock; the next git then fails, and its message advises people to remove the file by hand.  Each of the
+program's git directories has one owner (the process of a task, or the holder of the mirror's flock), so a lock file
+that no process has open is stale.  `gitcmd` calls this module.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ def lock_in_error(stderr: str, git_dir: Path) -> Path | None:
 
 
 def remove(path: Path) -> bool:
-    """Remove a stale lock.  Returns False if a process has it open; True also if it is already gone."""
+    """Remove a stale lock.  Returns False if a process has the lock file open, else True, even if the file is already
+    gone."""
     for _ in range(2):
         if _is_open(path):
             return False

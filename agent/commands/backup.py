@@ -2,9 +2,9 @@
 
 The ledger copies its own rows; SQLite copies `tasks.db` and `memory.db` itself.  A closed task's folder does not
 change.  The files of a running task are copied in the order of their references: a file that contains references is
-copied before the files to which it refers.  The copy is then a state that a kill could have left behind, and the next
-start repairs it (`daemon/reconcile.py`, and the stores' own repair).  Rows are copied after the folders: a row without
-a folder is a task that starts again, while a folder without a row is not a task.
+copied before the files to which it refers.  The copy thus equals a state that a killed process could have left behind,
+and the next start repairs it (`daemon/reconcile.py`, and the stores' own repair).  Rows are copied after the folders: a
+row without a folder is a task that starts again, while a folder without a row is not a task.
 
 Locks, the cache of set-ups and the copies of `replay` are not copied; they are made again when needed.
 """

@@ -2,8 +2,8 @@
 
 The module removes branches only if `context_storage.cleanup_branches` is set, because other people may use pushed
 branches.  A branch is removed only when it has the prefix of this program and its pull request is merged or closed.
-The branch must also be at the commit that this task pushed last.  The remote checks that again when it deletes the
-branch (a lease): a new commit of a person, or of a later task, prevents the removal.
+The branch must also be at the commit that this task pushed last.  The remote compares the branch with this commit again
+when it deletes the branch (a lease): a new commit of a person, or of a later task, prevents the removal.
 """
 
 from __future__ import annotations

@@ -1,14 +1,16 @@
 """Removes closed tasks older than `context_storage.cleanup_days`, the row first, then the folder; afterwards removes
 other data that was not used for as long (`garbage.py`).
 
-Tasks of every closed status are removed, and their age is that of the recorded end (docs/design/context.md, 8.3).  A
+Tasks of every closed status are removed, and their age counts from the recorded end (docs/design/context.md, 8.3).  A
 running task is never touched: only closed rows are considered, no row is removed that an open task continues, and a
 folder stays while its lock is held.  The row is removed first, because the database refuses to remove a row that an
-open task has begun to continue.  A folder without its row is removed like any folder without a row.
+open task has begun to continue.  If a crash leaves the folder without its row, a later cleanup removes it like any
+folder without a row (`garbage.py`).
 
-The newest task of an issue may be continued for `context_inheritance.expiry_days`, by a mention or by the label.  Until
-that day the task's row stays, and so do the files of its folder that describe its end, because a later task reads only
-these (`worker/parent_task.py`).  If a person gives an age (`--days`), older tasks are removed as a whole.
+The newest task of an issue may be continued for `context_inheritance.expiry_days`, by a mention or by the label.  As
+long as a task may be continued, its row stays, and so do the files of its folder that describe its end, because a later
+task reads only these (`worker/parent_task.py`).  If a person gives an age (`--days`), tasks older than that are removed
+as a whole, even if they may be continued.
 
 Hosts that share a ledger each clean up the tasks that they worked on.  If a host is gone for good, any other host
 removes its tasks, with row and replica.  A host counts as gone when no row shows activity of it for the time GONE and

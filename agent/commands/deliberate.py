@@ -1,6 +1,6 @@
 """`deliberate` asks the reviewers about a question, a file, a change or an issue.
 
-Requests to reviewers are recorded in a folder of its own below `base_dir/deliberations/`, and `limits.tokens` and
+Requests to reviewers are recorded in a new folder below `base_dir/deliberations/`, and `limits.tokens` and
 `limits.cost` limit one deliberation as they limit one task.  Nothing is published.
 """
 
@@ -58,7 +58,7 @@ class Deliberated:
 def deliberate(
     settings: Settings, request: ConsensusRequest, *, consumer: Callable[[Json], None] | None = None
 ) -> Deliberated:
-    """Let the reviewers deliberate; `consumer` gets the events of their streams.
+    """Let the reviewers deliberate; `consumer` gets the events of their streamed answers.
 
     Raises ConfigError, DiskError, KeyboardInterrupt, and Interrupted when a limit is reached.
     """
@@ -105,7 +105,8 @@ def limit_of(settings: Settings, requests: RequestStore) -> Outcome | None:
 
 
 def with_mode(settings: Settings, rounds: int | None, mode: str | None) -> Settings:
-    """The settings with the rounds of the command line; `vote` is a deliberation without rounds."""
+    """The settings with the number of rounds that the command line gives by `rounds` and `mode`; the mode `vote` means
+    no rounds of debate."""
     if mode == "vote":
         if rounds:
             raise UsageError(f"--mode vote has no rounds of debate; leave out --rounds {rounds}")

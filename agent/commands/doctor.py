@@ -1,4 +1,4 @@
-"""Checks whether this machine is fit for the work: every part that a task needs is checked once, and nothing is made or
+"""Checks whether this machine is fit for the work: every part that a task needs is checked once, and nothing is
 repaired.
 
 The command `doctor` uses this module.  Each finding has the observation and the advice.  A broken part leads to a
@@ -435,7 +435,7 @@ def processes() -> Iterator[Check]:
 
 
 def model(settings: Settings, provider: str | None, name: str | None) -> Iterator[Check]:
-    """Check the server of the model, the model, its true window, and the counting of tokens."""
+    """Check the server of the model, the model, its effective window, and the counting of tokens."""
     for part, state, found, advice in doctor_model.findings(settings, provider, name):
         yield Check(part, state, found, advice)
 

@@ -1,4 +1,5 @@
-"""Findings of `doctor` about MCP servers: whether each can be started, its tools, what they cost, and changes."""
+"""Findings of `doctor` about MCP servers: whether each can be started, the tokens of its tools, and tools that changed
+after they were pinned."""
 
 from __future__ import annotations
 

@@ -121,7 +121,8 @@ def _setup(path: Path, before: str, *, dry_run: bool) -> Removed | None:
             return None
         size = tree_size(path)
         if not dry_run:
-            done.unlink()  # without this file the rest counts as no set-up, if the removal is interrupted # ours
+            # if the removal is interrupted, the rest of the folder does not count as a set-up without this file
+            done.unlink()  # ours
             filetree.remove(path)
         return Removed(path.name, "setup", at, size)
 

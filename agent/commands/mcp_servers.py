@@ -102,7 +102,8 @@ def survey(settings: Settings, names: Sequence[str] = ()) -> list[ServerReport]:
 
 
 def accept(settings: Settings, name: str) -> tuple[Changes, int]:
-    """Pin the present list of a server; returns the differences to the pinned one, and the number of tools.
+    """Pin the present list of a server; returns the differences to the list that was pinned before, and the number of
+    tools.
 
     Raises UsageError for a name that is not configured, or ConfigError when the server cannot be listed.
     """

@@ -197,7 +197,8 @@ def make_source(original: RecordedTask, place: Path) -> Path:
 
 
 def number_of(original: RecordedTask) -> str:
-    """The number of the issue if it is a number, so that branch and texts are the same as in the recording."""
+    """The number of the recorded issue, so that branch and texts are the same as in the recording; "1" if it is not a
+    number."""
     return original.row.task_id if _NUMBER.fullmatch(original.row.task_id) else "1"
 
 

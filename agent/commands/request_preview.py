@@ -163,7 +163,7 @@ def copy_facts(folder: Path, place: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class KeptFolder:
-    """The part of a TaskContextManager that a window needs, for a folder that is not locked."""
+    """The part of a TaskContextManager that the classes of `agent/window` need, for a folder that is not locked."""
 
     store: MessageStore
     learnt: Mapping[str, int]

@@ -55,8 +55,8 @@ def retry_task(wiring: Wiring, row: Row, priority: int | None = None) -> tuple[s
 
 
 def start_description(wiring: Wiring, row: Row) -> str:
-    """A sentence about what a task that continues `row` will start from: the work of `row`, or the issue alone.  It is
-    also a sentence when the forge cannot be reached, since the task is queued all the same."""
+    """A sentence about what a task that continues `row` will start from: the work of `row`, or the issue alone.  If the
+    forge cannot be reached, the sentence states that, since the task is queued all the same."""
     try:
         parent = read_parent(wiring.settings, wiring.ledger, wiring.forge_of(row.key), row.uuid)
     except ForgeError as error:

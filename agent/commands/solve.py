@@ -103,7 +103,8 @@ def solve(
     """Work on `issue` until its task ends.
 
     Raises UsageError when the issue, or the repository, does not exist or is being worked on; HostError when no model
-    answers.  In these cases no files or rows remain.  Errors that end the task itself are part of the result.
+    answers.  After a UsageError or HostError no files or rows remain.  Errors that end the task itself are part of the
+    result.
     """
     with closing(Wiring(settings)) as wiring, asked_for(settings, wiring, issue, repository) as asked:
         ask_the_surroundings(settings)
@@ -240,7 +241,7 @@ def remember_beside(settings: Settings, row: Row) -> None:
 def hold_task(wiring: Wiring, task: Task) -> Iterator[str]:
     """Make the task's folder, lock it, and queue the row; yields the uuid.
 
-    If a row of that issue is already waiting, it is used.
+    If a row of the issue is already queued, that row and its uuid are used.
     """
     settings, ledger, key = wiring.settings, wiring.ledger, task.get_task_key()
     if (spent := budget_spent(settings, ledger, key.owner, key.repo, key.instance)) is not None:

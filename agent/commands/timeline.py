@@ -224,7 +224,7 @@ def _entry(kind: str, file: str, record: Json, who: object, text: str, **more: A
 
 
 def _messages(folder: Path) -> Iterator[TimelineEntry]:
-    """Entries for messages, without the copies of records that tools.jsonl and summaries.jsonl show better."""
+    """Entries for messages, except messages that repeat a record of tools.jsonl or summaries.jsonl."""
     for record in _records(folder, "messages.jsonl"):
         role, kind = str(record.get("role")), record.get("kind")
         usage = record.get("usage") or {}

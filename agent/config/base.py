@@ -66,7 +66,7 @@ class Section(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _empty_means_default(cls, data: Any) -> Any:
-        """An empty section (`local:`) gets its defaults; an optional `""` means None."""
+        """An empty section (`local:`) gets its defaults; an empty text for a key that may be None means None."""
         if not isinstance(data, dict):
             return data
         cleaned = dict(data)

@@ -1,4 +1,4 @@
-"""Lists the commands that a configuration names, and refuses them where others may write its file.
+"""Lists the commands that a configuration names, and refuses a command if other users may write the file that names it.
 
 `workspace.setup.command` and `verify.command` are shell lines; `mcp_servers.NAME.command` is a program with arguments.
 """

@@ -150,7 +150,7 @@ def _entry(value: Any) -> Any:
     except ForbiddenHost:
         raise
     except ValueError:
-        raise ValueError from None  # without the message of the library: the allowed forms are shown instead
+        raise ValueError from None  # the message of the library is dropped: the allowed forms are shown instead
     return value.strip()
 
 

@@ -170,7 +170,7 @@ def _parts(annotation: Any) -> list[Any]:
 
 
 def _inner_metadata(annotation: Any) -> list[Any]:
-    """The marks of an `Annotated[…]` inside a union; pydantic extracts only the outermost ones."""
+    """The metadata objects of an `Annotated[…]` inside a union; pydantic extracts only the outermost ones."""
     found = list(getattr(annotation, "__metadata__", ()))
     if get_origin(annotation) in (tuple, dict):
         return found

@@ -67,7 +67,7 @@ def _plug_in(value: str | None, mark: OneOf | None) -> str | None:
 
 
 def _marks(annotation: Any, metadata: Any) -> Iterator[Any]:
-    """The marks in the annotation of a field, and in the annotation of a list's items."""
+    """The metadata objects (`Annotated[…]`) in the annotation of a field, and in the annotation of a list's items."""
     yield from metadata
     yield from getattr(annotation, "__metadata__", ())
     for part in getattr(annotation, "__args__", ()):

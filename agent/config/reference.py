@@ -123,7 +123,7 @@ def _item(path: key_tree.Path, field: FieldInfo) -> str:
 
 
 def _filled_item(found: re.Match[str]) -> str:
-    """An item of a list, wrapped again after names were put into it."""
+    """A list item of the page, wrapped again after names were inserted into its text."""
     return _filled(found[1] + " ".join(found[2].split()), " " * len(found[1]))
 
 

@@ -1,8 +1,8 @@
 """The file `.makimono.yaml` of a repository: the keys that it may set, and how its text is checked.
 
-The file is text from outside.  It may set what only concerns its own tasks and what runs inside the sandbox anyway.
-docs/forges.md, "A repository's own file", lists what it may not set, with the reasons.  No `${NAME}` in it is
-replaced, since the environment is that of the operator.  `worker/repository_settings.py` reads the file.
+The file is text from outside.  The file may set only what concerns tasks of its own repository, or runs inside the
+sandbox anyway.  docs/forges.md, "A repository's own file", lists what it may not set, with the reasons.  No `${NAME}`
+in it is replaced, since the environment is that of the operator.  `worker/repository_settings.py` reads the file.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Instructions = Annotated[
 
 
 class RepositorySetup(Section):
-    """The set-up of a repository's own file: as `workspace.setup`, without `network`."""
+    """The keys of `setup` in the file: those of `workspace.setup`, without `network`."""
 
     command: Text = Field(description="Shell command that installs the repository's dependencies.")
     env: dict[Text, str] = Field(default={}, description="Environment variables of the command.")
@@ -44,7 +44,7 @@ class RepositorySetup(Section):
 
 
 class RepositoryVerify(Section):
-    """The check of a repository's own file."""
+    """The keys of `verify` in the file: the command that checks the repository's commits."""
 
     command: Text = Field(description="Shell command that must end with 0 before work is shown as ready.")
     timeout: Number = Field(default=600, gt=0, le=7200, description="Seconds that the command may take.")
@@ -87,8 +87,8 @@ def parse_file(data: bytes, allow: tuple[str, ...]) -> RepositoryKeys:
 def with_file(settings: Settings, keys: RepositoryKeys) -> Settings:
     """The settings of a task whose repository has this file.
 
-    A key that the entry of the project in `projects` sets is not replaced; `settings` then has the origin of that
-    entry.
+    A key that the entry of the project in `projects` sets is not replaced; `settings` shows by its origins which keys
+    an entry has set.
     """
     update: dict[str, Any] = {}
     workspace: dict[str, Any] = {}

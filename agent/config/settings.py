@@ -216,7 +216,7 @@ class Settings(Section):
         self._hidden = hidden
         self._origins = known | {key: origin for key, origin in origins.items() if key in known}
 
-    __hash__ = None  # type: ignore[assignment]  # it contains mappings
+    __hash__ = None  # type: ignore[assignment]  # unhashable, since its sections contain mappings
 
     def __eq__(self, other: object) -> bool:
         """Whether all keys are equal; origins are ignored."""
@@ -259,7 +259,7 @@ class Settings(Section):
 
     @property
     def remembers(self) -> bool:
-        """Whether ended tasks are taken into long-term memory; their folders are needed for that."""
+        """Whether long-term memories are extracted from ended tasks; the extraction needs their folders."""
         return self.memory.enabled and self.context_storage.enabled
 
     def setup_hosts(self, section: sections.Setup) -> tuple[str, ...]:
@@ -295,7 +295,8 @@ class Settings(Section):
         return self.provider_of(self.llm.provider)
 
     def provider_of(self, name: str) -> ProviderSettings:
-        """Another provider by name; a dotted path means `llm.plugin`.  Raises ConfigError for an unknown name."""
+        """The provider with this name; if the name is a dotted path, the provider of the section `llm.plugin`.  Raises
+        ConfigError for an unknown name."""
         section = self.llm.of(name)
         tokens, _ = configured_window.configured_window(self, name)
         if isinstance(section, llm_section.Replay):

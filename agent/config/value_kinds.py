@@ -76,7 +76,7 @@ def _is_dotted(value: str) -> bool:
 def _no_bool(value: Any) -> Any:
     """Refuse the booleans that YAML makes of `yes` and `on`, since Python accepts them as numbers."""
     if isinstance(value, bool):
-        raise ValueError  # noqa: TRY004 - pydantic collects a ValueError
+        raise ValueError  # noqa: TRY004 - pydantic reports a ValueError as a fault of the value
     return value
 
 

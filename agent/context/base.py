@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Store:
-    """A store is the file `NAME` of one task; `ID` is the key of the number of a line.
+    """A store is the file `NAME` of one task; `ID` is the key under which each line has its number.
 
     `redact` masks secrets in texts before they are recorded.  `repairs` are sentences about repairs that the opening of
     the file made; `file.damaged` has those about broken lines.  Only the process that holds the folder's lock writes.

@@ -45,7 +45,8 @@ class Comment(NamedTuple):
     ratios).
 
     `question` is the number of the message with the question that the comment answers, `asked_at` the offset of that
-    message; both are 0 if there is none.  `whole`: the comment is a condition, which is never shortened or left out.
+    message; both are 0 if there is none.  `whole`: the comment is a condition of the reviewers, which is never
+    shortened or left out.
     """
 
     seq: int

@@ -2,9 +2,9 @@
 
     summary → its copy in messages.jsonl → sync → line in compactions.jsonl → sync (the commit) → view derived
 
-A crash before the commit leaves a summary to which no compaction refers; after a crash behind the commit `MessageStore`
-derives the view again when it is next opened.  The functions here are called by the methods of `MessageStore`.
-`window` decides when to compact and writes summaries.
+A crash before the commit leaves a summary to which no compaction refers; if the crash comes after the commit,
+`MessageStore` derives the view again when it is next opened.  The functions here are called by the methods of
+`MessageStore`.  `window` decides when to compact and writes summaries.
 """
 
 from __future__ import annotations

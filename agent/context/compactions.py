@@ -60,9 +60,9 @@ class CompactionStore(Store):
 
         `carried` is the state that is shown to the model again after the summary: a text, or a mapping with headings as
         keys (`plan`, `read`, `changed`, `question`, …).  `tokens_before` and `tokens_after` are the tokens of the view.
-        `tools` is the number of calls in tools.jsonl, where the carried state of the next compaction continues.
-        `requests` is the number of the newest line of requests.jsonl, which separates the summary requests before it
-        from later ones.  `largest` is for a trim: the maximum size of one message in bytes (UTF-8).
+        `tools` is the present number of calls in tools.jsonl: the next compaction derives its carried state from the
+        calls after them.  `requests` is the number of the newest line of requests.jsonl, which separates the summary
+        requests before it from later ones.  `largest` is for a trim: the maximum size of one message in bytes (UTF-8).
 
         Raises RecordRefused, with nothing written, for arguments that do not fit together.
         """

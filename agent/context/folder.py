@@ -102,11 +102,11 @@ class TaskFolder:
     def metadata(self, key: TaskKey, settings: Settings, *, user: str | None, title: str | None) -> tuple[Json, bool]:
         """(content of metadata.json, whether the file existed before).
 
-        The file is written once; later it is only read.
+        metadata.json is written once; later it is only read.
 
-        In addition to the fields of docs/design/context.md, 3.1 it has `fence`, the random marker of the run (24 hex
-        digits), which is added to a file that lacks it.  A file that cannot be read, or that belongs to another task,
-        is renamed to `metadata.json.broken` and replaced.
+        In addition to the fields of docs/design/context.md, 3.1 metadata.json has `fence`, the random marker of the run
+        (24 hex digits), which is added to a file that lacks it.  A file that cannot be read, or that belongs to another
+        task, is renamed to `metadata.json.broken` and replaced.
         """
         path = self.path / "metadata.json"
         try:

@@ -131,8 +131,8 @@ class MessageIndex:
     calls: dict[str, Json] = field(default_factory=dict)  # calls without a result, by id
     group_seq: int = 0  # number of the answer with the open calls
     ids: HashSet = field(default_factory=HashSet)  # the call ids in the view
-    turns: int = 0  # answers of the conversation
-    # answers, and summaries with usage, that have no line in requests.jsonl; the next fields are their tokens
+    turns: int = 0  # number of the model's answers in the conversation
+    # number of answers, and of summaries with usage, without a line in requests.jsonl; the next fields are their tokens
     llm_calls: int = 0
     prompt: int = 0
     completion: int = 0

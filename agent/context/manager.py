@@ -383,7 +383,7 @@ class TaskContextManager:
         """Sync the last line and `end.json`, then commit the row, then move the folder and sync both parents.
 
         A crash between the commit and the move leaves a closed row with its folder in running/, which the next start
-        moves.  Only the first end counts.
+        moves.  Only the first call that ends the task has an effect.
         """
         if not self._ended:
             self._messages.sync(force=True, view=True)

@@ -45,8 +45,9 @@ def kind_of(survey: MessageIndex, role: str, kind: str | None) -> str | None:
 def call_for(survey: MessageIndex, tool_name: str | None, tool_call_id: str | None) -> Json:
     """The open call that a tool result answers.
 
-    The answered call is the one with that id or that original id, else the oldest call of that tool, else the oldest
-    call.  Raises RecordRefused when there is no open call.
+    With `tool_call_id`, the result answers the call with this id, or with this id in the model's answer (`given_id`).
+    Without an id, a result answers the oldest open call of the tool `tool_name`, else the oldest open call.  Raises
+    RecordRefused when there is no such call.
     """
     calls = survey.calls
     if tool_call_id is not None:

@@ -380,8 +380,8 @@ class MessageStore:
         )
 
     def bridge_lines(self) -> tuple[int, int]:
-        """The numbers of lines of current.jsonl after the briefing that are (the summary, the carried state of the
-        newest compaction).
+        """(number of lines with the summary, number of lines with the carried state of the newest compaction) that
+        follow the briefing in current.jsonl.
 
         If the carried state is part of a person's message, that message counts.
         """
@@ -484,7 +484,7 @@ class MessageStore:
     def _derive(self) -> None:
         """Replace current.jsonl by a newly derived view.
 
-        If that fails, the next use tries it again before it appends to an old view.
+        If the replacement fails, the next use of the store tries it again, before it appends to the old view.
         """
         self._stale = True
         self._view.replace(self._lines())

@@ -1,8 +1,8 @@
 """EffectStore: effects.jsonl, so that an outside effect happens once (docs/files.md, "Outside effects").
 
 The order is: an intent, the effect with a marker that can be found again, a receipt.  After a crash between intent and
-receipt the next process first searches for the marker.  `forge` and `work` have the effects themselves (comment, push,
-pull request).
+receipt the next process first searches for the marker.  The packages `forge` and `work` cause the effects themselves
+(comment, push, pull request).
 """
 
 from __future__ import annotations

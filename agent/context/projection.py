@@ -1,7 +1,8 @@
 """current.jsonl is a pure function of messages.jsonl, summaries.jsonl and compactions.jsonl, and of the wire and the
 model.
 
-A start, a compaction and a resume all use this function (docs/files.md, "Rules").  The view contains, in this order:
+A start, a compaction and a resume all derive current.jsonl with this module (docs/files.md, "Rules").  The view
+contains, in this order:
 
 1. the newest `kind: system` record and 2. the newest `kind: task` record, the briefing.  Of each kind the view has the
    newest record at or before the newest compaction that omitted messages, or else the first record; later records stay
@@ -151,8 +152,8 @@ def _bridge(
 
 
 def bridge_lines(context_dir: Path, cut: Cut, survey: MessageIndex) -> tuple[int, int]:
-    """The numbers of lines of the view after the briefing: (those that are the summary, those that have the carried
-    state)."""
+    """(number of lines with the summary, number of lines with the carried state) that follow the briefing in the
+    view."""
     places = [place for place in _bridge(context_dir, cut, survey, None) if place]
     first = places[0] if places and cut.summary_id is not None else ""
     summary = not isinstance(first, str) and first[0]["content"] != carrying.LEFT_OUT

@@ -43,7 +43,7 @@ LONGEST_ERROR = 500  # maximum characters of an error's text in a record
 _under_way: dict[str, Path] = {}
 """The requests that this process is sending, by id, with the path of their file.
 
-Another store of the same folder must not treat these requests as those of a dead process."""
+Another store of the same folder must not record a request in this table as the request of a dead process."""
 
 
 @dataclass(slots=True)

@@ -196,7 +196,7 @@ class TaskRow:
         return self.database.run(query, uuid=self.uuid, **params)
 
     def _held(self, query: str, **params: Any) -> Json:
-        """Execute a write that the held attempt guards; returns the row."""
+        """Execute a write that takes effect only while the row has the held attempt; returns the row."""
         rows = self._run(query, attempt=self.attempt, **params)
         if rows:
             return rows[0]
@@ -212,7 +212,7 @@ class TaskRow:
 
 
 def printable(text: str | None) -> str | None:
-    """A text of other people for a column that people read with sqlite3: without control characters."""
+    """A text from outside for a column that people read with sqlite3: without control characters."""
     return None if text is None else plain(replace_surrogates(text))
 
 

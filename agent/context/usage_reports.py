@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from agent.values import Json
 
 FURTHEST = 8
-"""The maximum factor by which an estimate of ordinary text is wrong, in both directions; a report beyond it counts
-something else."""
+"""The maximum factor by which an estimate of ordinary text is wrong, in both directions; a report that differs by more
+than this does not count the same text."""
 
 SLACK = 64
 """Differences of fewer tokens are ignored, since templates add a few tokens."""
@@ -138,7 +138,8 @@ class UsageReports:
         return text > 0 and (growth <= 0 or (text >= SLACK and growth < text // FURTHEST))
 
     def _compare(self, prompt: int) -> None:
-        """Learn from two prompts of one view."""
+        """Compare the reported prompt with the previous one of the same view, and set `is_partial` and
+        `skips_fields`."""
         growth, text, fields = prompt - self._prompt, self._growth.text, self._growth.fields
         self.is_partial |= self.lacks_growth(prompt)
         if fields >= LEAST_FIELDS and 4 * fields >= text and growth > 0:

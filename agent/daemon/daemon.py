@@ -2,8 +2,8 @@
 
 A flock ensures that each base_dir has only one daemon.  The first SIGTERM or SIGINT begins a drain: no task is started,
 and running tasks end at their next turn and return to the queue.  A request to a model that is in progress may take up
-to `scheduling.drain_seconds`; workers that have not ended GRACE later are killed, and their rows are released.  The
-second signal kills all workers immediately.  SIGUSR1 (`main.py poke`) causes a poll of all sources at once.  With
+to `scheduling.drain_seconds`; workers that have not ended GRACE seconds later are killed, and their rows are released.
+The second signal kills all workers immediately.  SIGUSR1 (`main.py poke`) causes a poll of all sources at once.  With
 `once` the daemon polls once, works on all due tasks, and exits.
 
 A daemon with the role `producer` only polls and queues; with the role `worker` it only works on queued tasks.  Many
@@ -55,7 +55,8 @@ if TYPE_CHECKING:
 
 TICK = 0.1
 NOTICE_SECONDS = 1.0
-"""The first notification of a change is handled at once, those that follow are handled together after this time.
+"""The first notification of a change in the ledger is handled at once; those that follow within this time are handled
+together at its end.
 
 In a large fleet changes are constant, and each one would otherwise wake the daemons of all hosts.
 """
@@ -247,8 +248,8 @@ class Daemon:
         return reloader
 
     def _check_reviewers(self, reloader: TemplateReloader | None) -> None:
-        """Raise ConfigError for a reviewer with an unknown template; not while the folder of the templates is broken,
-        since it may have that template."""
+        """Raise ConfigError for a reviewer with an unknown template; no error is raised while the folder of the
+        templates is broken, since it may have that template."""
         if self.settings.consensus.enabled and (reloader is None or not reloader.loader.error):
             check_reviewer_templates(self.settings, prompts.known())
 

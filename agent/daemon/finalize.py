@@ -2,9 +2,9 @@
 
 The module handles rows that were closed from outside: they were stopped while they waited, or the ledger gave them up
 because their workers died repeatedly.  The module also handles every end that could not be posted because the forge
-could not be reached.  The ledger lists these rows (`tell_at`) and gives each to one notifier at a time.  The marker
-shows whether a notifier that was killed had already posted the comment.  All steps can be repeated without a further
-effect, and none sends a request to a model.
+could not be reached.  The ledger lists the rows with a due notification (`tell_at`) and gives each to one notifier at a
+time.  The marker in a comment shows whether a notifier that was killed had already posted it.  All steps can be
+repeated without a further effect, and none sends a request to a model.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _notify_row(wiring: Wiring, row: Row) -> bool:
 
 def move_leftovers(wiring: Wiring, rows: Iterable[Row] | None = None) -> list[str]:
     """Move folders with a closed row that are in `running/`, because of a crash between the row and the move, or
-    because the row was closed from outside.  Returns the uuids of these tasks.
+    because the row was closed from outside.  Returns the uuids of the tasks with a moved folder.
 
     `rows` are those that run on this host; if it is None, the ledger is queried."""
     running = wiring.settings.base_dir / "running"
@@ -194,8 +194,8 @@ def _move(wiring: Wiring, row: Row, folder: Path) -> None:
     """Record the end in the folder and move it.
 
     If `completed/` has a folder of this task already, that folder is not replaced.  A folder in both places comes from
-    a process that came too late for the row, for example after a repeated broker message.  The folder here is removed
-    if it contains only a lock, otherwise it is moved to quarantine."""
+    a process that came too late for the row, for example after a repeated broker message.  The folder in `running/` is
+    then removed if it contains only a lock, otherwise it is moved to quarantine."""
     target = wiring.settings.base_dir / "completed" / row.uuid
     if target.is_dir():
         if os.listdir(folder) == ["lock"]:  # noqa: PTH208 - only the names are needed

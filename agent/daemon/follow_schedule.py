@@ -2,7 +2,7 @@
 log).
 
 This module compares the last number of the log, which it reads over the connection of the ledger, with that of
-memory.db.  The process that follows is started by `extraction_runner.py`.
+memory.db.  `extraction_runner.py` starts the process that follows the log.
 """
 
 from __future__ import annotations

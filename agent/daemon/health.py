@@ -2,8 +2,9 @@
 
 The daemon writes `daemon-health.json` beside its lock when the content changes, and updates its time in each round of
 its loop.  `health`, `GET /ready` and `/live` check the lock and the file, so that a daemon that hangs cannot report
-itself as healthy.  A model server or a host at which no tasks are started is one of the reasons.  A single repository
-at which no tasks are started is not one of the reasons, because the tasks of other repositories start.
+itself as healthy.  A model server or a host at which no tasks are started counts as a reason why the daemon starts no
+tasks.  A single repository for which no tasks are started does not count as such a reason, because the tasks of other
+repositories start.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Health:
 
 
 class HealthFile:
-    """Writes the health file for the daemon.  If a write fails, nothing stops: the file then becomes old."""
+    """Writes the health file for the daemon.  If a write fails, the daemon continues, and the file becomes outdated."""
 
     def __init__(self, settings: Settings) -> None:
         self.path = path_of(settings)

@@ -1,9 +1,10 @@
 """Leaves a waiting task for a while to the host that has its conversation.
 
-Hosts that share a ledger each have a base_dir of their own.  A host that claims a task without its folder fetches the
-replica or begins again from the issue, while the host that worked on it would continue at once; a host that was drained
-is usually back soon.  So the other hosts leave such a row alone for `taskqueue.home_seconds`, from the time at which
-they first see it in its present state.  `daemon/supervisor.py` calls this module.
+Hosts that share a ledger usually each have a base_dir of their own.  A host that claims a task without its folder
+fetches the replica or begins again from the issue, while the host that worked on it would continue at once; a host that
+was drained is usually back soon.  So the other hosts leave a row with a conversation on one host alone for
+`taskqueue.home_seconds`, from the time at which they first see it in its present state.  `daemon/supervisor.py` calls
+this module.
 """
 
 from __future__ import annotations

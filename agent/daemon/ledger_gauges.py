@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 
 def snapshot(settings: Settings) -> Snapshot:
-    """The rows of the ledger in groups.  Raises LedgerError, HostError or DiskError if they cannot be read."""
+    """The rows of the ledger, counted by status and host, with their ages.  Raises LedgerError, HostError or DiskError
+    if they cannot be read."""
     with closing(Wiring(settings)) as wiring:
         ledger = wiring.ledger
         now = ledger.now()

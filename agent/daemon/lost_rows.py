@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 NEWEST = 16
 """The number of newest rows that a sweep remembers.
 
-If the next sweep does not find one of them that was open, rows were lost from the ledger.
+If a remembered row that was open is missing at the next sweep, rows were lost from the ledger.
 """
 
 

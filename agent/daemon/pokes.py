@@ -2,8 +2,8 @@
 
 The first request leads to a poll at once.  Requests that come during this poll, or within LEAST_SECONDS of its start,
 lead together to one further poll.  As long as requests come before the next poll is allowed, the time between two polls
-doubles, up to `scheduling.interval`; a request that did not need to wait sets it back to LEAST_SECONDS.  So no number
-of requests makes a source poll without a pause.  `pollers.py` uses this class; it does no I/O.
+doubles, up to `scheduling.interval`; a request that did not need to wait sets it back to LEAST_SECONDS.  So a source
+has a pause between two polls, however many requests come.  `pollers.py` uses this class; it does no I/O.
 """
 
 from __future__ import annotations

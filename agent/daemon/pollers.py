@@ -2,7 +2,8 @@
 
 Each thread has its own ledger connection and adapters.  The thread polls its source at the interval of that source, and
 sends the notifications of tasks of that source that ended or wait.  `poll_once` polls all sources once, side by side
-(`run --once`).  `daemon/daemon.py` calls this module; `poller.Poller` alone polls its sources one after the other.
+(`run --once`).  `daemon/daemon.py` calls this module.  Without it, a `poller.Poller` polls its sources one after the
+other.
 """
 
 from __future__ import annotations

@@ -3,14 +3,14 @@
 The forkserver imports this module by its name (`set_forkserver_preload`); it must not open a file descriptor, a thread
 or a database.  Modules that a task loads later must be imported too: modules behind registries, libraries that are
 imported where they are used.  The module also makes the objects that a process makes once from the program's files:
-templates, SQL statements, weights, tables.  `tests/unit/daemon` checks that a task imports, compiles and reads nothing
-more.
+templates, SQL statements, weights, tables.  `tests/unit/daemon` checks that a task imports no further module, compiles
+no further pattern and reads no further file.
 """
 
 import encodings.ascii
 import encodings.idna  # the first connection of `requests` imports this module
 import encodings.utf_16_be  # the token estimate of text beyond ASCII uses its code units
-import encodings.utf_32_be  # the scan of a push for secrets and the estimate use these
+import encodings.utf_32_be  # the scan of a push for secrets and the token estimate use UTF-32
 import encodings.utf_32_le  # noqa: F401
 import gc
 import importlib.resources.readers  # noqa: F401 - jsonschema reads its own schemas with this module
@@ -58,7 +58,8 @@ Pieces(("any secret of a task",))("é")  # makes the tables of base85 and of loo
 jsonschema.Draft202012Validator({"type": "object"}).is_valid({})  # the call reads the meta-schemas
 
 # multiprocessing would run the main module of the daemon again in each worker, because the function to run may be
-# defined there.  The function that a worker runs is in `worker/worker.py`, and the compiler would take 0.9 MiB.
+# defined there.  The function that a worker runs is in `worker/worker.py`, and compiling the main module would take 0.9
+# MiB.
 multiprocessing.spawn._fixup_main_from_path = multiprocessing.spawn._fixup_main_from_name = lambda _: None  # type: ignore[attr-defined]  # noqa: SLF001
 
 _begin = multiprocessing.spawn._main  # noqa: SLF001

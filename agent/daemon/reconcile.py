@@ -172,8 +172,8 @@ def _recreate(wiring: Wiring, row: Row) -> None:
 def _begun_here(wiring: Wiring) -> Iterator[Row]:
     """Open rows that a worker of this base_dir has worked on.
 
-    If hosts share the ledger, a row shows this only while it is leased; the folder of any other row is made by the host
-    that claims it.
+    If hosts share the ledger, a row shows the base_dir of its worker only while it is leased; the folder of any other
+    row is made by the host that claims it.
     """
     alone = is_alone(wiring.settings)
     for status in OPEN:

@@ -1,8 +1,8 @@
 """A thread of the daemon that must not end while the daemon lives, such as the poller or the broker client.
 
-These threads handle the errors that they expect.  An unexpected error (a fault of a client library, or of this program)
-ends the thread, and the log gets its traceback; the loop of the supervisor detects that through this module and starts
-another thread after a while.
+The threads handle the errors that they expect themselves.  An unexpected error (a fault of a client library, or of this
+program) ends the thread, and the log gets its traceback; the loop of the supervisor detects that through this module
+and starts another thread after a while.
 """
 
 from __future__ import annotations

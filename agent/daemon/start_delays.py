@@ -1,8 +1,8 @@
 """Tasks that wait before this daemon starts a worker for them.
 
-These tasks are left to another host, or are held back, or their workers could not even claim them, for example because
-their folder is not writable, or were killed again and again; in the last two cases a task waits longer each time.
-`supervisor.py` asks before it starts a worker.
+Such a task is left to another host, or is held back, or its workers could not even claim it (for example because its
+folder is not writable), or its workers were killed again and again.  For the last two reasons a task waits longer each
+time.  `supervisor.py` asks this module before it starts a worker.
 """
 
 from __future__ import annotations

@@ -173,7 +173,7 @@ class StartHolds:
         """Remove the holds with a probe that has made progress."""
         for hold in list(self.known.values()):
             if hold.code == NO_SANDBOX:
-                continue  # an answer of the model shows nothing about the sandbox
+                continue  # an answer of the model does not show that the sandbox works
             if hold.probe and (row := self.ledger.get(hold.probe)) is not None and _has_got_on(row):
                 self._free(hold.place)
                 self._write()

@@ -51,8 +51,8 @@ if TYPE_CHECKING:
 
 SWEEP_SECONDS = 5.0
 IDLE_SWEEP_SECONDS = 20.0
-"""Seconds between two sweeps of a daemon without workers; a sweep sends ten queries, and such a daemon less than one a
-second."""
+"""Seconds between two sweeps of a daemon without workers; a sweep sends ten queries, so an idle daemon sends less than
+one a second."""
 QUEUE_SECONDS = 1.0
 """Seconds between two checks of the queue when the ledger sends no notifications."""
 WORK_SECONDS = 0.5
@@ -62,7 +62,8 @@ LEFT_SECONDS = 300.0
 RESERVED_SECONDS = 60.0
 """Seconds for which no other host starts a task that a worker here has not claimed yet."""
 ROUNDS = 3
-"""The maximum number of times that one pass reserves more tasks in place of those that must wait."""
+"""The maximum number of times that one pass over the queue reserves further tasks, in place of reserved tasks that must
+wait."""
 HELD_SECONDS = 5.0
 """Seconds between two checks of a task that is held back (`start_holds.py`)."""
 
@@ -307,7 +308,7 @@ class Supervisor:
             self.watchdog.note_too_large(uuid, pid)
 
     def requeue_dead(self) -> None:
-        """Requeue running rows with a dead holder, after the processes that it left have been ended."""
+        """Requeue running rows with a dead holder, after the processes that the holder left have been killed."""
         if self.owed or self.watchdog.too_large:
             self.here.forget()
         items = self.wiring.items("give_back")
@@ -332,7 +333,9 @@ class Supervisor:
         found = self.ledger.requeue_dead(
             self.is_alive,
             on_settled=settled.append,
-            everywhere=is_alone(self.settings),  # for a local ledger one kernel has all locks, so locks decide
+            # with a local ledger, this machine's kernel has the locks of all workers, so the locks show which workers
+            # live
+            everywhere=is_alone(self.settings),
             tool_calls=self.tool_calls,
             publish=self.publish,
             blamed=self.blame.may_be_the_task,
@@ -357,7 +360,8 @@ class Supervisor:
         self.delays.forget_old()
 
     def is_alive(self, row: Row) -> bool:
-        """Whether a process holds the lock of a row of this base_dir; if not, the row's process tree is ended."""
+        """Whether a worker of the row lives, for a row of this base_dir; if none does, the processes of the task are
+        killed."""
         child = self.children.get(row.uuid)
         if child is not None and child.process.exitcode is None:
             return True

@@ -1,9 +1,9 @@
 """The endpoint for webhooks of GitHub, GitLab, Forgejo and Gitea: `POST /poke` makes the daemon poll at once.
 
 A request counts if it is signed with `poke.secret`, over its raw body, and if it was not received before.  The body
-starts nothing: it may only name the project, from which the sources to poll are chosen.  What there is to do comes from
-the poll, with the checks of every poll.  So a stolen secret causes polls, whose number `pokes.py` limits, and nothing
-else.  `daemon.py` starts the endpoint; docs/forges.md, "At once: webhooks", says how people set it up.
+starts nothing: it may only name the project, from which the sources to poll are chosen.  Only the poll determines what
+there is to do, with the same checks as every poll.  So a stolen secret causes polls, whose number `pokes.py` limits,
+and nothing else.  `daemon.py` starts the endpoint; docs/forges.md, "At once: webhooks", says how people set it up.
 
 Sources of the headers:
 - GitHub: https://docs.github.com/en/webhooks/webhook-events-and-payloads ("Delivery headers": `X-Hub-Signature-256`,
@@ -46,8 +46,8 @@ MOST_CONNECTIONS = 16
 SECONDS = 10.0
 """Seconds that one request may take."""
 REMEMBERED = 4096
-"""Requests that are remembered, so that they are not obeyed twice.  A restart forgets them: a repeated request is then
-one more poll."""
+"""Requests that are remembered, so that they are not obeyed twice.  A restart of the daemon forgets these requests: a
+request that is repeated after it causes one more poll."""
 TIMELY_SECONDS = 300.0
 """The maximum age of a request that has a signed time, by the Standard Webhooks specification."""
 SAID_SECONDS = 60.0
@@ -60,7 +60,7 @@ SIGNATURES = (
     ("gitlab", "HTTP_X_GITLAB_TOKEN"),
 )
 """(kind of host, WSGI name of the header), strongest first.  Forgejo sends the headers of Gitea and GitHub too.  Only
-the first header that is there counts."""
+the first of these headers that a request has counts."""
 
 DELIVERIES = {
     "forgejo": ("HTTP_X_FORGEJO_DELIVERY", "HTTP_X_GITEA_DELIVERY"),

@@ -41,7 +41,7 @@ _LONG_NAME = re.compile(rf"(?:[^\W_]+[\W_]+){{{NAME}}}(?=[^\W_]+[\W_]+[^\W_])")
 
 @dataclass(frozen=True, slots=True)
 class TaskEvent:
-    """One event, not stored yet.  `token` is unique within the task; with `of_issue` it is so for the issue."""
+    """One event, not stored yet.  `token` is unique within the task; with `of_issue` it is unique within the issue."""
 
     token: str
     source: str

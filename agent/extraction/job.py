@@ -42,7 +42,8 @@ TRIES = 3
 PAUSES = (60.0, 600.0)
 """Seconds to wait after the first and after the second failed try."""
 AWAY_SECONDS = 600.0
-"""Seconds to wait when memory.db cannot be opened.  The try is not counted then, since the count is in memory.db."""
+"""Seconds to wait when memory.db cannot be opened.  A try that fails for this reason is not counted, since the count is
+in memory.db."""
 LONGEST_ERROR = 500
 
 

@@ -35,7 +35,7 @@ KNOWN = 5
 """Maximum number of existing records of each strategy in the request.  The model may replace one of these records."""
 KNOWN_RELEVANCE = 0.1
 QUERY = 1000
-"""Maximum number of characters of the task's summary in the query for these records."""
+"""Maximum number of characters of the task's summary in the query for existing records."""
 SIMILAR = 0.5
 """Minimum similarity (Jaccard, of words) at which two reflections count as the same lesson."""
 MOST_PENDING = 1000
@@ -43,7 +43,8 @@ MOST_PENDING = 1000
 
 @dataclass(frozen=True, slots=True)
 class ModelExtraction:
-    """Makes the records of one task by a model.  `check` raises Fenced if another process has the job."""
+    """Makes the memory records of one task from the answer of a model.  `check` raises Fenced if another process has
+    the job."""
 
     wiring: Wiring
     writer: RecordWriter
@@ -119,8 +120,8 @@ class ModelExtraction:
         )
 
     def _is_confirmed(self, one: Proposal, event_id: int) -> bool:
-        """Whether the result of this task is verified, or another task has given a similar reflection.  In the second
-        case the other reflection becomes active, with this task's event as a second source."""
+        """Whether the result of this task is verified or merged, or another task has given a similar reflection; that
+        reflection then becomes active, with this task's event as a second source."""
         task, store = self.writer.task, self.writer.store
         if task.is_verified or self.row.pull_state == "merged":
             return True

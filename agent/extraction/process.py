@@ -46,8 +46,8 @@ _CHILD = "import sys; sys.path[:] = sys.argv[2:]; from agent.extraction.process 
 
 
 def main(settings: Settings, uuid: str, report: Connection | None = None) -> None:
-    """Entry point of the forked process.  It sends every event to `report` as (name, fields).  The exit code is 0
-    unless the ledger failed."""
+    """Entry point of the forked process.  The process sends every event to `report` as (name, fields).  The exit code
+    is 0 unless the ledger failed."""
     with suppress(PermissionError):  # the process leads a session already
         os.setsid()
     log.lose_what_stderr_refuses()
@@ -124,8 +124,8 @@ def start_beside(settings: Settings, uuid: str) -> None:
 
 
 def detached(uuid: str) -> None:
-    """Entry point of the process of `start_beside`.  It reads the settings from stdin, because they have secrets and
-    the arguments of a process are public."""
+    """Entry point of the process of `start_beside`.  The process reads the settings from stdin, because they have
+    secrets and the arguments of a process are public."""
     settings: Settings = pickle.loads(sys.stdin.buffer.read())  # noqa: S301 - `start_beside` wrote the settings to stdin
     _do(settings, uuid, lambda _name, _fields: None)
 

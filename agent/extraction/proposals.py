@@ -35,7 +35,8 @@ QUOTED = 4
 GROUNDED = 0.5
 """Minimum share of the words of a proposal that must also be in its event."""
 STEM = 5
-"""For that share, two words with the same first STEM characters count as equal."""
+"""When the words of a proposal and of its event are compared, two words with the same first STEM characters count as
+equal."""
 
 _ENTRY: Json = {
     "type": "object",
@@ -77,7 +78,7 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The `accepted` proposals, and in `dropped` the reason for each other one."""
+    """The `accepted` proposals, and in `dropped` the reason for each proposal that was dropped."""
 
     accepted: tuple[Proposal, ...]
     dropped: tuple[str, ...]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from agent.values import Json
 
 OF_SESSION = ("episodes", "summaries")
-"""Strategies of which the issue is a source."""
+"""Strategies with records that have the issue among their sources."""
 HIGHEST = 2
 """Highest trust of a record of a task (a verified result).  The store lowers the trust to the lowest trust of the
 sources.

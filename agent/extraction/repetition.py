@@ -1,9 +1,9 @@
 """Finds the sentences of a text that repeat another text, so that they get no more trust than that text.
 
 A model that read `remember: always …` in a file may repeat it in its final summary.  A sentence counts as repeated if
-the other text contains LENGTH consecutive words that include words of it.  A shorter sentence counts as repeated if the
-other text contains all its words in a row.  Case, punctuation and line breaks are ignored.  If there are enough
-letters, only these are compared, and encoded parts are decoded (`readings.py`).
+some of its words belong to a run of LENGTH words that the other text contains as well.  A shorter sentence counts as
+repeated if the other text contains all its words in a row.  Case, punctuation and line breaks are ignored.  If there
+are enough letters, only these are compared, and encoded parts are decoded (`readings.py`).
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class TaskExtraction:
         self.ids: dict[str, int] = {}  # token → number of the event; forgotten events are not in it
 
     def run(self) -> Extracted:
-        """Extract everything and return the numbers.  A task without a turn of the model gives nothing."""
+        """Extract everything and return the numbers.  A task without a turn of the model gives no memories."""
         task = self.task
         if not task.origin or not task.statements or self.row.turns < 1:
             return self.extracted

@@ -2,9 +2,9 @@
 
 Everything in a tree that a foreign command may have written is treated as hostile.  A folder may become a symlink, even
 between two system calls.  The mode of a folder may deny access.  A tree may be thousands of folders deep, so that its
-paths exceed the kernel's limit. A folder may contain millions of names.  For these reasons each folder is opened by
-name relative to the descriptor of its parent, and never through a link.  No function is recursive, no paths are joined,
-and the names of a folder are not all loaded at once.
+paths exceed the kernel's limit. A folder may contain millions of names.  Because of such trees, each folder is opened
+by name relative to the descriptor of its parent, and never through a link.  No function is recursive, no paths are
+joined, and the names of a folder are not all loaded at once.
 
 All code that reads or changes a tree after a command ran uses this package, or `treecopy`, which is built on it.  Git
 reads a tree after a command through `git_guard`.  `scripts/check` enforces this (`scripts/tree_rules.py`).

@@ -6,10 +6,10 @@
     items.finish()
 
 An error of one item is reported once, and again when its text has changed.  An unexpected error is logged with its
-traceback as well.  Errors in `WHOLE` concern a resource that all items share (disk, ledger, network).  After such an
-error the loop continues, since a single item may have caused it, and `finish` raises the first of these errors.  After
-`IN_A_ROW` consecutive errors of this kind the loop ends, unless the caller can find out that the resource is there and
-the items are to blame (`is_away`).
+traceback as well.  Errors in `WHOLE` concern a resource that all items share (disk, ledger, network).  After an error
+of a class in `WHOLE` the loop continues, since a single item may have caused it, and `finish` raises the first such
+error.  After `IN_A_ROW` consecutive errors of a class in `WHOLE` the loop ends, unless the caller can find out that the
+resource is there and the items are to blame (`is_away`).
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Items:
     def finish(self, *, unless_some: bool = False) -> None:
         """End the loop: raise the first error that may concern all items.
 
-        `unless_some`: if an item succeeded, such errors are reported as errors of their items instead.
+        `unless_some`: if an item succeeded, no error is raised, and each error is reported as an error of its item.
         """
         failed, went_well = self.failed, self.went_well
         self._begin_anew()

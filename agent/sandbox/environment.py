@@ -155,7 +155,7 @@ def limited(command: str, limits: Limits, timeout: float, *, processes: bool, sh
         wanted["-f"] = max(1, limits.file_size // 512)
     lines = [_ulimit(flag, value) for flag, value in wanted.items()]
     if processes and limits.processes:
-        # bash and ash use -u, dash uses -p.
+        # `ulimit` limits the number of processes by -u in bash and ash, by -p in dash.
         lines.append(f"{{ {_ulimit('-u', limits.processes)} || {_ulimit('-p', limits.processes)}; }}")
     script = " && ".join(lines) + ' && exec "$@"'
     return ["/bin/sh", "-c", script, "sh", shell_path, "-c", command]

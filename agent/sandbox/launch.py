@@ -111,7 +111,7 @@ def launch(
         )
         # Only descriptors that bubblewrap itself closes may be passed on, since the command would inherit any other.
         as_user, handed = uid, [writer, variables, *data.values(), *([] if seccomp is None else [seccomp])]
-        # the program in front of the command (`socket_opener.py`) closes the proxy's descriptor before the command runs
+        # `network/socket_opener.py`, which runs before the command, closes the proxy's descriptor
         handed += [] if proxy is None else [proxy.descriptor]
         if staged:
             assert uid is not None

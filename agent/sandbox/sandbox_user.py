@@ -94,7 +94,7 @@ SETFCAP = 31
 
 
 def has(*capabilities: int, status: Path = Path("/proc/self/status")) -> bool:
-    """Whether all of these capabilities are effective in this process; True if that cannot be read."""
+    """Whether all `capabilities` are effective in this process; True if that cannot be read."""
     try:
         lines = status.read_text(encoding="ascii", errors="replace").splitlines()
     except OSError:

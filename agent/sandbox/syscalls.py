@@ -26,8 +26,8 @@ ARCHITECTURES = {
 }
 """`platform.machine()` → AUDIT_ARCH_* of linux/audit.h, which identifies the ABI of a call.
 
-The 32-bit ABI of the same machine has another value.  The filter refuses that ABI completely, because its numbers
-differ and its `socketcall` hides the socket family.
+The 32-bit ABI of the same machine has another AUDIT_ARCH value.  The filter refuses that ABI completely, because its
+numbers differ and its `socketcall` hides the socket family.
 """
 
 X32 = 0x4000_0000

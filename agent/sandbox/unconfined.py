@@ -95,7 +95,8 @@ class Unconfined:
         if self.interpreter is not None and not sandbox_user.reachable(self.interpreter / "x", self.uid):
             self.interpreter = None
         self.shell = environment.shell()
-        if (base_dir / "running" / uuid).is_dir():  # a task that this process has locked; `doctor` has no such task
+        # the folder exists for a task, which this process has locked, but not for `doctor`
+        if (base_dir / "running" / uuid).is_dir():
             self._clear()
         who = f"user {os.geteuid() if self.uid is None else self.uid}"
         self.reason = f"{NONE_REASON}, they run as {who} with everything it can reach"
@@ -163,14 +164,14 @@ class Unconfined:
         name exists, an error is raised.
         """
         tmp = f"{tempfile.gettempdir()}/makimono-{self.uuid}-{mark}"
-        os.mkdir(tmp, 0o700)  # noqa: PTH102 - `mkdir` needs only a text
+        os.mkdir(tmp, 0o700)  # noqa: PTH102 - `os.mkdir` takes the path as text
         try:
             if self.uid is not None:
                 os.chown(tmp, self.uid, self.uid)
             yield tmp if home is None else str(home), tmp
         finally:
             try:  # nearly always the folder is empty
-                os.rmdir(tmp)  # noqa: PTH106 - `rmdir` needs only a text  # ours
+                os.rmdir(tmp)  # noqa: PTH106 - `os.rmdir` takes the path as text  # ours
             except OSError:
                 with suppress(OSError):
                     filetree.remove(tmp)

@@ -24,8 +24,8 @@ BOUNDS = ((re.compile(r"\["), 2_000), (re.compile(r"\r\n?|\n"), 2_000), (re.comp
 """The text is parsed up to LONGEST characters, GitHub's limit, and up to this many opening brackets, lines, and other
 signs of Markdown; a command behind them does not count.
 
-The time of the parser grows with their numbers: it looks for the end of the text at each bracket that nothing closes,
-and at each line for the end of each quotation around it.  65,536 characters took up to four seconds.
+The time of the parser grows with the number of these signs: it looks for the end of the text at each bracket that
+nothing closes, and at each line for the end of each quotation around it.  65,536 characters took up to four seconds.
 """
 
 _NOT_SAID = frozenset(

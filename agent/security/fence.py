@@ -63,7 +63,7 @@ def regions(text: str, marker: str) -> Iterator[Region]:
 
 
 def defuse(text: str, marker: str) -> tuple[str, int]:
-    """(`text` with forged fence lines defused, their number: rule PI-11)."""
+    """(`text` with forged fence lines and markers defused, the number of them, which rule PI-11 reports)."""
     text, count = _FORGED.subn(lambda match: "‹" * len(match[0]), text)
     if marker:
         text, copies = re.subn(re.escape(marker), "[marker]", text, flags=re.IGNORECASE)

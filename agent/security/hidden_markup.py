@@ -56,7 +56,7 @@ def code_blocks(text: str) -> list[tuple[int, int]]:
     """(start, end) of the fenced code blocks of `text` that every Markdown renderer treats as code.
 
     The search ends at a fence that could be inside a list, a quotation or raw HTML.  Renderers disagree whether a fence
-    at such a place begins code, and an attacker could exploit that; nothing behind it counts as code.
+    inside one of these begins code, and an attacker could exploit that; nothing behind it counts as code.
     """
     found: list[tuple[int, int]] = []
     if ("```" not in text and "~~~" not in text) or not any(sign in text for sign in ("<", "](", "]:", "![")):

@@ -1,8 +1,9 @@
 """The rules of `security/guarded_paths.py` as data: files that only a person may change or must review, with reasons.
 
 A pattern without `/` is a name in any folder, one with `/` is a path from the root (`globs.py`).  Matching ignores
-case.  Braces hold alternatives.  The first match counts.  `policy.refuse` and `policy.look` of config.yaml
-add to the rules.  Source: each product's documentation of its file.
+case.  Braces in a pattern hold alternatives.  The first rule that matches a path counts.  `policy.refuse` and
+`policy.look` of config.yaml add to the rules.  The source of each rule is the documentation of the product that reads
+the file.
 """
 
 from __future__ import annotations

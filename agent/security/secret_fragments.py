@@ -26,7 +26,8 @@ DIVISIBLE = 16
 """A value with fewer letters and digits must match as a whole, since half of it could occur in ordinary text."""
 
 LONGEST_PART = 32
-"""A searched part has at most this many letters, so that a key of many lines is divided into more than four parts."""
+"""A part of a secret that is searched separately has at most this many letters, so that a key of many lines is divided
+into more than four parts."""
 
 _UPPER, _LOWER = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ", b"abcdefghijklmnopqrstuvwxyz"
 _FOLD = bytes.maketrans(_UPPER, _LOWER)

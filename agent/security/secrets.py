@@ -79,7 +79,7 @@ ENCODINGS = ("utf-8", "utf-16-le", "utf-16-be")
 """Encodings in which a file may contain a secret; some programs write UTF-16.
 
 ASCII text in these encodings and in UTF-32 is equal to the plain text once its NUL bytes are removed.  So declared
-secrets are compared without NUL bytes: one form instead of five, and no time for a file of zeros.
+secrets are compared without NUL bytes: one search covers five encodings, and a file of zeros takes no time.
 """
 
 WIDE, WIDEST = ("utf-32-le", "utf-32-be"), 4

@@ -1,6 +1,6 @@
 """Replaces texts that have the shape of a token or private key by `***` in published texts.
 
-These shapes also stop a push (`secrets`); documented examples and placeholders are not masked.
+A text with such a shape also stops a push (`secrets`); documented examples and placeholders are not masked.
 """
 
 from __future__ import annotations

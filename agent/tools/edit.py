@@ -83,8 +83,8 @@ def find(raw: str, old: str, new: str) -> tuple[NormalizedText, list[int], str, 
     """(view, positions in it, old, new) for the first form of `old` that the file contains; no positions if it contains
     none.
 
-    The forms are tried in this order: unchanged; composed; decomposed; without characters that a cleaned result does
-    not show.
+    The forms are tried in this order: unchanged; in composed, then in decomposed Unicode form; without characters that
+    a cleaned result does not show.
     """
     old, new = normalize_newlines(old), normalize_newlines(new)
     view = NormalizedText(raw)

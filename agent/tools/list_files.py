@@ -1,7 +1,7 @@
 """The tool `list_files` lists the files below a path, as `git ls-files` prints them, without folders of generated
 files.
 
-If there are too many files for one result, it shows a count per folder, so that the model can narrow the path.
+If there are too many files for one result, the tool shows a count per folder, so that the model can narrow the path.
 """
 
 from __future__ import annotations

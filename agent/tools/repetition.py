@@ -4,7 +4,7 @@ Calls form one sequence, and each has a digest of name, arguments and result.  A
 calls repeat with period p (p up to 8): A A A, A B A B A and so on, that is, one call three times with nothing new in
 between.  Polling with changing results and many edits of one file are no loops, and neither are tests that fail in the
 same way between different edits.  The first loop leads to a hint for the model; the same loop again, or a fourth loop,
-means stop.  Only digests are stored, so memory is bounded; `restore` reads them again from tools.jsonl.
+leads to "stop".  Only digests are stored, so memory is bounded; `restore` reads them again from tools.jsonl.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class Truncated:
 
 
 def in_all(whole: StoredOutput) -> str:
-    """A text with the size of the output, and of the part that is stored."""
+    """A text that gives the size of the whole output, and the size of the stored part if that is smaller."""
     if not whole.lost:
         return f"{size_text(whole.size)} in all"
     return f"{size_text(whole.size + whole.lost)} in all, only the first {size_text(whole.size)} of it kept"

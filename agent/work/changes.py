@@ -161,8 +161,8 @@ def patch(git_dir: Path, old: str, new: str) -> Iterator[bytes]:
 
 
 def history(git_dir: Path, old: str | None, new: str) -> Iterator[bytes]:
-    """Every commit after `old`: message and all added and removed bytes, binary files as text.  A push publishes all
-    these messages and bytes.
+    """Every commit after `old`: message and all added and removed bytes, binary files as text.  A push publishes the
+    messages and bytes of all these commits.
 
     The net difference would not be enough: a push also publishes a secret that one commit adds and the next removes.  A
     merge of `old` itself (the base branch) is compared with `old` only: what it brings from there is published already.

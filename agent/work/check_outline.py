@@ -58,7 +58,8 @@ FAILING = re.compile(
     re.VERBOSE,
 )
 """The text before or after a name is matched at few positions: at the first of several equivalent ones, and at the
-first character of a run of spaces.  Without that limit a line full of such positions would take quadratic time."""
+first character of a run of spaces.  If it were matched at every position, a line full of such positions would take
+quadratic time."""
 
 _COUNTS = re.compile(r"(?<!\d)(\d++)\s++(fail|error)|\b(fail|error)(?:ure)?s\s*+[=:]\s*+(\d++)", re.IGNORECASE)
 _PASSING = (

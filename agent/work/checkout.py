@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 NAME = ".check.tmp"
 COPIED = ("HEAD", "config", "packed-refs", "refs", "objects", "info", "shallow")
-"""The parts of the task's git directory that belong to a clone."""
+"""The parts of the task's git directory that a fresh clone also has."""
 OURS = "info/attributes"
 
 

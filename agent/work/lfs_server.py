@@ -1,11 +1,11 @@
 """The remote store of Git LFS: content is uploaded before a push and downloaded into a new work tree.
 
 The repository's address determines the store's address (`<address>.git/info/lfs`).  `.lfsconfig` of the *base* commit
-may change it only within the same scheme, host and port: a file of the repository must not send a login elsewhere.  The
-server's answer gives an address for each object; the program trusts the forge for these addresses.  A request to such
-an address has the headers from the answer; it has the login only if the address is on the forge itself.  For a
-repository in a folder of this machine, objects are stored as the transfer of git-lfs for `file://` stores them.
-`Workspace` and `Publisher` call this module.
+may change the store's address only within the same scheme, host and port: a file of the repository must not send a
+login elsewhere.  The server's answer gives an address for each object; the program trusts the forge for these
+addresses.  A request to such an address has the headers from the answer; it has the login only if the address is on the
+forge itself.  For a repository in a folder of this machine, objects are stored as the transfer of git-lfs for `file://`
+stores them.  `Workspace` and `Publisher` call this module.
 
 git-lfs/git-lfs docs/api/{server-discovery,batch,basic-transfers}.md describe the requests.
 """

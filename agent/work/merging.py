@@ -1,4 +1,4 @@
-"""Finds conflict marks that are left in the files of a merge.  `workspace.py` lays the merge into the work tree."""
+"""Finds conflict marks that are left in the files of a merge.  `workspace.py` puts the merge into the work tree."""
 
 from __future__ import annotations
 

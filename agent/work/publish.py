@@ -279,7 +279,7 @@ class Publisher:
 
     def _unlock(self, stderr: str) -> bool:
         """Remove the branch's lock that a killed git process left in a repository on this machine; returns whether the
-        lock is gone.  That git process was a child of the git process that this program killed."""
+        lock is gone.  The process that left the lock was a child of the git process that this program killed."""
         place = self.remote.path
         lock = stale_git_locks.lock_in_error(stderr, place) if place is not None else None
         if lock is None or not lock.resolve().as_posix().endswith(f"/refs/heads/{self.workspace.branch}.lock"):

@@ -69,7 +69,7 @@ def conflicts(git_dir: Path, head: str, base: str) -> tuple[str, ...]:
 
 def merged_tree(git_dir: Path, head: str, base: str) -> tuple[str, tuple[str, ...]]:
     """(the tree of a merge of `base` into `head`, with conflict marks in its files; the conflicting paths in printable
-    form).  The names given to the commits are in the marks."""
+    form).  The conflict marks contain the names by which the caller gives the two commits."""
     done = git(
         *("merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", head, base),
         git_dir=git_dir,

@@ -110,7 +110,7 @@ def _word(said: Mapping[str, Any]) -> str:
 
 
 def is_waiting(folder: Path) -> bool:
-    """Whether the task's folder contains a fetched tree that is not recreated yet."""
+    """Whether the task's folder contains a saved tree from the replica that is not recreated yet."""
     return (folder / TREE).exists()
 
 

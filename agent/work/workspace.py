@@ -6,9 +6,9 @@ module pushes nothing (`Publisher` does) and runs no command of the repository. 
 workspace.
 
 `open` can be interrupted at any step and resumes at the next call: `git/` appears by a rename, and `State.ready`
-records that the first checkout was complete.  After that, this program overwrites no file of the tree, except in
-`move_onto`, which requires that everything is committed.  docs/files.md and docs/security.md, "Git beside a work tree",
-have the reasons.
+records that the first checkout was complete.  Once the first checkout is complete, this program overwrites no file of
+the tree, except in `move_onto` and `lay_merge`, which require that everything is committed.  docs/files.md and
+docs/security.md, "Git beside a work tree", have the reasons.
 """
 
 from __future__ import annotations
@@ -392,7 +392,7 @@ class Workspace:
         """Put a merge of the commit `base` into the work tree, with conflict marks in its files; everything must be
         committed.  The next commit is the merge.  Returns the conflicting paths.
 
-        If this is interrupted, the next `open` finishes it."""
+        If `lay_merge` is interrupted, the next `open` puts the merge into the tree completely."""
         tree, paths = rebase.merged_tree(self.git_dir, self.branch, base)
         self.update_state(merging=base, laying=tree, unresolved=paths)
         self._finish_merge()

@@ -33,7 +33,8 @@ class SandboxProxy:
 
     - `descriptor`: the opener inside sends its listening socket through it.
     - `file`: the executable file of the opener; None if there is none for this machine type.  Without an executable the
-      interpreter `python` inside runs the opener.  SandboxUnavailable is raised if both are missing.
+      interpreter `python` inside runs the opener.  SandboxUnavailable is raised if the executable and the interpreter
+      are both missing.
     - `opened`: whether the opener has created a socket.
     """
 

@@ -40,7 +40,8 @@ class Traffic:
 
     @contextmanager
     def connected(self) -> Iterator[None]:
-        """The time of one connection to a server, in which its bytes are counted."""
+        """A context manager around one connection to a server, inside which its bytes are counted; `wait` waits for its
+        end."""
         with self._lock:
             self._connected += 1
         try:

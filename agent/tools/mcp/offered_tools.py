@@ -163,7 +163,7 @@ def _cleaned(value: Any, clean: Callable[[str], str]) -> Any:
 def legal_arguments(parameters: Json) -> tuple[Json, dict[str, str]]:
     """(the schema with names of arguments that every model server accepts, new name → the server's name).
 
-    Anthropic refuses the whole request because of one other name, such as `$top` or `filter[id]`
+    Anthropic refuses the whole request because of one argument with another name, such as `$top` or `filter[id]`
     (ComposioHQ/composio#3500).
     """
     names: dict[str, str] = {}  # name that the server uses → new name for the model

@@ -46,7 +46,7 @@ async def pipe_transport(reader: int, writer: int, traffic: Traffic) -> AsyncIte
                     data = item.message.model_dump_json(by_alias=True, exclude_unset=True)
                     await _write(writer, data.encode() + b"\n")
             except OSError:
-                await to_session.aclose()  # the server is gone, so its requests get no answer
+                await to_session.aclose()  # the server is gone, so the requests of the session get no answer
 
     async with anyio.create_task_group() as group:
         group.start_soon(read)

@@ -1,6 +1,6 @@
 """Finds the program of a server once, before its first start, and checks that nobody else can change it.
 
-The program and its arguments are a list; none of them is read by a shell.
+The program and its arguments are a list, which no shell interprets.
 """
 
 from __future__ import annotations

@@ -37,7 +37,8 @@ GRACE = 1.0
 KILL_SECONDS = 10.0
 LONGEST_STDERR = 600
 SAFE = {"PYTHONSAFEPATH": "1"}
-"""Variables of each server: `python -m` imports nothing from the work tree, where the model writes."""
+"""Environment variables of each server: with them, `python -m` imports nothing from the work tree, where the model
+writes."""
 Argv = Callable[[str, "McpServer"], "Sequence[str]"]
 """The program and the arguments of a server (`programs.ServerPrograms.argv`)."""
 
