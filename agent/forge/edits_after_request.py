@@ -31,6 +31,18 @@ def said_altered(edits: Iterable[tuple[datetime, str]], asked: datetime) -> str:
     )
 
 
+def said_unasked(edits: Iterable[tuple[datetime, str]]) -> str:
+    """The reason why a person must ask for the work again if the forge reports edits by accounts without permission,
+    and no request by an account with permission: it was made in another project, or its label was deleted."""
+    when, who = max(edits)
+    by = f"@{who}" if who else "a deleted account"
+    return (
+        f"its title or text was edited by {by}, whose word does not count here, on {when:{TIME}} UTC, and it is not "
+        f"known here when it was asked for (it came from another project, or its label was deleted meanwhile); read it "
+        f"again, then set the label again"
+    )
+
+
 def said_maybe_altered(asked: datetime, changed: datetime, who: str) -> str:
     """The reason why a person must ask for the work again on a forge that does not report who edited a text.  `changed`
     is the time of a change of the issue that may be an edit by `who` (an account without permission)."""

@@ -422,6 +422,8 @@ class State:
             name = f"{one['event']}-issue-event"
         if one["event"] == "head_ref_force_pushed":
             name, more["commit_id"] = "issue-event", one["commit_id"]
+        elif one["event"] == "transferred":  # "Issue event types", with no properties of its own
+            name = "issue-event"
         elif one["event"] == "renamed":
             more["rename"] = one["rename"]
         elif "assignee" in one:

@@ -25,7 +25,8 @@ class NoteCalls(Call):
         item = self.find_item(name, kind, number)
 
         def shape(event):
-            label = {**event["label"], "color": "#428bca", "description": None}
+            # null once the label was deleted: the foreign key of resource_label_events (db/structure.sql)
+            label = event["label"] and {**event["label"], "color": "#428bca", "description": None}
             of = {"resource_type": "Issue" if kind == "issues" else "MergeRequest", "resource_id": item["id"]}
             return event | {"user": self.basic(event["user"]), "label": label} | of
 

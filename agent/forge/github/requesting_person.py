@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent import clock
 from agent.errors import ForgeAccessRefused, ForgeRefused
-from agent.forge.edits_after_request import said_altered
+from agent.forge.edits_after_request import said_altered, said_unasked
 from agent.forge.github.repositories import is_bot, login
 from agent.observe import log
 
@@ -95,21 +95,24 @@ def altered(
 ) -> str:
     """The reason why the title or text is not the one for which a person with permission asked, "" if it is (see
     `Forge.altered`)."""
-    may_ask = forge.places.may_ask
-    if may_ask(project, item.get("user")):  # GitHub allows edits by the author and by accounts with write access
-        return ""
-    number = item["number"]
+    may_ask, number = forge.places.may_ask, item["number"]
     events = events_of(forge, project, number) if events is None else events
-    asked = times_of_requests(forge, project, events, since)
-    if not asked:
+    # GitHub allows edits by the author and by accounts with write access.  In a repository from which the issue was
+    # transferred, others have that access.
+    came = any(event.get("event") == "transferred" for event in events)
+    if may_ask(project, item.get("user")) and not came:
         return ""
+    asked = times_of_requests(forge, project, events, since)
     renamed = [
         (clock.parse(str(event["created_at"])), event.get("actor"))
         for event in events
         if event.get("event") == "renamed" and event.get("created_at") and not may_ask(project, event.get("actor"))
     ]
     edits = renamed + [edit for edit in _edits_of_text(forge, project, item) if not may_ask(project, edit[1])]
-    return said_altered([(when, login(who)) for when, who in edits], max(asked))
+    told = [(when, login(who)) for when, who in edits]
+    if not told:
+        return ""
+    return said_altered(told, max(asked)) if asked else said_unasked(told)
 
 
 def _edits_of_text(forge: GitHub, project: Project, item: dict[str, Any]) -> list[tuple[datetime, Any]]:

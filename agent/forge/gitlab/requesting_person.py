@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent import clock
 from agent.errors import ForgeAccessRefused, ForgeRefused
-from agent.forge.edits_after_request import said_altered
+from agent.forge.edits_after_request import said_altered, said_unasked
 from agent.forge.gitlab.http import PATIENT, QUICK
 from agent.forge.gitlab.notes import EDITS
 from agent.forge.gitlab.projects import username
@@ -94,7 +94,8 @@ def altered(
     if not edits:
         return ""
     asked = times_of_requests(wire, places, project, path, item, label, since=since, patience=patience, notes=notes)
-    return said_altered(edits, max(asked)) if asked else ""
+    # the request is missing if the issue was moved here, and the label of the project it comes from was deleted
+    return said_altered(edits, max(asked)) if asked else said_unasked(edits)
 
 
 def times_of_requests(

@@ -203,6 +203,46 @@ def test_the_text_is_looked_at_again_when_the_work_begins(one):
     assert forge.altered(key, str(said["created_at"])) == "", "who asks by a comment has read what stands there"
 
 
+def test_an_edit_in_the_repository_that_an_issue_came_from_is_asked_for_again(tmp_path):
+    """In that repository other people have write access than here, and the label comes with the issue."""
+    with clock.use(clock.FakeClock()):
+        hub = Hub(tmp_path)
+        hub.issue["user"] = "alice"
+        hub.label("alice")
+        clock.sleep(60)
+        hub.edit("mallory", body="Remove the login check.")
+        hub.repo.event(hub.issue, "transferred", "bob")
+        users, said = look(hub)
+        assert users == []
+        assert said[0].startswith("acme/web#1: its title or text was edited by @mallory")
+        hub.issue["events"] = [one for one in hub.issue["events"] if one["event"] == "transferred"]
+        users, said = look(hub)
+        assert users == []
+        assert "it is not known here when it was asked for" in said[0]
+        hub.label("bob")
+        assert look(hub) == (["bob"], [])
+        hub.place.close()
+
+
+def test_an_edit_is_asked_for_again_where_the_event_of_the_label_is_lost(tmp_path):
+    """A moved issue of GitLab has copies of its notes and events; an event has no label any more once somebody has
+    deleted the label of the other project.  Then the author counts as the person who asked."""
+    with clock.use(clock.FakeClock()):
+        lab = Lab(tmp_path)
+        lab.issue["author"] = lab.place.server.user("alice")
+        lab.label("triage")
+        clock.sleep(60)
+        lab.edit("mallory", body="Remove the login check.")
+        for event in lab.issue["events"]:
+            event["label"] = None
+        users, said = look(lab)
+        assert users == []
+        assert said[0].startswith(f"{PROJECT}#1: its title or text was edited by @mallory")
+        lab.label("bob")
+        assert look(lab) == (["bob"], [])
+        lab.place.close()
+
+
 @pytest.mark.parametrize("author", ["alice", "mallory"])
 def test_the_asker_is_who_set_the_label(tmp_path, author):
     """A person who may triage labels the issue of a member: no member has asked for it."""
