@@ -1,4 +1,5 @@
-"""Regularly checks what the daemon depends on: base_dir, its own lock in it, tasks.db, and the schema of the rows.
+"""Regularly checks what the daemon depends on: base_dir and its folders of tasks, its own lock in it, tasks.db, and the
+schema of the rows.
 
 A person may remove or replace base_dir, the lock or tasks.db while a daemon runs, and another host of a shared ledger
 may install a newer schema.  Files that the daemon has open continue to work after that, so that no error occurs: the
@@ -8,6 +9,7 @@ starts no tasks.
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import TYPE_CHECKING
 
@@ -81,7 +83,18 @@ class SelfCheck:
         return True
 
     def _why(self) -> str:
-        return self._lost_lock() or migrate.newer(self.wiring.db)
+        return self._lost_lock() or self._unusable() or migrate.newer(self.wiring.db)
+
+    def _unusable(self) -> str:
+        """The reason why no folder of a task can be made or ended here."""
+        for path in (self.base_dir, self.base_dir / "running", self.base_dir / "completed"):
+            if not os.path.lexists(path):
+                continue  # a worker makes it
+            if not path.is_dir():
+                return f"{path} is no folder: move it away"
+            if not os.access(path, os.W_OK | os.X_OK):
+                return f"{path} cannot be written: mend its permissions, or the file system"
+        return ""
 
     def _lost_lock(self) -> str:
         """Take the lock again when its file was replaced; returns the reason if it cannot be taken."""

@@ -61,7 +61,7 @@ EVENTS: dict[str, str] = {
     "source_missing": "Open tasks name a source that is not configured; they wait (source, instance, tasks).",
     "folder_quarantined": "Something in running/ belongs to no task; it was put aside (name, place, why).",
     "ground_replaced": "base_dir or tasks.db was removed or replaced; it is mended as by a start (path).",
-    "ground_unfit": "Nothing is started: another daemon has base_dir, or the ledger's schema is newer (why).",
+    "ground_unfit": "Nothing is started: base_dir is unusable or another daemon's, or the schema is newer (why).",
     "ground_fit": "The reason for which the daemon started no tasks is over.",
     "disk_low": "The disk cannot be written, or has less than `scheduling.min_free`: no task is started (why).",
     "disk_slow": "A write or a sync took a second or longer; the work waits for it (file, what, seconds).",

@@ -1,5 +1,6 @@
 """A daemon notices that base_dir, its lock or tasks.db was removed or replaced, and that the schema is newer."""
 
+import os
 import shutil
 
 import pytest
@@ -73,6 +74,33 @@ def test_a_daemon_whose_lock_another_one_has_starts_nothing_and_says_so(stand):
     ground.check()
     assert ground.why == ""
     assert len(here.named("ground_fit")) == 1
+
+
+@pytest.mark.parametrize("name", ["running", "completed"])
+@pytest.mark.parametrize("kind", ["file", "dangling link", "not writable"])
+def test_a_folder_of_tasks_that_cannot_be_used_is_a_reason_to_start_nothing(stand, monkeypatch, name, kind):
+    """Workers ended before they owned their task, one after another, and `health` said "ready"."""
+    here, ground = stand
+    path = here.settings.base_dir / name
+    if kind == "file":
+        path.write_text("")
+    elif kind == "dangling link":
+        path.symlink_to("/no/such/folder")
+    else:
+        path.mkdir(mode=0o500)
+        if os.geteuid() == 0:  # root may write everywhere; what the kernel says to others
+            monkeypatch.setattr(os, "access", lambda asked, _mode: asked != path)
+    ground.check()
+    assert ground.why.startswith(f"{path} ")
+    assert Supervisor(here.wiring, ground=ground).reasons_not_to_start() == [ground.why]
+    assert here.named("ground_unfit") == [{"why": ground.why}]
+    if path.is_dir():
+        monkeypatch.undo()
+        path.rmdir()
+    else:
+        path.unlink()
+    ground.check()
+    assert ground.why == ""
 
 
 def test_a_daemon_whose_ledger_got_a_newer_schema_starts_nothing_and_says_so(stand):
