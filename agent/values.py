@@ -78,7 +78,7 @@ CLOSED_STATUSES = (Status.COMPLETED, Status.FAILED, Status.STOPPED)
 
 
 class End(StrEnum):
-    """How the run of the loop ended.  None of these ends is an error."""
+    """How the run of the loop ended.  No end of a run is an error."""
 
     FINISHED = "finished"  # the model called `finish`
     ANSWERED = "answered"  # the model answered with text and no call, even after two hints
@@ -215,8 +215,8 @@ class ToolResult:
     """The result of one tool call.
 
     `content` is exactly the text that the model gets (truncated, with secrets masked).  `status` is "success" or
-    "error".  `output` names the file below the task's folder that has the complete text, if `content` was truncated.
-    An `outcome` ends the run.
+    "error".  `output` names the file below the task's folder that has the complete text, if `content` was truncated.  A
+    result with an `outcome` ends the run.
     """
 
     content: str
@@ -229,9 +229,10 @@ class ToolResult:
 
 @dataclass(frozen=True, slots=True)
 class Contact:
-    """The traffic of a command with one host and port: number of connections, bytes sent and received.
+    """What a command exchanged with one host and port: number of connections, bytes sent and received.
 
-    `refused` is the reason why the host was not reached, "" if it was; `connections` then counts the attempts."""
+    `refused` is the reason why the command did not reach the host, "" if it did; `connections` then counts the
+    attempts."""
 
     host: str
     port: int
@@ -245,8 +246,8 @@ class Contact:
 class Finished:
     """One command that has run to its end.
 
-    `returncode` is negative if a signal ended the command; `output` has head and tail of its output, up to a
-    maximum.
+    `returncode` is negative if a signal ended the command; `output` is the output, or its head and tail if it is longer
+    than the maximum.
     """
 
     returncode: int
@@ -254,9 +255,9 @@ class Finished:
     duration: float
     timed_out: bool = False
     dropped: int = 0  # number of bytes between head and tail that `output` lacks
-    spool: Path | None = None  # file with the whole output, if one was requested and bytes were dropped
-    why: str = ""  # the reason why the command was killed early, if the command itself is the cause
-    contacts: tuple[Contact, ...] = ()  # hosts that the command reached or was refused
+    spool: Path | None = None  # file with the whole output, if one was requested and `output` lacks bytes
+    why: str = ""  # the reason why the program killed the command early, if the command is the cause
+    contacts: tuple[Contact, ...] = ()  # hosts that the command reached, or that were refused to it
 
 
 # --- protocols -----------------------------------------------------------------------------------------------
@@ -266,7 +267,7 @@ class Finished:
 class FileChange:
     """One file that differs from the base commit of the work.
 
-    `how` is "changed", "new", "deleted" or "renamed" (`source` is then its old path); `added` and `removed` are numbers
+    `how` is "changed", "new", "deleted" or "renamed" (`source` is then the old path); `added` and `removed` are numbers
     of lines, None for a binary file.  Paths are in printable form.
     """
 
@@ -283,12 +284,12 @@ class FileChange:
 
 
 class PresentWork(Protocol):
-    """The present work tree, from which a compaction carries over changed files."""
+    """The work tree as it is now; a compaction carries over its changed files."""
 
     def changes(self) -> Sequence[FileChange]:
         """The files that differ from the base commit, the newest one last.
 
-        The method may raise any error, which means "unknown".
+        This method may raise any error; the changes then count as unknown.
         """
         ...
 
@@ -320,11 +321,11 @@ class Ratios(Protocol):
         ...
 
     def reports(self, model: str) -> int:
-        """The number of reports from which the ratio was learnt."""
+        """The number of reports from which the ratio for `model` was learnt."""
         ...
 
     def learn(self, model: str, estimated: int, reported: int, plausible: tuple[int, int] | None = None) -> float:
-        """Learn from one pair of numbers; returns the new ratio.
+        """Learn from an estimated and a reported number of tokens for the same request; returns the new ratio.
 
         `plausible` are the fewest and the most tokens that the text can have.
         """
@@ -333,10 +334,10 @@ class Ratios(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FencedComment:
-    """A comment of a person in the form for the model: the text inside a fence, and its pictures.
+    """A person's comment as the model gets it: the text inside a fence, and its pictures.
 
-    A message of the kind `memory` has recalled memories instead of a comment; `memory` then has their ids and scores.
-    `comments` has the identity of the comment.
+    If the message has the kind `memory`, its text has recalled memories instead of a comment, and `memory` has their
+    ids and scores.  `comments` has the `id` of the comment and the time of its last change.
     """
 
     text: str
@@ -347,7 +348,7 @@ class FencedComment:
 
     @property
     def fields(self) -> Json:
-        """The arguments of `add_message` beside role and text."""
+        """The arguments of `add_message` besides role and text."""
         return {"kind": self.kind, "images": self.images, "memory": self.memory, "comments": self.comments}
 
 
@@ -376,36 +377,37 @@ class Messages(Protocol):
     ) -> int:
         """Append a message; returns its `seq`.
 
-        `provider_fields` are opaque fields of the server that answered, if there are any.  `images` are pictures of a
-        user message, as files below the task's folder.
+        `provider_fields` are fields of the server's answer that the program does not interpret.  `images` are the
+        pictures of a user message, which are files below the task's folder.
         """
         ...
 
     def get_current_context_file(self, unsummarized_file_path: Path | None = None) -> Path:
-        """The path of the file with the view, which is sent."""
+        """The path of the file with the view: the messages that are sent."""
         ...
 
     def sync(self) -> None:
-        """Make the appended lines durable, as often as `context_storage.durability` demands."""
+        """Sync the appended lines to disk, if `context_storage.durability` demands that now."""
         ...
 
 
 class Control(Protocol):
-    """Receives requests to stop, pause or drain for a running task.  `poll` is cheap and may be called every second."""
+    """Gives the request to stop, pause or drain a running task, if there is one.  `poll` is cheap and may be called
+    every second."""
 
     def poll(self, *, answering: bool = False) -> Outcome | None:
         """An outcome (STOPPED, PAUSED, DRAINED) if the task must end now, else None.
 
-        `answering`: an answer of the model is in progress, for which a drain waits for a while.
+        `answering`: the model is sending an answer; a drain waits for its end for a while.
         """
         ...
 
 
 class MemoryLayer(Protocol):
-    """One layer of long-term memory, as the assembler uses it.
+    """One layer of long-term memory: a source of memories for the briefing.
 
-    The layer is called in another thread than the one that built it.  If a layer raises any error or takes longer than
-    10 seconds, the layer is left out and the task continues.
+    The layer may be called in another thread than the one that made it.  If a layer raises an error or takes longer
+    than 10 seconds, the briefing has no memories of this layer, and the task continues.
     """
 
     def recall(self, query: str, limit: int) -> Sequence[Mapping[str, Any]]:
@@ -426,10 +428,11 @@ class Effects(Protocol):
         do: Callable[[], Json],
         **detail: Any,
     ) -> Json:
-        """The receipt of the effect `name`: the recorded one, else the result of `look_up`, which searches by the
-        marker.
+        """The receipt of the effect `name`: the recorded one, else the result of `look_up`, which searches for the
+        effect by its marker.
 
-        If neither exists, the intent is written and synced, `do` runs, and its result is recorded as the receipt."""
+        If there is neither a recorded receipt nor one from `look_up`, the intent is written and synced, `do` runs, and
+        its result is recorded as the receipt."""
         ...
 
     def receipt(self, name: str) -> Json | None:
@@ -446,7 +449,7 @@ Public = NewType("Public", str)
 
 
 class Redact(Protocol):
-    """Masks declared secrets, by their exact value and its encodings."""
+    """Masks the declared secrets in a text, by their exact values and encodings of them."""
 
     def __call__(self, text: str) -> str: ...
 

@@ -1,6 +1,6 @@
 """The request to the model: its limits, its bytes, and the compactions that make it fit into the window.
 
-`make_window` is the entry point for a task.  The names of docs/design/index.md are exported here as well.
+`make_window` is the entry point for a task.  This package also exports the names that docs/design/index.md defines.
 """
 
 from agent.tokens import counter_for

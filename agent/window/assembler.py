@@ -1,9 +1,9 @@
-"""The planner selects the bytes of a request, and checks whether they are a legal message list and fit into the window.
+"""The planner selects the bytes of a request, and checks that they are a legal message list and fit into the window.
 
-The planner itself never shortens the conversation.  If a request does not fit, it reports this; the compressor makes
-the view smaller and records the compaction; then the request is planned again (docs/window.md).  A plan parses only the
-lines that are new since the last one.  A task begins with `assemble_context`, which writes the first messages; the loop
-calls `plan` each turn.
+The planner itself never shortens the conversation.  If a request does not fit, the planner reports that; the compressor
+makes the view smaller and records the compaction; then the request is planned again (docs/window.md).  A plan parses
+only the lines of the view that are new since the last plan.  A task begins with `assemble_context`, which writes the
+first messages; the loop calls `plan` each turn.
 """
 
 from __future__ import annotations
@@ -51,19 +51,18 @@ refuse a request that is too long."""
 class ContextAssembler:
     """Plans the requests of one task.
 
-    `stated` are the limits that follow from the window; they may be replaced when an error shows a smaller window.
-    `limits` are the limits that apply now; they are lower than `stated` while it is unknown how the model counts.
+    `stated` are the limits that follow from the window; they are replaced if an error shows a smaller window.  `limits`
+    are the limits in use; they are lower than `stated` while it is unknown how the model counts tokens.
 
     `tools` are the schemas that are sent with every request.  `config` is the section `assembler` of the configuration.
-    `recall` provides long-term memories for the briefing, by default from `memory`, plug-ins by name; `fence` marks
-    them as data (`security.fence` with the run's marker).  `summary_store` has the summary that the view contains.
-    `text_mode` returns the description of the tools for a model without tool calls, and the tokens that a call costs
-    there in addition to its contents.  `sends_back` returns whether a provider field of an answer is sent together with
-    its message.  `taken` returns the longest prompt, in reported tokens, that the server has answered since it last
-    refused one for its length.
+    `recall` gets long-term memories for the briefing, by default from the layers in `memory` (name → plug-in); `fence`
+    marks them as data (`security.fence` with the run's marker).  `summary_store` has the summary that is part of the
+    view.  `text_mode` returns, for a model without tool calls, the description of the tools, and the tokens that each
+    call costs besides its contents.  `sends_back` returns whether the provider field of that name is sent back with its
+    message.  `taken` returns the tokens of the longest prompt that the server has answered since it last refused one
+    for its length, as the server reported them.
 
-    Stored sums are counts of `counter` without its learnt ratio; they are multiplied by the present ratio when they are
-    used.
+    Stored sums are counts of `counter` without its learnt ratio; they are multiplied by the ratio when they are used.
     """
 
     def __init__(
@@ -96,23 +95,24 @@ class ContextAssembler:
         self.taken = taken or (lambda: 0)
         self.described = ("", 0)  # the description of the tools in text mode, and its tokens
         self.plain = plain(counter)
-        # One counter with the smallest and one with the largest possible count, as long as the vocabulary is unknown.
+        # while the vocabulary is unknown: a counter of the fewest and one of the most tokens that a text can have
         spread = (fewest(), cautious()) if cautious_of(counter) else ()
         self.view = View(message_store.get_current_context_file(), self.plain, spread)
         self.tools = tools
         self.tool_tokens = count_tools(self.plain, tools)
-        self.heard = False  # whether the server has reported usage, or is known never to do so
-        self._spread_fixed: tuple[str | None, list[int]] = (None, [])  # cache of `plausible_range`: (text, its counts)
+        self.heard = False  # whether the server has reported usage, or is not expected to
+        # cache of `plausible_range`: (description of the tools, its tokens by each counter in `View.spread`)
+        self._spread_fixed: tuple[str | None, list[int]] = (None, [])
 
     # --- planning ---------------------------------------------------------------------------------------------
 
     def plan(self, *, hard: bool = False) -> Plan:
-        """The next request, as spans of files; with `hard` it may use a part of the tokens that are reserved for the
-        answer (`Limits.most`).
+        """Plan the next request, as spans of files; with `hard` it may also use tokens that are reserved for the answer
+        (`Limits.most`).
 
-        `metadata` is `ContextMetadata.to_dict()`; if `needs_compaction` is in it, the plan is over the limit and a
-        compaction can help.  Raises DoesNotFit if no compaction can help (FR-4, FR-5), or IllegalContext if the view is
-        not a legal message list.
+        `metadata` is the result of `ContextMetadata.to_dict()`; if `needs_compaction` in it is true, the plan is over
+        the limit and a compaction can help.  Raises DoesNotFit if no compaction can help (FR-4, FR-5), or
+        IllegalContext if the view is not a legal message list.
         """
         planned = self._plan(AssemblyOptions(), hard=hard)
         if self.events:
@@ -130,23 +130,23 @@ class ContextAssembler:
         return planned.plan
 
     def assemble(self, options: AssemblyOptions | None = None) -> AssembledContext:
-        """The plan with its metadata and its messages; no event is emitted, since the plan is not sent.
+        """May raise the same errors as `plan`.
 
         Raises the same errors as `plan`.
         """
         return self._plan(options or AssemblyOptions())
 
     def tokens_in_use(self) -> int:
-        """The tokens of the next request.
+        """The number of tokens of the next request.
 
-        The number consists of the last prompt that the provider reported, the stored part of its answer, and an
-        estimate of everything after it; before the first report they are an estimate of everything, tools and overhead
-        included.
+        This number is the sum of the last prompt that the provider reported, the recorded part of its answer, and an
+        estimate of everything after that; before the first report, it is an estimate of the whole request, including
+        tools and overhead.
         """
         return self._in_use(self.view.read())
 
     def needs_compaction(self) -> bool:
-        """Whether a compaction is due."""
+        """Whether the next request would exceed the threshold at which a compaction starts."""
         return self.tokens_in_use() > self.limits.compress_at
 
     def estimate(self) -> int:
@@ -155,7 +155,8 @@ class ContextAssembler:
         return seen.tokens - self.uncounted(seen.fields) + self._blocks(seen) + self.fixed_tokens()
 
     def least_request(self) -> int:
-        """The tokens of the shortest possible request: the head, and the newest turn in its present length."""
+        """The number of tokens of the shortest possible request: tools, system prompt, briefing, and the newest turn in
+        its present length."""
         seen = self.view.read()
         return self.scaled(
             self.fixed_tokens() + seen.head + seen.briefing + seen.tail - self.uncounted(seen.tail_fields)
@@ -163,25 +164,25 @@ class ContextAssembler:
 
     @property
     def limits(self) -> WindowLimits:
-        """The limits that apply now: `stated`, reduced by `estimate_doubt`."""
+        """The limits in use: `stated`, reduced by the factor `estimate_doubt`."""
         return self.stated.scaled_by_doubt(self.estimate_doubt)
 
     @property
     def estimate_doubt(self) -> float:
-        """The factor by which the true size of the view may exceed its estimate.
+        """The factor by which the true number of tokens of the view may exceed its estimate.
 
-        The bound of an unknown vocabulary (`plausible_range`) is not used in these cases: the family of the vocabulary
-        is known; the server has reported usage; the server has sent SILENT answers without a report; the server has
-        named the limit in an error.  Behind a report the text since then may exceed its estimate by the discount of a
-        ratio below 1, which was learnt from other text.
+        The highest number for an unknown vocabulary (`plausible_range`) is not used if the family of the vocabulary is
+        known, the server has reported usage, the server has sent SILENT answers without a report, or the server has
+        named its limit in an error.  After a report, text that was added since may exceed its estimate, if a ratio
+        below 1 was learnt from other text.
         """
         if (plausible := self.plausible_range()) is None:
             return self._unreported_doubt()
         return max(1.0, plausible[1] / (self.view.read().tokens + self.fixed_tokens()))
 
     def _unreported_doubt(self) -> float:
-        """The factor by which the view may exceed its estimate because a ratio below 1 lowers the count of text that no
-        report has counted yet."""
+        """The factor by which the view may exceed its estimate because a ratio below 1 reduces the estimate of text
+        that no report covers yet."""
         if not self.message_store.index.reported:
             return 1.0
         seen = self.view.read()
@@ -189,8 +190,8 @@ class ContextAssembler:
         return 1.0 + max(0, since - self.scaled(since)) / self._in_use(seen)
 
     def plausible_range(self) -> tuple[int, int] | None:
-        """The fewest and the most tokens that the view with its tools can have, while the model's way of counting is
-        unknown; else None."""
+        """The fewest and the most tokens that the view and its tools can have, while it is unknown how the model
+        counts; else None."""
         if not self._is_doubtful() or not self.view.spread:
             return None
         text, _ = self.text_mode()
@@ -213,15 +214,15 @@ class ContextAssembler:
         return not self.heard
 
     def count(self, text: str) -> int:
-        """The tokens of a text that must fit into a part of the window.
+        """The number of tokens of a text, to check whether it fits into a part of the window.
 
-        The tokens are counted as the model counts, as far as that is known; if nothing is known, the largest possible
-        number is returned.
+        The tokens of a text are counted as the model counts, as far as that is known; if nothing is known about that,
+        the highest possible number is returned.
         """
         return cautious().count(text) if self._is_doubtful() else self.counter.count(text)
 
     def emit(self, name: str, **fields: Any) -> None:
-        """Announce an event, if there are listeners."""
+        """Emit an event, if there is a listener."""
         if self.events:
             self.events.emit(name, **fields)
 
@@ -231,12 +232,12 @@ class ContextAssembler:
         return self.scaled(self.fixed_tokens() + seen.head + seen.briefing)
 
     def scaled(self, tokens: int) -> int:
-        """A sum of the counter's tokens, multiplied by the ratio that reports have taught so far."""
+        """A sum of the counter's tokens, multiplied by the learnt ratio."""
         return round(tokens * ratio_of(self.counter))
 
     def fixed_tokens(self) -> int:
-        """The tokens (without any ratio) of a request that has no messages: the tools, or their description in text
-        mode, and the start of the answer."""
+        """The tokens (without the ratio) of a request without messages: the tools, or their description in text mode,
+        and the start of the answer."""
         text, _ = self.text_mode()
         if not text:
             return self.tool_tokens + PRIMING
@@ -245,39 +246,41 @@ class ContextAssembler:
         return self.described[1] + PRIMING
 
     def _blocks(self, seen: Seen) -> int:
-        """The tokens of calls in text mode, without their contents."""
+        """The tokens that calls in text mode cost besides their contents."""
         return self.text_mode()[1] * seen.calls
 
     def uncounted(self, fields: Mapping[str, int]) -> int:
-        """The tokens of those provider fields (by name) that do not count in a prompt, because they are not sent or the
-        server skips them.
+        """The tokens of the provider fields (name → tokens) that do not count in a prompt, because they are not sent
+        back or the server ignores them.
 
-        Two prompts show that a server skips the fields only if both prompts contain the whole view.
+        Whether the server ignores provider fields was learnt from two prompts with the whole view, so it is not used if
+        only a part of the view is sent.
         """
         skips = self.message_store.index.reports.skips_fields and self.config.working_memory_limit is None
         return sum(tokens for name, tokens in fields.items() if skips or not self.sends_back(name))
 
     def _sized(self, cost: MessageCost, seen: Seen) -> int:
-        """The number of tokens that a part of the view has in a prompt."""
+        """The tokens that a part of the view has in a prompt: with its provider fields, or without them if they do not
+        count."""
         counts = not seen.fields or self.uncounted(seen.fields) < sum(seen.fields.values())
         return cost.tokens if counts else cost.text
 
     def _in_use(self, seen: Seen) -> int:
         account = self.message_store.index
         known, guessed = account.reported + self.scaled(self._sized(account.reports.since, seen)), self._guess(seen)
-        # A server that reports only the tokens that were not cached reports far fewer than were sent.  A server for
-        # which the estimates are bad also reports fewer tokens, but for ordinary text no estimate is that wrong, and
-        # the reported prompts grow.
+        # If a server reports only the tokens that were not cached, it reports far fewer than were sent.  A report may
+        # also be lower because the estimate is bad, but for ordinary text no estimate is that wrong, and then the
+        # reported prompts grow with the conversation.
         least = guessed * PART if account.reports.is_partial else guessed // FURTHEST
         return known if account.reported and known >= least else guessed
 
     def _guess(self, seen: Seen) -> int:
-        """An estimate of the whole request without the newest report, for the time right after a compaction.
+        """The tokens of the whole request without the newest report, which is of no use right after a compaction.
 
-        Parts that were reported before and are still in the view are not estimated again: the head of the request, and
-        the messages that the compaction left unchanged.  The tokens of these messages are the difference of two
-        reports.  The difference is not used if it is far from the estimate (two servers behind one address may be the
-        reason), nor if the vocabulary is known, which is more exact.
+        Parts that were reported before and are still in the view are not estimated again: the beginning of the request,
+        and the messages that the compaction left unchanged.  The tokens of the messages that a compaction left
+        unchanged are the difference between two reports.  The difference of two reports is not used if it is far from
+        the estimate (perhaps two servers share one address), nor if the counter is exact.
         """
         account, reports = self.message_store.index, self.message_store.index.reports
         everything, known = seen.tokens - self.uncounted(seen.fields) + self._blocks(seen) + self.fixed_tokens(), 0
@@ -303,7 +306,7 @@ class ContextAssembler:
         counted = self.estimate() if part is None else part.tokens + self._blocks(seen) + self.fixed_tokens()
         tokens = self._in_use(seen) if part is None else self.scaled(counted)
         limit = self.limits.input_limit
-        if hard and tokens > limit:  # a request that fits without the reserved tokens leaves them to the answer
+        if hard and tokens > limit:  # a request that fits without the reserved tokens does not use them
             limit = self.limits.most
         if tokens > limit:
             self._must_fit(seen)
@@ -352,7 +355,7 @@ class ContextAssembler:
         return AssembledContext(plan, metadata)
 
     def _part(self, seen: Seen, options: AssemblyOptions) -> Selection | None:
-        """The lines to send if the options exclude some of them; None for all lines."""
+        """The lines to send if the options exclude some lines; None for all lines."""
         limit = options.working_memory_limit or self.config.working_memory_limit
         store, survey = self.message_store, self.message_store.index
         if limit is None and (options.include_session_summary or survey.cut.summary_id is None):
@@ -370,32 +373,33 @@ class ContextAssembler:
         )
 
     def recalled(self) -> tuple[int, int, tuple[str, ...]]:
-        """(number of memories in the briefing, their tokens without any ratio, unavailable layers), from the record of
-        the briefing."""
+        """Returns (number of memories in the briefing, their tokens without the ratio, layers that were unavailable),
+        as recorded with the briefing."""
         memory = self.message_store.index.memory or {}
         return int(memory.get("count") or 0), int(memory.get("tokens") or 0), tuple(memory.get("missing") or ())
 
     def recalled_later(self) -> tuple[int, int]:
-        """(number of memories behind the briefing that no compaction has left out, their tokens without any ratio)."""
+        """Returns (number of memories after the briefing that are still in the view, their tokens without the
+        ratio)."""
         index = self.message_store.index
         seen = [one for one in index.memories if one.seq > index.cut.end_seq]
         return sum(one.count for one in seen), sum(one.tokens for one in seen)
 
     @property
     def is_disproved(self) -> bool:
-        """Whether the server has answered a prompt that is longer than the limit allows.
+        """Whether the server has answered a prompt that is longer than `limits` allow.
 
-        In this case the assumed window is too small, and the true one becomes known when the server refuses a request
-        because of its length.
+        If the server has done that, the assumed window is smaller than the true one, which becomes known when the
+        server refuses a request because of its length.
         """
         return self.taken() > self.stated.most
 
     @property
     def is_measured(self) -> bool:
-        """Whether the program knows the token counts, or the window, better than by an estimate.
+        """Whether the program knows the number of tokens, or the window, by more than an estimate.
 
-        The counts are better than an estimate if the model's own tokenizer counts, if the server has reported usage in
-        this conversation, or if the window was learnt from a server that refused a request because of its length.
+        The numbers are known if the model's own tokenizer counts, if the server has reported usage in this
+        conversation, or if the window was learnt from a server that refused a request because of its length.
         """
         account = self.message_store.index
         taught = bool(self.stated.sources) and self.stated.sources[0][0] == LEARNT
@@ -404,8 +408,8 @@ class ContextAssembler:
     def is_too_much(self, tokens: int) -> bool:
         """Whether a request of `tokens` tokens certainly cannot be sent.
 
-        With a mere estimate, a request is certainly too large only if the share DOUBT of the estimate exceeds the whole
-        window.  If the server has answered a prompt above the limit, the method returns False.
+        If the number is only an estimate, the request is certainly too large only if the share DOUBT of it exceeds the
+        whole window.  If the server has answered a prompt above the limit, no request counts as certainly too large.
         """
         if self.is_disproved:
             return False
@@ -414,7 +418,7 @@ class ContextAssembler:
         return tokens * DOUBT > self.stated.window
 
     def _must_fit(self, seen: Seen) -> None:
-        """Raise DoesNotFit for parts of the request that cannot be made smaller (FR-4 and FR-5)."""
+        """Raise DoesNotFit if the parts of the request that cannot be made smaller do not fit (FR-4 and FR-5)."""
         if self.is_too_much(self.scaled(seen.head + self.fixed_tokens())):
             raise self.does_not_fit("system prompt")
         least = seen.least - self.uncounted(seen.tail_fields)
@@ -422,9 +426,9 @@ class ContextAssembler:
             raise self.does_not_fit("turn")
 
     def does_not_fit(self, what: str, planned: int = 0) -> DoesNotFit:
-        """The error with the tokens of each part, and the smallest window that would be sufficient.
+        """Make the error, with the tokens of each part and the smallest window that would be sufficient.
 
-        `planned` is the number of tokens of the smallest request that could be made, if there was one.
+        `planned` is the number of tokens of the smallest request that could be made, 0 if there was none.
         """
         seen, limits = self.view.read(), self.stated
         parts = {"tools": self.scaled(self.fixed_tokens()), "system prompt": self.scaled(seen.head)}
@@ -460,12 +464,14 @@ class ContextAssembler:
         images: Sequence[Mapping[str, Any]] = (),
         comments: Sequence[Mapping[str, Any]] = (),
     ) -> AssembledContext:
-        """Begin the conversation with `user_message` as the task, or add it to one that has begun; then plan.
+        """Begin the conversation with `user_message` as the task, or add it to a conversation that has begun; then plan
+        the request.
 
         A new conversation begins with the system prompt: the configured one, or else that of the program.  The
         long-term memories for `query` are put before the text of the task in the same message, marked as data;
-        `comments` are the identities of the comments in that text.  The messages are durable before the request is
-        planned.  Raises the same errors as `plan`; the messages are recorded even then.
+        `comments` has the `id` and the time of the last change of each comment in that text.  The messages are synced
+        to disk before the request is planned.  May raise the same errors as `plan`; the messages are recorded even
+        then.
         """
         store = self.message_store
         if store.last_seq == 0:

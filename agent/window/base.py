@@ -1,4 +1,4 @@
-"""The errors of the window, and the contracts and tables of compaction strategies and memory layers.
+"""The errors of `agent/window/`, and the interfaces and tables of compaction strategies and memory layers.
 
     MakimonoError
     ├── DoesNotFit           even the smallest request is over the limit (docs/design/compression.md, FR-4, FR-5)
@@ -10,15 +10,15 @@
     └── ContextError
         └── IllegalContext   the view is not a legal message list (docs/design/assembler.md, 3.5; also a ValueError)
 
-A strategy is a class with one method,
+A compaction strategy is a class with one method,
 
     steps() -> tuple[str, ...]      the means to try, in this order, of "mask", "summary", "window", "reset"
 
-and one line in STRATEGIES.  A strategy only names the means; `compressor.py` applies them.  "reset" is appended if the
-strategy does not name it: it needs no model, and lets a task continue when all other means have failed.
+and one line in STRATEGIES.  A strategy only names the means, which `compressor.py` applies. "reset" is appended if the
+strategy does not name it: it needs no model, and lets a task continue if all other means have failed.
 
 A layer of long-term memory is a class that is constructed with the validated settings, has the one method of
-`values.MemoryLayer`, and is one line in MEMORIES (or a dotted path in `assembler.memory`).  The layer is called once,
+`values.MemoryLayer`, and has a line in MEMORIES (or is a dotted path in `assembler.memory`).  The layer is called once,
 when a task begins, in a thread of its own.
 """
 
@@ -49,10 +49,10 @@ MEMORIES = Registry("layer of long-term memory", {})
 
 
 class Strategy(Protocol):
-    """The contract of a strategy, which the docstring of this module describes."""
+    """The interface of a strategy, which the docstring of this module describes."""
 
     def steps(self) -> tuple[str, ...]:
-        """The means to try, in this order."""
+        """The names of the means to try, in this order."""
         ...
 
 
@@ -81,7 +81,7 @@ class DoesNotFit(MakimonoError):
 
     `what` is "system prompt" (code system_prompt_too_large), "turn" (code turn_too_large), or "window" (code
     window_too_small: no task fits into it).  `tokens` and `limit` count the input, without the answer.  `parts` has the
-    tokens of each part by its name, `window` is the present window, `needed` the smallest sufficient one.  `exact`: the
+    tokens of each part by its name, `window` is the window in use, `needed` the smallest sufficient one.  `exact`: the
     tokens were counted with the model's own vocabulary; if not, the message calls them an estimate.
     """
 
@@ -116,7 +116,8 @@ class DoesNotFit(MakimonoError):
 
 
 class CompactionStuck(MakimonoError):
-    """Raised when two compactions in a row freed less than a tenth: further compactions would never end."""
+    """Raised when two compactions in a row freed less than a tenth of the view each, since compactions would then never
+    end."""
 
     code = "compaction_stuck"
 

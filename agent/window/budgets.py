@@ -1,10 +1,10 @@
 """Divides the window into budgets in tokens of the model, one for each part of a request that can grow.
 
-A limit for each item is not enough: ten items within their limits can fill a window.  Every part of a request that has
-no natural limit (comments, rules, tool results of one answer, the carry-over of a compaction) has one budget in this
-module for all of its items together.  `Shares.for_window` is the only function that divides the window.  The code that
-fills a part shortens it to its budget: `worker/briefing.py`, `tools`, `carry_over.py`, `summary_request.py`,
-`compressor.py`. docs/window.md has a table of the budgets.
+A limit for each single item is not enough: ten items within their limits could fill the window.  Every part of a
+request that has no natural limit (comments, rules, the tool results of one answer, the carry-over of a compaction) has
+one budget in this module, which all items of the part share.  `Shares.for_window` is the only function that divides the
+window.  Each part is shortened to its budget by the code that fills it: `worker/briefing.py`, `tools`, `carry_over.py`,
+`summary_request.py`, `compressor.py`. docs/window.md has a table of the budgets.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LEAST = 64
 
 
 def divide(room: int, wanted: Sequence[int]) -> list[int]:
-    """`room` tokens divided among items of the sizes `wanted`: small items get all that they need, the others equal
+    """Divide `room` tokens among items of the sizes `wanted`: small items get all that they need, the others get equal
     parts (water-filling)."""
     parts = [0] * len(wanted)
     left = max(0, room)
@@ -67,7 +67,7 @@ class Shares:
         """The budgets for the window of `limits`.
 
         `head` is the number of tokens that no compaction removes: tools, system prompt and briefing.  The parts of the
-        carry-over share the tokens between the head and the mark at which a compaction starts.
+        carry-over share the tokens between that number and the threshold at which a compaction starts.
         """
         window, mark = limits.window, limits.compress_at
         room = max(0, mark - head)
@@ -91,7 +91,7 @@ class Shares:
         )
 
     def lean(self) -> Shares:
-        """The budgets with a third of each one for the carry-over, for a compaction after which the request must
-        fit."""
+        """The same budgets, but with a third for `comments_now` and for each part of the carry-over except `summary`;
+        used if the request does not fit otherwise."""
         names = ("comments_now", "comments", "state", "failures", "notes", "files")
         return replace(self, **{name: max(LEAST, getattr(self, name) // 3) for name in names})

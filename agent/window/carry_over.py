@@ -1,9 +1,10 @@
-"""Collects the state that a compaction carries over; the program does this, never a model.
+"""Collects the state that a compaction carries over from the messages that it removes; the program does this without a
+model.
 
-Comments of people and the model's own sentences are selected by their positions in `context.index` and referenced by
-number.  Plan, files, commands and errors are read from the calls in tools.jsonl, or in messages.jsonl if no tool calls
-were recorded.  The first compaction of a process reads all calls, each later one only the new calls; so a process that
-resumes a task carries over the same state as one that ran the task from the start.  The work tree
+Comments of people and the model's own sentences are found by their positions in `context.index`, and referenced by the
+number of their message.  Plan, files, commands and errors are read from the calls in tools.jsonl, or in messages.jsonl
+if no tool calls were recorded.  The first compaction of a process reads all calls, each later one only the new calls;
+so a process that resumes a task carries over the same state as the process that began it.  The work tree
 (`values.PresentWork`) provides the changed files and their content.  Each part has a budget (`budgets.py`).
 docs/window.md has the rules.
 """
@@ -50,24 +51,25 @@ WRITERS = frozenset(("edit_file", "write_file"))
 
 
 class RecentPaths:
-    """The newest paths, in the order of their last use, each with the offsets of its newest calls."""
+    """The most recently used paths, in the order of their last use, each with the offsets of its newest calls in
+    tools.jsonl."""
 
     def __init__(self) -> None:
         self.paths: dict[str, tuple[int, ...]] = {}
 
     def use(self, path: str, at: int = 0) -> None:
-        """Record that the call at offset `at` used the file."""
+        """Record that the call at offset `at` of tools.jsonl used the file."""
         self.paths[path] = (at, *self.paths.pop(path, ()))[:MOST_EDITS]
         if len(self.paths) > MOST_FILES:
             del self.paths[next(iter(self.paths))]
 
 
 class CarryOver:
-    """The content of the carry-over, which each call of `collect` brings up to date.
+    """Collects the content of the carry-over; each call of `collect` first reads the new tool calls.
 
-    `calls` and `seq` are the numbers of the last line of tools.jsonl and of messages.jsonl that was processed.
+    `calls` and `seq` are the numbers of the last lines of tools.jsonl and messages.jsonl that were processed.
     `fence(text, source)` marks text from outside as data; `harmless(text)` changes a text so that nothing in it looks
-    like such a mark.  `work` is the work tree, None if there is none.
+    like the marker of a fence.  `work` is the work tree, None if there is none.
     """
 
     def __init__(
@@ -88,18 +90,18 @@ class CarryOver:
         self.commands = Commands()
         self.calls = 0
         self.seq = 0
-        self._behind = 0  # offset of the newest call that was read
-        self._questions: dict[int, int] = {}  # offset of a question → the number of its tokens
-        self._found: tuple[Any, Json] = (None, {})  # arguments and result of the newest call of `_look`
-        # (number of the last message at that time, result of git)
+        self._behind = 0  # offset in tools.jsonl of the newest call that was read
+        self._questions: dict[int, int] = {}  # offset of the record of a question → its tokens
+        self._found: tuple[Any, Json] = (None, {})  # arguments and result of the newest call of `_look`, as a cache
+        # cache: (number of the newest message when git was asked, its result)
         self._changes: tuple[int, Sequence[FileChange] | None] = (-1, None)
 
     def collect(self, shares: Shares, *, end_seq: int, ratio: float = 1.0, room: int = 0) -> Json:
-        """The carry-over of a compaction of messages up to `end_seq`, in the form in which compactions.jsonl records
-        it; new calls are read first.
+        """The carry-over of a compaction that removes messages up to `end_seq`, in the form in which compactions.jsonl
+        records it; new tool calls are read first.
 
-        `shares` are in tokens of the model; one token of the store's plain counter corresponds to `ratio` tokens of the
-        model.  `room` is the maximum number of plain tokens for the content of files.
+        `shares` are in tokens of the model; one token by the store's counter corresponds to `ratio` tokens of the
+        model.  `room` is the maximum number of tokens, by the store's counter, for the content of files.
         """
         path = self._tools_path()
         asked_for = (self.store.last_seq, path.stat().st_size if path.exists() else 0, shares, end_seq, ratio, room)
@@ -118,8 +120,8 @@ class CarryOver:
         if survey.asked is not None and survey.asked[0] <= end_seq:
             question = question_of(store.at(survey.asked[1]))
         changed, read = self._paths()
-        # The model's sentences and the paths are shown outside of a fence, so text in them that looks like a fence is
-        # made harmless: the model has read the marker of the run.
+        # The model's sentences and the paths are shown outside of a fence, and the model knows the marker of the run:
+        # so text in them that looks like a fence is changed.
         state = fit_state(self.plan, question, changed, read, budget(shares.state), count)
         said = notes(survey.notes, end_seq, budget(shares.notes), count, store.at)
         carried: Json = {
@@ -132,11 +134,11 @@ class CarryOver:
         return {key: value for key, value in carried.items() if value or key == "comments"}
 
     def text(self, carried: Json, end_seq: int) -> str:
-        """The text of `carried` that the model gets."""
+        """The text for the model that is made from `carried`."""
         return carried_over(self.store.messages_path, carried, self.store.index, end_seq)
 
     def names(self, carried: Json) -> tuple[str, ...]:
-        """Names with which a summary of the same messages is checked: changed paths, newest first, and kinds of failing
+        """Names by which a summary of the same messages is checked: changed paths, newest first, and kinds of failing
         commands.
 
         Only names that are in `carried`, which its budgets limit, are returned.
@@ -150,10 +152,10 @@ class CarryOver:
     # --- parts ------------------------------------------------------------------------------------------------
 
     def _comments(self, end_seq: int, room: int, newest: int) -> list[Json]:
-        """References to the comments that are carried over.
+        """References to the comments that the compaction carries over.
 
-        Comments of one person share a fence, so together they need fewer tokens than the sum of their single costs.  As
-        long as tokens are left, more comments are selected.
+        Comments of one person share a fence, so together they need fewer tokens than the sum of their single counts.
+        As long as tokens are left, another round selects more comments to carry over.
         """
         store, comments = self.store, self.store.index.comments
         total = sum(one.seq <= end_seq for one in comments)
@@ -174,11 +176,11 @@ class CarryOver:
         return found
 
     def _paths(self) -> tuple[list[str], list[str]]:
-        """(changed files, files that were only read) as lines, the newest last.
+        """Returns (changed files, files that were only read) as lines, the most recently used last.
 
-        git also reports changes by `sed -i` or a formatter, with the numbers of lines.  If git is unavailable, the
-        files that tools wrote are listed.  A file that a tool wrote but git does not list is equal to its base version,
-        or is ignored.
+        git also reports changes by commands such as `sed -i` or a formatter, with the numbers of lines.  If git is
+        unavailable, the files that tools wrote are listed.  A file that a tool wrote but git does not list equals its
+        version in the base commit, or is ignored by git.
         """
         written = self.changed.paths
         if (found := self._changes_now()) is None:
@@ -193,18 +195,18 @@ class CarryOver:
         return changed, [path for path in self.read.paths if path not in seen]
 
     def _changes_now(self) -> Sequence[FileChange] | None:
-        """The differences between the work tree and its base, None if unknown; they are read once between two
-        messages."""
+        """The differences between the work tree and its base commit, None if unknown; git is asked only once between
+        two messages."""
         if self.work is not None and self._changes[0] != self.store.last_seq:
             try:
                 found: Sequence[FileChange] | None = list(self.work.changes())
-            except Exception:  # noqa: BLE001 - if git fails, the compaction continues without it
+            except Exception:  # noqa: BLE001 - without git, the compaction lists the files that tools wrote
                 found = None
             self._changes = self.store.last_seq, found
         return self._changes[1]
 
     def _fenced(self, made: Callable[[int], str], room: int, source: str) -> str:
-        """The text `made(tokens)` inside a fence, both together in `room` tokens; "" when nothing fits."""
+        """Make a text with `made(tokens)` and fence it, both together in at most `room` tokens; "" if nothing fits."""
         marks = self.store.plain.count(self.fence("", source))
         text = made(room - marks) if room > marks else ""
         return self.fence(text, source) if text else ""
@@ -222,11 +224,11 @@ class CarryOver:
     def _content(self, path: str) -> str | None:
         try:
             return self.work.text(path) if self.work is not None else None
-        except Exception:  # noqa: BLE001 - the work tree is foreign; if it fails, the compaction continues without it
+        except Exception:  # noqa: BLE001 - the compaction continues without the content
             return None
 
     def _texts(self, places: Iterable[int]) -> Iterator[str]:
-        """The texts that the calls at these offsets wrote into a file."""
+        """The texts that the calls at these offsets of tools.jsonl wrote into a file."""
         for at in places:
             arguments = self._call_at(at).get("args")
             text = arguments.get("new_text") if isinstance(arguments, dict) else None
@@ -255,9 +257,9 @@ class CarryOver:
             self.seq = record["seq"]
 
     def _new_calls(self, path: Path) -> Iterator[tuple[int, Json]]:
-        """(offset, record) of the calls that were not read before.
+        """(offset, record) of the calls in tools.jsonl that were not read before.
 
-        If another program has rewritten the file, it is read again from its beginning.
+        If another program has made the file shorter, it is read again from its beginning.
         """
         if self.calls and path.stat().st_size < self._behind:
             self._behind = 0
@@ -268,7 +270,7 @@ class CarryOver:
                 yield offset, record
 
     def add_call(self, name: str, arguments: Json, at: int = 0) -> None:
-        """Process one call; its record begins at offset `at`."""
+        """Process one tool call; its record begins at offset `at` of tools.jsonl."""
         path = arguments.get("path")
         if name == "update_plan":
             self.plan = arguments.get("items") or self.plan
@@ -279,7 +281,7 @@ class CarryOver:
 
 
 def each_text(value: Any, change: Callable[[str], str]) -> Any:
-    """A JSON value with `change` applied to each of its texts; keys stay unchanged."""
+    """Apply `change` to each text in a JSON value; keys stay unchanged."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, list):
@@ -288,7 +290,7 @@ def each_text(value: Any, change: Callable[[str], str]) -> Any:
 
 
 def recorded(tools: Iterable[Json]) -> Iterator[Call]:
-    """The successful calls in tools.jsonl."""
+    """Name and arguments of each successful call in records of tools.jsonl."""
     for record in tools:
         arguments = record.get("args")
         if record.get("status") == "success" and isinstance(arguments, dict):
@@ -296,7 +298,7 @@ def recorded(tools: Iterable[Json]) -> Iterator[Call]:
 
 
 def asked(messages: Iterable[Json]) -> Iterator[Call]:
-    """The calls in messages.jsonl, with any result."""
+    """Name and arguments of each call in records of messages.jsonl, whatever its result."""
     for record in messages:
         for call in record.get("tool_calls") or ():
             function = call.get("function") or {}
@@ -304,7 +306,7 @@ def asked(messages: Iterable[Json]) -> Iterator[Call]:
 
 
 def _arguments(text: Any) -> Json:
-    """The arguments of a call; {} if they are not an object."""
+    """The arguments of a call, parsed; {} if they are not a JSON object."""
     try:
         found = orjson.loads(text or "{}")
     except (orjson.JSONDecodeError, TypeError):

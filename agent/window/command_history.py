@@ -1,11 +1,11 @@
-"""Collects the newest command of each kind, unresolved failures, and errors of other tools, from tools.jsonl, within a
-budget.
+"""Collects from tools.jsonl, within a budget, the newest command of each kind, unresolved failures, and errors of other
+tools.
 
 A failure is resolved when its programs have succeeded after it in the same directory, with the same targets or more
 (`command_kinds.py`).  If the command fails again in the same way, the new failure replaces the old one.  A failure that
-may or may not be resolved stays in the list, after the others.  For each command only numbers, one line, and the
-programs with their arguments are stored; the output is read again when it is shown.  `carry_over.py` calls this module.
-docs/window.md has the rules.
+may be resolved, without proof, stays in the list after the others.  For each command, only numbers, one line, and the
+programs with their arguments stay in memory; the output is read again when it is shown.  `carry_over.py` calls this
+module.  docs/window.md has the rules.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ class CommandRun:
     """The result of a command, or the error of another tool.
 
     `seq` and `at` are the number and the offset of the call in tools.jsonl; `code` is the exit code, None if there is
-    none.  `sure`: the exit code is valid for all programs of the command.  `names_tests`: the output names failing
-    tests.  `about` are the programs of a command that the failure concerns; those in `waiting` must succeed before the
-    failure is resolved.  `in_doubt`: a command of the same kind ran after the failure.
+    none.  `sure`: the exit code is that of all programs of the command, not only of the last one.  `names_tests`: the
+    output names failing tests.  `about` are the programs of the command that may have failed; those in `waiting` must
+    still succeed before the failure counts as resolved.  `in_doubt`: a command of the same kind ran after the failure.
     """
 
     seq: int
@@ -78,21 +78,20 @@ class CommandRun:
 
     @property
     def kind(self) -> str:
-        """The kinds of the last programs of the command, joined into one key."""
+        """The kinds of the last programs of the command, joined into one text, as a key."""
         return " && ".join(self.kinds[-JOINED:]) or "shell"
 
     @property
     def failed(self) -> bool:
-        """Whether the command failed: according to its exit code, or to its output if the exit code is that of another
+        """Whether the command failed: by its exit code, or by its output if the exit code may be that of another
         program."""
         return self.code != 0 or (self.names_tests and not self.sure)
 
     def repeats(self, other: CommandRun) -> bool:
-        """Whether this failure replaces an older one, because everything that failed in the older one has been tried
-        again."""
+        """Whether this failure replaces an older one: everything that failed then was tried again."""
         if self.code != other.code or self.sure != other.sure or (other.names_tests and not self.names_tests):
             return False
-        if not self.steps or not self.sure:  # a filter may show another part of the output than before
+        if not self.steps or not self.sure:  # a program that filters the output may show another part of it than before
             return self.steps == other.steps and self.line == other.line
         return len(self.about) == len(other.about) and all(
             speaks_for(one, two) and (one.words == two.words or not ends_early(one))
@@ -159,10 +158,10 @@ class Commands:
         read: Callable[[int], Mapping[str, Any]],
         folder: Path | None = None,
     ) -> str:
-        """Failures with excerpts of their output, then successes, together in `room` tokens of `count`; "" if there are
-        none.
+        """The text about failures with excerpts of their output, then about successes, in at most `room` tokens as
+        `count` counts; "" if there are none.
 
-        The newest failures come first; those that name failing tests precede others, and those that may be resolved
+        The newest failures come first; those that name failing tests come before others, and those that may be resolved
         come last.  `read(offset)` returns a record of tools.jsonl; the output is read from `outputs/` of `folder`, else
         from the record.
         """
@@ -175,8 +174,7 @@ class Commands:
         left = room
         for number, run in enumerate((*fresh, *errors, *doubtful, *rest)):
             head = _head(run)
-            # The lines about the failures get at most two thirds of the tokens, so that a third is left for their
-            # output.
+            # The lines that name the failures get at most two thirds of the tokens, so that a third is left for output.
             keep = room // 3 if number > 0 and failures else 0
             if (cost := count(head) + 1) <= left - keep:
                 heads[run.seq] = head
@@ -220,7 +218,7 @@ def _run(record: Json, at: int, command: str) -> CommandRun:
 
 
 def _shared(texts: Mapping[int, FailureLines], room: int, count: Callable[[str], int]) -> dict[int, str]:
-    """An excerpt of each text, together in `room` tokens: short texts are whole, long ones get equal parts."""
+    """Excerpts of the texts, together in at most `room` tokens: short texts are whole, long ones get equal parts."""
     found: dict[int, str] = {}
     sizes = sorted((seq for seq in texts if texts[seq].size), key=lambda seq: (texts[seq].size, -seq))
     for number, seq in enumerate(sizes):
@@ -243,7 +241,7 @@ def one_line(text: str) -> str:
 
 
 def _newest(runs: dict[str, CommandRun], key: str, run: CommandRun) -> None:
-    """Add a run as the newest; if there are more than MOST, the oldest is dropped."""
+    """Add a run of a command as the newest; if there are more than MOST, the oldest is dropped."""
     runs.pop(key, None)
     runs[key] = run
     if len(runs) > MOST:

@@ -1,10 +1,11 @@
-"""Determines the kind of a program run, and whether its success proves that another, failed run would succeed now.
+"""Determines the kind of a run of a program, and whether its success proves that an earlier run that failed would
+succeed now.
 
-The kind is the program with its sub-command, for example `pytest`, `npm test`, `uv run pytest`.  The kind is used for
-grouping only.  A success resolves a failure of the same program with the same arguments.  The success of a check
-(tests, build, lint) also resolves a failure if the failed targets are a part of its targets.  The tables below list
-programs that check, with the arguments that are targets and those that are options.  For any other program only equal
-arguments count, so that a failure remains if there is a doubt.
+The kind is the program with its sub-command, for example `pytest`, `npm test`, `uv run pytest`.  The kind is only used
+to group runs.  A success resolves a failure of the same program with the same arguments.  The success of a check
+(tests, build, lint) also resolves a failed check of a part of its targets.  The tables below list the programs that
+count as checks, and which of their arguments are targets and which are options.  For any other program a success
+resolves only a failure with equal arguments; in case of doubt the failure stays in the list.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def kind_of(step: ProgramCall) -> str:
 
 
 def speaks_for(good: ProgramCall, failed: ProgramCall) -> bool:
-    """Whether a success of `good` proves that `failed` would succeed now."""
+    """Whether the success of `good` proves that `failed` would succeed now."""
     if good.words[:1] != failed.words[:1] or (good.directory, good.around) != (failed.directory, failed.around):
         return False
     at = _check_at(good.words)
@@ -97,7 +98,7 @@ class _Scope:
         head = [word.rpartition("/")[2] for word in words[: at + 1]]
         printing = next((_SHORT_PRINTING[word] for word in head if word in _SHORT_PRINTING), "")
         self.is_go = head[0] == "go"
-        # for other programs a bare word may be one more task
+        # a bare word in a command of another program may name another task
         self.has_parts = head[-1] in _PROGRAMS or head[0] == "cargo"
         self.options: set[str] = set()
         self.targets: list[str] = []
@@ -115,7 +116,8 @@ class _Scope:
                 self.targets.append(word)
         self.options |= {option} - {""}
         if self.is_go and not self.targets:
-            self.targets = ["."]  # without arguments the target is the package in this folder (`go help packages`)
+            # without arguments the target of `go` is the package in the present folder (`go help packages`)
+            self.targets = ["."]
 
     def covers(self, other: _Scope) -> bool:
         """Whether the scope of `other` is the same as this one, or a part of it."""
@@ -143,11 +145,12 @@ def _prints(option: str, letters: str) -> bool:
 
 
 def _check_at(words: tuple[str, ...]) -> int | None:
-    """The index of the word that names a check; None if the program is no check.
+    """The index of the word that names a check; None if the program runs no check.
 
-    The words before that one may be a program that starts it, options with their values, or a script that has tasks.
+    The words before the name of a check may be a program that starts it, options with their values, or a script with
+    tasks.
     """
-    after = False  # True after an option: the word may be its value
+    after = False  # True after an option: the next word may be its value
     for number, word in enumerate(words):
         name = word.rpartition("/")[2]
         if _INTERPRETER.fullmatch(name) or (word in _STARTERS and number) or (not number and name not in _PROGRAMS):
@@ -182,7 +185,7 @@ def _names(words: tuple[str, ...]) -> list[str]:
 
 
 def _script(words: list[str]) -> str:
-    """The code that an interpreter runs: `-m module`, the argument of `-c`, or the name of a file."""
+    """What an interpreter runs: a module (`-m`), the code after `-c`, or a file."""
     rest = list(words)
     while rest:
         word = rest.pop(0)

@@ -1,8 +1,9 @@
-"""Reads the output of a command: all of it if the task's `outputs/` has it, else the part in its record.
+"""Reads the output of a command: the whole output from the task's `outputs/` if it is stored there, else the part in
+the record of the call.
 
-A result is capped, so a failing test in the middle of a long output is only in the stored file, which the field
-`output` of the record names.  The file is read once, line by line.  At most `MOST` bytes of the file are read: the
-first and the last half of that number.
+The result of a call is shortened, so a failing test in the middle of a long output is only in the stored file, which
+the field `output` of the record names.  A stored output is read once, line by line.  At most `MOST` bytes of the file
+are read: the first half of them from its beginning, the other half from its end.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def printed_lines(record: Mapping[str, Any], folder: Path | None) -> FailureLine
 
     `folder` is the folder of the task, None if there is none.
 
-    The record's own `result` is used if the file is missing, cannot be read or is not text.
+    If the file is missing, cannot be read or is not text, the record's `result` is used instead.
     """
     result = recorded_output(record)
     name = record.get("output")
@@ -56,7 +57,7 @@ def printed_lines(record: Mapping[str, Any], folder: Path | None) -> FailureLine
 
 
 def recorded_output(record: Mapping[str, Any]) -> str:
-    """The part of the command's output that the record itself contains; "" if there is none."""
+    """The part of the command's output that is in the record itself; "" if there is none."""
     result = str(record.get("result") or "")
     if ending := ENDING.match(result):
         result = result[ending.end() :]
@@ -81,7 +82,7 @@ def _stored(path: Path) -> Iterator[str]:
 
 
 def _lines(descriptor: int, start: int, size: int) -> Iterator[str]:
-    """The lines of `size` bytes from `start` on, each cut to its first LONGEST bytes."""
+    """The lines in `size` bytes from offset `start` on, each cut to its first LONGEST bytes."""
     held = b""
     end = start + size
     while start < end and (block := os.pread(descriptor, min(durable_files.BLOCK, end - start), start)):

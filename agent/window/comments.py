@@ -1,6 +1,7 @@
-"""Selects the comments of people that a compaction carries over, within a budget of tokens: the newest first, verbatim.
+"""Selects the comments of people that a compaction carries over, within a budget of tokens: the newest first, and
+unchanged if possible.
 
-The selection needs only the numbers in `context.index`; the text is read only for comments that are shortened.
+The selection uses the numbers in `context.index`; only comments that must be shortened are read from disk.
 `carry_over.py` calls this module.
 """
 
@@ -31,21 +32,21 @@ def choose_comments(
     newest: int = 0,
     known: dict[int, int] | None = None,
 ) -> list[Json]:
-    """References (`context/comments.py`) to the comments up to message `end_seq` that fit into `budget` tokens.
+    """References (`context/comments.py`) to the comments in messages up to `end_seq` that fit into `budget` tokens.
 
     `count` counts the tokens of a text.  The newest comments are selected first; the result is ordered from the oldest
     to the newest.
 
-    With a comment the question that it answers is carried over, even if the comment itself stays in the view.  If all
-    comments fit together, all are whole.  If the comments do not fit together, a comment that takes more than half of
-    the budget, or does not fit whole, is shortened to half of the tokens that are left, so that a long comment never
-    displaces all older ones.  The newest of all comments may be whole up to `newest` tokens, because the model works on
-    it; half of the budget then remains for the others.
+    The question that a comment answers is carried over with it, even if the comment itself stays in the view.  If all
+    comments fit into the budget, none is shortened.  If the comments do not all fit, a comment that takes more than
+    half of the budget, or does not fit whole, is shortened to half of the tokens that are left, so that one long
+    comment never displaces all older ones.  The newest comment may stay whole up to `newest` tokens, because the model
+    works on it; half of the budget then remains for the others.
 
-    Conditions of the reviewers are always whole; the others share the rest of the budget.
+    Conditions of the reviewers are never shortened; the other comments share the rest of the budget.
 
-    `known` caches the tokens of questions (offset → tokens) between calls for the same conversation, so that the record
-    of a question is read once.
+    `known` caches the tokens of questions (offset → tokens) between calls for the same conversation, so that each
+    question is read only once.
     """
     known = {} if known is None else known
     found: list[Json] = []
@@ -82,8 +83,8 @@ def _cost(
     read: Callable[[int], Mapping[str, Any]],
     known: dict[int, int],
 ) -> int:
-    """The tokens of a comment with its question and the lines above them; only the parts that the compaction removes
-    are counted."""
+    """The tokens of a comment with its question and the lines above them; only what the compaction removes from the
+    view is counted."""
     cost = comment.tokens + ABOUT if comment.seq <= end_seq else 0
     if 0 < comment.question <= end_seq:
         if comment.asked_at not in known:

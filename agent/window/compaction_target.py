@@ -1,8 +1,9 @@
-"""Computes the token levels at which a compaction aims, and how many of the newest groups fit below them.
+"""Computes the numbers of tokens ("levels") to which compactions reduce the view, and how many of the newest groups fit
+below a level.
 
-A level is a share of the distance from an empty conversation (tools, system prompt, briefing) to the mark at which a
-compaction starts.  Every means aims at the same level, so the fallback after a failed summary removes no more than a
-good summary.
+A level is given as a share of the distance from an empty conversation (tools, system prompt, briefing) to the threshold
+at which a compaction starts.  All means aim at the same level, so the fallback after a failed summary removes no more
+than a good summary would.
 """
 
 from __future__ import annotations
@@ -44,9 +45,9 @@ LESS_WATER = 0.3
 class CompactionNeed:
     """The state of the conversation before a compaction.
 
-    `used` is the number of tokens in use (as reported, if known), `estimate` the same number according to the counter;
-    `scale` converts an estimate into reported tokens.  `must`: the request does not fit, so a compaction is necessary
-    at any cost.
+    `used` is the number of tokens in use (as reported, if known), `estimate` the same number by the counter; `scale`
+    converts an estimate into reported tokens.  `must`: the request does not fit, so a compaction is necessary at any
+    cost.
     """
 
     groups: list[Group]
@@ -62,7 +63,8 @@ class CompactionNeed:
 
 
 class CompactionTarget:
-    """The levels for the compactions of one task.  `floor` is the number of messages to retain, if they fit."""
+    """Computes the levels for the compactions of one task.  `floor` is the number of newest messages to retain, if they
+    fit."""
 
     def __init__(self, store: MessageStore, assembler: ContextAssembler, floor: int) -> None:
         self.store = store
@@ -93,21 +95,22 @@ class CompactionTarget:
         return self.assembler.fixed_tokens() + seen.head + seen.briefing
 
     def level(self, need: CompactionNeed, share: float) -> int:
-        """The level at `share` of the distance from an empty conversation to the mark, in tokens of the counter."""
+        """The level at `share` of the distance from an empty conversation to the threshold, in tokens by the
+        counter."""
         head = self.head()
         return head + int((self.limits.compress_at / need.scale - head) * share)
 
     def room(self, need: CompactionNeed, share: float) -> int:
-        """The number of tokens (of the counter) between the head and a level."""
+        """The number of tokens by the counter between the fixed parts (tools, system prompt, briefing) and a level."""
         return self.level(need, share) - self.head()
 
     def kept(self, need: CompactionNeed, strategy: str, brings: Callable[[int], Mapping[str, Any]]) -> Iterator[int]:
-        """Numbers of newest groups that a compaction may retain: the largest number first, then smaller ones to try if
-        too little is freed.
+        """How many of the newest groups a compaction may retain: the largest number first, then smaller ones, to be
+        tried if too little is freed.
 
         Fewer than `floor` messages are retained only if a compaction is necessary, or if `floor` messages do not fit.
-        `brings(end_seq)` is the new content that the compaction adds (`carried`, `summary`, `keep_summary`); its tokens
-        are subtracted from the budget.
+        `brings(end_seq)` is the content that the compaction adds to the view (`carried`, `summary`, `keep_summary`);
+        its tokens are subtracted from the budget.
         """
         groups = need.groups
         least = kept_by_tokens(groups, 0)
@@ -125,10 +128,10 @@ class CompactionTarget:
     def _brought(
         self, need: CompactionNeed, least: int, strategy: str, brings: Callable[[int], Mapping[str, Any]]
     ) -> int:
-        """The tokens of the view after the compaction, without the head, the briefing and the retained groups.
+        """The tokens of what the compaction adds to the view: the summary and the carry-over.
 
-        The counted parts are the summary and the carry-over.  The tokens are computed for the case that only the
-        `least` newest groups stay, in which they are largest."""
+        These tokens are computed for the case that only the `least` newest groups stay, in which the carry-over is
+        largest."""
         end = need.groups[-least - 1].end if least else need.groups[-1].end
         seen = self.assembler.view.read()
         after = self.store.forecast(strategy=strategy, end_seq=end, **brings(end))
@@ -136,8 +139,8 @@ class CompactionTarget:
         return max(0, after - seen.head - seen.briefing - kept)
 
     def frees(self, need: CompactionNeed, strategy: str, end_seq: int, *, least: float = PROGRESS, **more: Any) -> bool:
-        """Whether the view would become smaller by the share `least`; with `least` 0, whether a request that does not
-        fit would fit."""
+        """Whether the view would become smaller by at least the share `least`; with `least` 0, whether a request that
+        does not fit now would fit."""
         freed = self.freed(need, strategy, end_seq, **more)
         if least:
             return freed >= least * need.view
@@ -148,5 +151,5 @@ class CompactionTarget:
         return need.view - self.store.forecast(strategy=strategy, end_seq=end_seq, **more)
 
     def fits(self, need: CompactionNeed, freed: int) -> bool:
-        """Whether the request fits after `freed` tokens are removed."""
+        """Whether the request fits if `freed` tokens are removed from it."""
         return (need.estimate - freed) * need.scale <= self.limits.input_limit

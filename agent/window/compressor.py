@@ -1,11 +1,12 @@
-"""The compressor makes the view smaller by the cheapest sufficient means, and records the compaction.
+"""The compressor makes the view smaller by the first means of the strategy that frees enough, and records the
+compaction.
 
-The means, in the order of the strategy, are: mask old tool results, summarise the oldest groups, leave the oldest
-groups out, and finally the reset, which needs no model.  Groups are never split, and the newest turn is never changed.
-Every means aims at a level that `compaction_target.py` computes.  A summary is used only if `summary_check.py` accepts
-it.  Each compaction must free a tenth of the view, otherwise the next means is tried; two failures in a row raise
-CompactionStuck.  Per group of the conversation only a few numbers are in memory.  `context.MessageStore.compact`
-ensures the order of the writes.
+The means, in the order that the strategy gives, are: mask old tool results, summarise the oldest groups, leave the
+oldest groups out, and finally the reset, which needs no model.  Groups are never split, and the newest turn is never
+changed.  Every means aims at a level that `compaction_target.py` computes.  A summary is used only if
+`summary_check.py` accepts it.  A compaction must free a tenth of the view, otherwise the next means is tried; two
+compactions in a row that free too little raise CompactionStuck.  Only a few numbers for each group of the conversation
+are in memory.  `context.MessageStore.compact` ensures the order of the writes.
 """
 
 from __future__ import annotations
@@ -70,9 +71,9 @@ class NotAsked(BadSummary):
 class ContextCompressor:
     """Compacts one task's conversation.
 
-    `llm_client` writes the summaries (`get_summary`).  `llm_client` may be a client of another, cheaper model than that
-    of the conversation; then `summary_limits` and `summary_counter` belong to that model.  `config` is Settings or a
-    mapping. Without an `assembler` the compressor makes its own.  `marker` is the marker of the run, with which data is
+    `llm_client` writes the summaries (`get_summary`).  `llm_client` may be the client of another, cheaper model than
+    that of the conversation; `summary_limits` and `summary_counter` then belong to that model.  `config` is Settings or
+    a mapping. Without an `assembler` the compressor makes one.  `marker` is the marker of the run, with which data is
     fenced.
     """
 
@@ -104,8 +105,8 @@ class ContextCompressor:
         self.context_length = self.assembler.limits.window
         self.compression_threshold = storage.compression_threshold
         self.summary_limits = summary_limits
-        self.failures = self._weak()  # number of consecutive necessary compactions that freed too little
-        self.rest_until = 0  # while fewer tokens than this are in use, another attempt is useless
+        self.failures = self._weak()  # number of compactions in a row that were necessary and freed too little
+        self.rest_until = 0  # another attempt is useless while fewer tokens than this are in use
         self.writer = SummaryWriter(
             message_store,
             summary_store,
@@ -118,7 +119,7 @@ class ContextCompressor:
         )
         self.writer.clean_up()
         self.carrying = carrying or CarryOver(message_store)
-        self.unreachable = 0  # number of consecutive summaries that failed because the server could not be reached
+        self.unreachable = 0  # number of summaries in a row that failed because the server could not be reached
         self.attempts = SummaryAttempts.read(message_store)
         self.room = CompactionTarget(message_store, self.assembler, storage.keep_recent_messages)
 
@@ -141,7 +142,8 @@ class ContextCompressor:
     # --- methods of docs/design/context.md, 4.5 ----------------------------------------------------------------
 
     def should_compress(self) -> bool:
-        """Whether the tokens in use exceed the mark: the smaller of threshold × window and 0.9 × the input limit.
+        """Whether the tokens in use exceed the number at which a compaction starts: the smaller of
+        `compression_threshold` × window and 0.9 × the input limit.
 
         After a failed attempt the method returns False until the conversation has grown a little, as long as the
         request fits.
@@ -152,11 +154,11 @@ class ContextCompressor:
     def compress(self, *, force: bool = False) -> int | None:
         """Make the view smaller once.
 
-        Returns the id of the new summary; None if there is none, also when nothing was to do.
+        Returns the id of the new summary; None if there is none, for example because there was nothing to do.
 
-        `force`: a server rejected the request as too long, so the program's own count does not matter.  Raises
-        CompactionStuck after the second failure in a row, if the request does not fit.  If the client of the model
-        raises Interrupted because of a stop, the error passes through, and nothing is recorded.
+        `force`: a server has rejected the request as too long, so it does not matter that it fits by the program's own
+        count.  Raises CompactionStuck after the second failure in a row, if the request does not fit.  If the model
+        client raises Interrupted because the task is stopped, nothing is recorded.
         """
         return self._go(self._order(), force=force)
 
@@ -168,8 +170,7 @@ class ContextCompressor:
         self._go(("reset",), force=True)
 
     def reset_to_newest(self) -> None:
-        """Leave out everything before the newest turn, even if that frees little: this is the last means before a task
-        ends.
+        """Leave out everything before the newest turn, even if that frees little: the last attempt before a task ends.
 
         The carry-over is left out too if the request would not fit with it.
         """
@@ -189,10 +190,11 @@ class ContextCompressor:
         self,
         summary_prompt_file: Path | str,
         to_summarize_file: Path | str,
-        unsummarized_file: Path | str,  # noqa: ARG002 - a part of the signature
+        unsummarized_file: Path | str,  # noqa: ARG002 - the parameter belongs to the interface
         output_file: Path | str,
     ) -> Path:
-        """Write the prompt and the `[ROLE]: content` lines of `to_summarize_file` to `output_file`, in pieces."""
+        """Write to `output_file`, in pieces, the prompt and the messages of `to_summarize_file` as lines of the form
+        `[ROLE]: content`."""
         output = Path(output_file)
         text = output.with_name("formatted_messages.txt")
         request.format_file(Path(to_summarize_file), text)
@@ -208,7 +210,7 @@ class ContextCompressor:
                 f"{', '.join(sorted(map(repr, unknown)))}; allowed are {', '.join(MEANS)}. Mend the plug-in, or choose "
                 "another strategy"
             )
-        # If a summary fails, the oldest groups are left out; the reset needs no model and comes last.
+        # If a summary fails, the oldest groups are left out instead; the reset needs no model and comes last.
         behind = [
             name for name in ("window", "reset") if name not in wanted and (name == "reset" or "summary" in wanted)
         ]
@@ -244,14 +246,15 @@ class ContextCompressor:
         return None
 
     def _means(self) -> Mapping[str, Callable[[CompactionNeed], int | None]]:
-        """The method for each means, by name.
+        """The method that applies each means, by its name.
 
-        Each method returns the id of its summary, 0 if it made none, or None when it did not free enough.
+        Each method returns the id of its summary, 0 if it made none, or None if it did not free enough.
         """
         return {"mask": self._mask, "summary": self._summary, "window": self._window, "reset": self._reset}
 
     def _without_progress(self, *, force: bool) -> None:
-        """Record a failed compaction; raises CompactionStuck for the second in a row if the request does not fit."""
+        """Record a failed compaction; raises CompactionStuck if it is the second in a row and the request does not
+        fit."""
         self._rest()
         used = self.assembler.tokens_in_use()
         if not force and used <= self.limits.input_limit:
@@ -269,11 +272,11 @@ class ContextCompressor:
         self.rest_until = self.assembler.tokens_in_use() + self.limits.compress_at // REST
 
     def _wait_for_model(self, need: CompactionNeed) -> bool:
-        """Whether to leave the view unchanged because the summariser cannot be reached.
+        """Whether to leave the view unchanged because the model that writes summaries cannot be reached.
 
-        If the summariser cannot be reached, the conversation's model is probably out of reach too, and a reset removes
-        messages from the view for good.  So the result is True only the first time, and only as long as the request
-        fits.
+        If that model cannot be reached, the conversation's model probably cannot be reached either, and a reset would
+        remove messages from the view for good.  So the method returns True only after the first failed summary in a
+        row, and only if the request fits.
         """
         self.unreachable += 1
         return self.unreachable == 1 and not need.must
@@ -285,7 +288,7 @@ class ContextCompressor:
     # --- the means --------------------------------------------------------------------------------------------
 
     def _mask(self, need: CompactionNeed) -> int | None:
-        """Replace old tool results by pointers; calls and their ids stay."""
+        """Replace old tool results by short texts that point to the full ones; calls and their ids stay."""
         groups, room = need.groups, self.room
         least = kept_by_messages(groups, self.keep_recent_messages, room.room(need, WINDOW_WATER))
         soft = kept_by_tokens(groups, int(self.limits.compress_at * WHOLE_RESULTS / need.scale))
@@ -315,11 +318,11 @@ class ContextCompressor:
         return int(latest["id"]) if latest else 0
 
     def _worth(self, need: CompactionNeed) -> tuple[int, int]:
-        """(last message, budget in tokens) of a summary that is worth its request.
+        """Returns (number of the last message to summarise, budget in tokens) for a summary that is worth its request.
 
-        A summary that is worth its request frees a tenth even at its greatest accepted length, and has enough tokens
-        for the content of the previous summary.  Raises NotAsked if no such summary is possible, or NothingToDo if the
-        only reason is that there are too few messages.
+        A summary is worth its request if it frees a tenth of the view even at its greatest accepted length, and has
+        enough tokens for the content of the previous summary.  Raises NotAsked if no summary is worth its request, or
+        NothingToDo if there are just too few messages.
         """
         groups, few, empty = need.groups, False, marked("-")
         least = self.assembler.plain.count(empty)
@@ -357,7 +360,7 @@ class ContextCompressor:
 
     def _leave_out(self, strategy: str, need: CompactionNeed) -> int | None:
         end = 0
-        # A summary that the view contains stays, unless the request does not fit with it.
+        # A summary that is in the view stays, unless the request does not fit with it.
         for keep_summary in (True, False):
 
             def brings(end: int, keep_summary: bool = keep_summary) -> dict[str, Any]:
@@ -372,11 +375,11 @@ class ContextCompressor:
             if end and self.room.frees(need, strategy, end, **brings(end)):
                 self._commit(strategy, need, end, **brings(end))
                 return 0
-        # The last means may free less than a tenth if the request then fits; it is used at most twice in a row.  If
-        # that is not enough, or all messages belong to the newest turn, the carry-over is shortened, and then the
-        # summary is removed.
+        # At the end the reset may free less than a tenth if the request then fits; this is done at most twice in a row.
+        # If a reset that frees less than a tenth is not enough, or all messages belong to the newest turn, the
+        # carry-over is shortened, and then the summary is removed.
         end = end or self.message_store.index.cut.end_seq
-        # a mere doubt about the estimate is no reason for the last means
+        # a doubt about the estimate alone is no reason for this
         sure = self.limits.doubt == 1.0 or need.used > self.assembler.stated.input_limit
         last = end and strategy == "reset" and need.must and sure and self.failures < MOST_WEAK
         for keep_summary, lean in ((True, False), (True, True), (False, False), (False, True)) if last else ():
@@ -392,7 +395,7 @@ class ContextCompressor:
     # --- parts ------------------------------------------------------------------------------------------------
 
     def _commit(self, strategy: str, need: CompactionNeed, end_seq: int, **more: Any) -> None:
-        """Record the compaction, which derives the view again, and update the counters of failures."""
+        """Record the compaction, after which the view is made again, and update the counters of failures."""
         store = self.message_store
         if "carried" in more:
             more["carried"] = self._with_files(need, strategy, end_seq, more)
@@ -411,12 +414,12 @@ class ContextCompressor:
             )
 
     def _weak(self) -> int:
-        """The number of newest compactions on disk in a row that freed less than a tenth, so that a restart continues
-        the count."""
+        """How many of the newest compactions on disk, in a row, freed less than a tenth; so a process that resumes the
+        task continues the count."""
         number = 0
         for record in self.message_store.compactions.newest():
             if record.get("strategy") in BESIDE:
-                continue  # a trim or a brief does not concern older messages
+                continue  # compactions of the kinds `trim` and `brief` do not remove older messages
             before, after = int(record.get("tokens_before") or 0), int(record.get("tokens_after") or 0)
             if before - after >= PROGRESS * before:
                 break
@@ -424,20 +427,19 @@ class ContextCompressor:
         return number
 
     def _carried(self, end_seq: int, *, room: int = 0, lean: bool = False) -> Json:
-        """The carry-over after a cut at message `end_seq`.
+        """The carry-over for a compaction that removes messages up to `end_seq`.
 
-        `room` is the budget for the content of files, in tokens of the counter.  `lean`: the shortest carry-over, for a
-        request that does not fit otherwise.
+        `room` is the budget for the content of files, in tokens by the counter.  `lean`: make the shortest carry-over,
+        for a request that does not fit otherwise.
         """
         ratio = ratio_of(self.assembler.counter)
         shares = self._shares().lean() if lean else self._shares()
         return self.carrying.collect(shares, end_seq=end_seq, ratio=ratio, room=room)
 
     def _with_files(self, need: CompactionNeed, strategy: str, end_seq: int, more: Mapping[str, Any]) -> Json:
-        """The carry-over, with as much content of files as the view may contain at the level at which a compaction
-        aims.
+        """The carry-over, with as much content of files as the view may have at the level at which the compaction aims.
 
-        `more` is the other new content that the compaction adds.
+        `more` is the other content that the compaction adds to the view.
         """
         brought = {key: value for key, value in more.items() if key not in ("usage", "request")}
         after = need.estimate - self.room.freed(need, strategy, end_seq, **brought)

@@ -1,6 +1,6 @@
 """Values that describe a planned request (docs/window.md, "What a request is made of").
 
-`assembler.py` makes these values.  `messages` is read from the files on each access, since no message list stays in
+`assembler.py` makes these values.  `messages` is read from the files at each access, since no list of messages stays in
 memory.
 """
 
@@ -50,11 +50,11 @@ class ContextMetadata:
 
     Counts are numbers of messages or memories; `layer_tokens` and `layer_counts` have `MemoryLayer` as their key.
 
-    `cut` describes the effect of compactions: the strategy, the number of the last message that is left out, and that
-    of the last tool result that is a pointer; None if there was no compaction.
+    `cut` describes the effect of compactions: the strategy, the number of the last message that was left out, and that
+    of the last tool result that was masked; None if there was no compaction.
 
-    `needs_compaction`: the plan is over `token_limit` and a compaction can help.  `missing` names layers of long-term
-    memory that were unavailable when the task began.
+    `needs_compaction`: the plan is over `token_limit` and a compaction can help.  `missing` names the layers of
+    long-term memory that were unavailable when the task began.
     """
 
     working_memory_count: int

@@ -1,7 +1,6 @@
-"""The window of one task, as the loop uses it: it plans requests, decides when a compaction is due, and makes requests
-fit.
+"""Implements the window that the loop uses: plans requests, decides when a compaction is due, and makes requests fit.
 
-The window connects the planner, the compressor and the limits, and learns: an error of a server that a request is too
+`Window` connects the planner, the compressor and the limits, and learns: an error of the server that a request is too
 long corrects the window, and each report of usage corrects the estimates (docs/design/compression.md, NFR-1).  `Window`
 makes no decision that the planner, the compressor or the limits can make.
 """
@@ -60,10 +59,10 @@ _NUMBER = re.compile(r"(?<![\w.])\d{3,9}(?![\w.]*\w)")
 
 
 class Window:
-    """Implements `loop.Window`.
+    """Implements `loop.Window`, which describes the methods.
 
     `client` is the model client of the conversation; the usage in its `last` answer corrects the estimates.  `remember`
-    is called with `client.model` and a window learnt from an error, so that the task stores it for later processes.
+    is called with `client.model` and a window that was learnt from an error, so that later processes know it.
     """
 
     def __init__(
@@ -79,17 +78,16 @@ class Window:
         self.compressor = compressor
         self.client = client
         self.remember = remember
-        self.shorten_briefing: Callable[[], bool] = lambda: (
-            False
-        )  # a function that shortens the briefing for a smaller window, if possible
+        # shortens the briefing for a smaller window, and returns whether it did; the owner of the window sets it
+        self.shorten_briefing: Callable[[], bool] = lambda: False
         self.learnt: int | None = None
-        self.planned = 0  # tokens of the newest plan according to the counter, without any ratio
-        # the fewest and the most tokens of the newest plan, while the model's way of counting is unknown
+        self.planned = 0  # tokens of the newest plan by the counter, without the ratio
+        # the fewest and the most tokens of the newest plan, while it is unknown how the model counts
         self.plausible: tuple[int, int] | None = None
-        self.asked = 0  # tokens of the newest plan
+        self.asked = 0  # tokens of the newest plan, with the ratio
         # tokens of the longest prompt that was answered
         self.taken = max(assembler.message_store.index.reported, assembler.taken())
-        # tokens of a request that may have been refused because of its length; 0 after the next answer
+        # tokens of a request that the server may have refused because of its length; 0 after the next answer
         self._suspected = 0
         self.trimming = Trimming(compressor.message_store, assembler)
         self._seen: Answer | None = None
@@ -97,20 +95,21 @@ class Window:
 
     @property
     def limits(self) -> WindowLimits:
-        """The limits that apply now."""
+        """The limits in use."""
         return self.assembler.limits
 
     @property
     def shares(self) -> Shares:
-        """The budgets into which the present window is divided."""
+        """The budgets into which the window in use is divided."""
         return Shares.for_window(self.assembler.stated, self.assembler.head())
 
     def plan(self) -> Plan:
         """Plan the next request.
 
-        A request over the limit is made to fit by these means, in order: those of the strategy, a shorter newest turn,
-        the reset, a smaller reserve for the answer.  Raises DoesNotFit if all of these means are not enough (FR-4,
-        FR-5).  If only an estimate exceeds the limit, the request is sent and the server decides.
+        A request over the limit is made to fit by these means, one after the other: those of the compaction strategy, a
+        shorter newest turn, the reset, a smaller reserve for the answer.  Raises DoesNotFit if all means together are
+        not enough (FR-4, FR-5).  If a request is over the limit only by an estimate, it is sent, and the server
+        decides.
         """
         self._observe()
         plan = self.assembler.plan()
@@ -122,15 +121,15 @@ class Window:
         return plan
 
     def _plausible(self, plan: Plan) -> tuple[int, int] | None:
-        """The fewest and the most tokens of the request, while the model's way of counting is unknown; if the plan is
-        for a part of the view, of that part."""
+        """The fewest and the most tokens of the planned request, while it is unknown how the model counts; else
+        None."""
         found = self.assembler.plausible_range()
         if found is None or not (whole := self.assembler.estimate()):
             return found
         return found[0] * plan.counted // whole, found[1] * plan.counted // whole
 
     def check(self) -> None:
-        """Raise DoesNotFit if no task at all can work in the window."""
+        """Raise DoesNotFit if the window is too small for any task."""
         assembler = self.assembler
         configured = assembler.config.system_prompt is not None
         system = assembler.scaled(assembler.plain.count(assembler.system_prompt) + PER_MESSAGE)
@@ -140,13 +139,13 @@ class Window:
             raise error
 
     def _made_to_fit(self, plan: Plan) -> Plan:
-        """A plan that fits, made from one that is over the limit; raises DoesNotFit if that is impossible."""
+        """Make a plan that fits from one that is over the limit; raises DoesNotFit if that is impossible."""
         share = partial(self.trimming.fit, self.shares.results)
         means: list[Callable[[], object]] = [self.compressor.compress, share, self.compressor.reset, self._trim]
-        if self.assembler.least_request() > plan.limit:  # older messages are not the reason that it does not fit
+        if self.assembler.least_request() > plan.limit:  # not because of older messages
             means.insert(0, share)
         for attempt in means:
-            with suppress(CompactionStuck):  # further means follow in this function
+            with suppress(CompactionStuck):  # the loop tries further means
                 attempt()
             plan = self.assembler.plan()
             if not plan.metadata["needs_compaction"]:
@@ -162,7 +161,7 @@ class Window:
             return plan
         if self.assembler.is_too_much(plan.tokens):
             raise self.assembler.does_not_fit("turn", plan.tokens)
-        return replace(plan, limit=plan.tokens)  # only an estimate exceeds the limit
+        return replace(plan, limit=plan.tokens)  # the request is over the limit only by an estimate
 
     def _trim(self) -> None:
         """Shorten the newest turn until the request fits, or as far as possible.
@@ -174,19 +173,19 @@ class Window:
             over = self.assembler.tokens_in_use() - self.limits.input_limit
 
     def needs_compaction(self) -> bool:
-        """Whether a compaction is due."""
+        """Whether the next request would exceed the number of tokens at which a compaction starts."""
         self._observe()
         return self.compressor.should_compress()
 
     def compact(self, overflow: ContextOverflow | None = None) -> bool:
-        """Compact once; False when nothing was freed.
+        """Compact once; False if that freed no tokens.
 
-        `overflow` has the server's numbers, which correct the window.  A second overflow in a row, without an answer in
-        between, leads to the reset.
+        `overflow` is the server's error that a request was too long; its numbers correct the window.  If the server
+        refuses a second request in a row as too long, the reset is used.
         """
         before = self.assembler.estimate()
         if overflow is None:
-            with suppress(CompactionStuck):  # `plan` has more means, and reports the parts that do not fit
+            with suppress(CompactionStuck):  # `plan` tries more means, and reports what does not fit
                 self.compressor.compress()
             return self.assembler.estimate() < before
         answer = self.limits.output_for(self.asked)
@@ -195,16 +194,16 @@ class Window:
         again = answers == self._overflowed_at
         self._overflowed_at = answers
         if self.shorten_briefing() and self.assembler.tokens_in_use() <= self.limits.input_limit:
-            return True  # the server's count shows that rules and comments of the briefing exceeded their budgets
+            return True  # by the server's count, the rules and comments in the briefing exceeded their budgets
         if again or not self._is_for_the_answer(overflow, answer):
             self._free(self.compressor.reset if again else partial(self.compressor.compress, force=True))
         return self.assembler.estimate() < before or self._shortens(answer, self.limits.most)
 
     def explain_overflow(self, overflow: ContextOverflow) -> ContextOverflow:
-        """The error for a person, when the view could not be made smaller.
+        """The error to show to a person if the view could not be made smaller.
 
-        The error has the server's message, the tokens of each part as known now, and the smallest sufficient window.
-        The error for a rate limit per minute is returned unchanged.
+        The error contains the server's message, the tokens of each part as far as they are known, and the smallest
+        sufficient window.  An error of a subclass, about a limit per minute, is returned unchanged.
         """
         if type(overflow) is not ContextOverflow:
             return overflow
@@ -217,11 +216,8 @@ class Window:
         )
 
     def _is_for_the_answer(self, overflow: ContextOverflow, answer: int) -> bool:
-        """Whether the prompt fits by the server's own numbers, and only the requested answer (`answer` tokens) was too
-        long.
-
-        If only the requested answer was too long, the next request asks for a shorter answer.
-        """
+        """Whether the prompt fits by the server's own numbers, so that it is enough to ask for a shorter answer than
+        the `answer` tokens that the request asked for."""
         told = bool(overflow.limit and overflow.requested and overflow.requested < overflow.limit)
         return told and self._shortens(answer, self.limits.input_limit)
 
@@ -231,8 +227,8 @@ class Window:
         return used <= limit and self.limits.output_for(used) < answer
 
     def _free(self, means: Callable[[], object]) -> None:
-        """Make the view smaller by `means`, or else by a shorter newest turn, because a server called a request too
-        long."""
+        """Make the view smaller by `means`, or if that frees nothing by a shorter newest turn, because the server
+        refused a request as too long."""
         before = self.assembler.estimate()
         with suppress(CompactionStuck):
             means()
@@ -242,11 +238,13 @@ class Window:
                 self.trimming.free_tokens(self.assembler.tokens_in_use() // SPARE)
 
     def compact_if_too_long(self, refused: RequestRefused) -> bool:
-        """Make the view smaller once after an unexplained refusal that the length may have caused.
+        """Make the view smaller once after the server refused a request without a known reason, if its length may be
+        the reason.
 
-        Returns False if the length cannot be the cause, or if nothing was freed.  The length may be the cause in three
-        cases: the refusal has the numbers of a request that is too long, no request of this length was answered before,
-        or the request fills half of the window.  The window is learnt only if the shorter request is answered.
+        Returns False if the length cannot be the reason, or if no tokens were freed.  The length may be the reason if
+        the error names numbers of a request that is too long, if no request of this length was answered before, or if
+        the request fills more than half of the window.  A smaller window is learnt only if the shorter request is then
+        answered.
         """
         if not refused.unexplained or not self.asked:
             return False
@@ -257,7 +255,7 @@ class Window:
         self._emit("length_suspected", model=self.client.model, tokens=self.asked, why=str(refused))
         if limit:
             return self.compact(ContextOverflow(str(refused), limit=limit, requested=requested))
-        # The lower limits apply to this compaction only.  With the present limits the compaction would free little,
+        # The lower limits are used for this compaction only.  With the usual limits the compaction would free little,
         # since the request is far below them.
         known = self.assembler.stated
         self.assembler.stated = self._limits(int(self.asked * BLIND))
@@ -269,7 +267,7 @@ class Window:
         return self.assembler.estimate() < before
 
     def explain(self) -> str:
-        """The limits and the way of counting, as lines for a person."""
+        """The limits, and how tokens are counted, as lines for a person."""
         return self.limits.explain(self.assembler.counter)
 
     def write_opening(
@@ -281,32 +279,33 @@ class Window:
     ) -> ContextMetadata:
         """Write the first messages of a task: the system prompt, and `task` with long-term memories for `query`.
 
-        `comments` are the identities of the comments in `task`.
+        `comments` has the `id` and the time of the last change of each comment in `task`.
 
-        Raises DoesNotFit when no request with them can be sent; they are recorded nevertheless.
+        Raises DoesNotFit if no request with the first messages can be sent; the messages are recorded nevertheless.
         """
         return self.assembler.assemble_context(task, query=query, images=images, comments=comments).metadata
 
     def _learn(self, overflow: ContextOverflow, answer: int = 0) -> None:
-        """Set the window to the limit in the error, converted to tokens of the program's counter.
+        """Reduce the window to the limit in the error, converted to tokens of the program's counter.
 
-        `answer` is the longest answer that the request asked for.
+        `answer` is the length of the answer that the request asked for.
         """
         told, requested, counter = overflow.limit, overflow.requested or 0, self.assembler.counter
         if requested and self.planned and isinstance(counter, EstimatedCounter) and type(overflow) is ContextOverflow:
-            counter.learn(self.planned, requested)  # the error reports the tokens of this prompt
+            counter.learn(self.planned, requested)  # the error names the tokens of this prompt
             self.assembler.heard = True
             self.asked = max(self.asked, self.assembler.scaled(self.planned))
         if told and requested > self.asked > 0:
-            # The server's count of the same request was higher, so its limit is fewer tokens of the program's counter.
+            # The server counts more tokens for the same request, so its limit is fewer tokens by the program's counter.
             told = told * self.asked // requested
-        # If the error names no limit, the cause may be that the requested answer was longer than the prompt.
+        # If the error names no limit and the requested answer was longer than the prompt, the sum of both may have been
+        # too long.
         claimed = self.asked + (answer if answer > self.asked else 0)
         found = told or int(min(claimed or self.limits.window, self.limits.window) * BLIND)
         self._narrow(found, "an error of the server")
 
     def _narrow(self, found: int, source: str) -> None:
-        """Lower the window to `found` tokens, which `source` reported, and store it for the task."""
+        """Reduce the window to `found` tokens, which were learnt from `source`, and store it for the model."""
         found = max(SMALLEST, min(found, self.limits.window))
         if found < self.limits.window:
             self.learnt = found
@@ -327,7 +326,7 @@ class Window:
         )
 
     def _observe(self) -> None:
-        """Compare the newest report with its estimate, and learn from it."""
+        """Compare the newest usage report with the estimate for its request, and learn from it."""
         last: Answer | None = self.client.last
         if last is None or last is self._seen:
             return
@@ -356,10 +355,9 @@ class Window:
 
 
 def lengths(text: str, asked: int) -> tuple[int, int]:
-    """(limit, requested) if a text has a number near `asked`, which is the number of tokens that were sent, and a
-    smaller number.
+    """Returns (limit, requested) if a text has a number near `asked`, the tokens that were sent, and a smaller number.
 
-    The smaller number may be the limit.  (0, 0) if the text lacks such numbers.
+    The smaller number is then taken as the limit; (0, 0) if the text has no such numbers.
     """
     numbers = sorted({int(digits) for digits in _NUMBER.findall(text.replace(",", ""))})
     requested = next((one for one in reversed(numbers) if NEAR * asked <= one <= asked / NEAR), 0)
@@ -368,7 +366,7 @@ def lengths(text: str, asked: int) -> tuple[int, int]:
 
 
 class Context(Protocol):
-    """The part of `context.TaskContextManager` that this module needs."""
+    """The interface of `context.TaskContextManager` that this module needs."""
 
     def get_message_store(self) -> MessageStore:
         """The store of the conversation's messages."""
@@ -380,10 +378,10 @@ class Context(Protocol):
 
 
 class Schemas(Protocol):
-    """The part of `tools.Toolbox` that this module needs."""
+    """The interface of `tools.Toolbox` that this module needs."""
 
     def schemas(self) -> Sequence[Mapping[str, Any]]:
-        """The tools that are sent with every request."""
+        """The schemas of the tools that are sent with every request."""
         ...
 
 
@@ -402,14 +400,14 @@ def make_window(
 ) -> Window:
     """Make the window of one task.
 
-    `client` is the model client of the conversation.  The client provides the window that its server has loaded, and
-    the tools if `tools` is None.  `summariser` writes the summaries: by default a client for
+    `client` is the model client of the conversation.  The client also provides the window that its server has loaded,
+    and the tools if `tools` is None.  `summariser` writes the summaries: by default a client for
     `context_storage.summary_model`, or the conversation's client if that key is not set.
 
-    The store's counter counts all tokens of the task, so that all are counted alike; `ratios` is used if the store has
-    no counter.  `memory` has the plug-ins of long-term memory, by name; `own_memory` is that of this program.  A
-    `context` with `learnt_window(model)` and `learn_window(model, tokens)` stores windows learnt from errors.  `work`
-    is the work tree, which is needed for the carry-over of a compaction.
+    If the store has a counter, it counts all tokens of the task, so that all are counted alike; otherwise a counter
+    with `ratios` is made.  `memory` has the plug-ins of long-term memory, by name; `own_memory` is that of this
+    program.  If `context` has `learnt_window(model)` and `learn_window(model, tokens)`, it stores windows that are
+    learnt from errors.  `work` is the work tree, from which a compaction carries over changed files.
     """
     store = context.get_message_store()
     counter = store.counter or counter_for(client.model, ratios)
@@ -468,8 +466,8 @@ def make_window(
 
 
 def _tell(limits: WindowLimits, client: Any, events: Announce | None) -> None:
-    """Emit events about facts of this model that a person should know before the work begins, once for all tasks of a
-    ledger."""
+    """Emit events about facts that a person should know about this model before the work begins, once for all tasks of
+    a ledger."""
     first = getattr(client, "first_time", lambda _word: True)
     named = {"provider": client.provider, "model": client.model}
     if events is None:

@@ -1,4 +1,4 @@
-"""The planner's state of current.jsonl: each new line is checked and counted once.
+"""The planner's state of current.jsonl: each new line is checked and counted only once.
 
 `message_reader.py` reads the file, and `message_list_check.py` has the rules; this module counts the tokens of the
 parts of the view.  Only `assembler.py` and `compressor.py` use this module.
@@ -29,13 +29,13 @@ LEAST_TOKENS = 72
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The tokens of the first `messages` lines of the view, which are `offset` bytes long and contain `calls` calls.
+    """Token counts of the first `messages` lines of the view, which have `offset` bytes and contain `calls` tool calls.
 
     `head` is the number of tokens of the leading system message, `briefing` that of the user message after it.  `tail`
-    is the number of tokens of the newest turn: the last assistant message with calls and their results, or the messages
-    after a last answer without calls.  `least` is the number of tokens of the newest turn after a trim has shortened
-    everything it can (`context/shortened_message.py`).  `fields` and `tail_fields` are the numbers of tokens of
-    provider fields in `tokens` and in `tail`, by name.
+    is that of the newest turn: the last assistant message with calls and their results, or the messages after an answer
+    without calls.  `least` is that of the newest turn if a trim shortens everything that it can
+    (`context/shortened_message.py`).  `fields` and `tail_fields` are the tokens of the provider fields that are
+    included in `tokens` and in `tail`, by field name.
     """
 
     offset: int = 0
@@ -64,15 +64,15 @@ def fields_of(counter: Counter, message: Json) -> Mapping[str, int]:
 
 
 def added(sums: Mapping[str, int], more: Mapping[str, int]) -> Mapping[str, int]:
-    """The sums of both mappings by name; `sums` itself if `more` is empty."""
+    """The sums of the values of both mappings by key; `sums` itself if `more` is empty."""
     return {name: sums.get(name, 0) + more.get(name, 0) for name in (*sums, *more)} if more else sums
 
 
 class View(MessageReader):
-    """The checked view of one task.  `path` is the path of current.jsonl.
+    """The view of one task (its path is `path`), checked and counted.  `path` is that of current.jsonl.
 
-    `spread` are further token counters.  `sums` has the sums of these counters over all messages, until `forget_spread`
-    is called.
+    `spread` are further token counters.  `sums` has the total that each counter in `spread` counts, until
+    `forget_spread` is called.
     """
 
     def __init__(self, path: Path, counter: Counter, spread: Sequence[Counter] = ()) -> None:
@@ -86,13 +86,14 @@ class View(MessageReader):
 
     def began(self) -> None:
         self._tokens = self._head = self._briefing = self._tail = self._least = 0
-        self._answered = True  # whether the newest turn has no message yet
+        self._answered = True  # True while the newest turn has no message
         self._fields: Mapping[str, int] = {}
         self._tail_fields: Mapping[str, int] = {}
         self.sums = [0] * len(self.spread)
 
     def read(self) -> Seen:
-        """Read the new lines and return the state.  A list that breaks a rule is counted nevertheless."""
+        """Read the new lines of the view and return the counts.  A message list that breaks a rule is counted
+        nevertheless."""
         before = self.messages
         count = self.messages.shape.count
         messages = self.read_list(self._span)
@@ -112,14 +113,14 @@ class View(MessageReader):
         return self._seen
 
     def complete(self) -> Seen:
-        """As `read`, but raises IllegalContext with the broken rule if the list breaks one."""
+        """Like `read`, but raises IllegalContext if the message list breaks a rule."""
         seen = self.read()
         if problem := self.messages.unfit(self.path.name):
             raise IllegalContext(problem)
         return seen
 
     def judged(self) -> Reading:
-        """The result of reading the file, for the code that sends it."""
+        """What was read of the file, for the code that sends it."""
         return self.reading(self.path)
 
     def forget_spread(self) -> None:

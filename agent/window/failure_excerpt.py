@@ -1,8 +1,8 @@
 """Selects the lines of a command's output that show why the command failed, within a budget of tokens.
 
-An output is read once, line by line, in bounded memory (`FailureLines`).  The budget is spent first on lines that name
-failing tests, then on the first fault, the last lines, further faults, and places in files.  Lines are copied verbatim,
-each once, and stay in order.  `output_lines.py` classifies a line.
+An output is read once, line by line, in bounded memory (`FailureLines`).  The budget is used first for lines that name
+failing tests, then for the first error, the last lines, further errors, and places in files.  Lines are copied
+unchanged, each once, and stay in their order.  `output_lines.py` determines the class of a line.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _GAP_TOKENS = 2
 
 
 class FailureLines:
-    """The lines of an output that are relevant for a failure, and its last lines, each with its number.
+    """The lines of an output that matter for a failure, and its last lines, each with its number.
 
     `size` is the number of characters of these lines.
     """
@@ -60,7 +60,7 @@ class FailureLines:
             return
         known = self._sorts[sort]
         key = name or line
-        if sort == NAME:  # of several lines about a test the newest is stored, since runners print a summary at the end
+        if sort == NAME:  # of the lines about one test only the newest is stored
             self._texts.pop(known.pop(key, -1), None)
         elif key in known:
             return
@@ -70,7 +70,7 @@ class FailureLines:
             self._texts.pop(known.pop(next(islice(known, MOST // 2, None))), None)
 
     def excerpt(self, room: int, count: Callable[[str], int]) -> str:
-        """The most important lines in about `room` tokens of `count`; "" when not even one fits."""
+        """The most important lines in about `room` tokens as `count` counts; "" if not even one fits."""
         if self._count <= len(self._last):
             whole = "\n".join(line for _, line in self._last)
             if count(whole) <= room:
@@ -102,11 +102,12 @@ class FailureLines:
         return taken
 
     def _order(self) -> Iterator[tuple[Iterable[int], float, bool]]:
-        """(numbers of lines, their share of the budget, whether the first line is cut rather than left out)."""
+        """Yields (numbers of lines, their share of the budget, whether the first of them is cut if it does not fit), in
+        the order in which the budget is used."""
         names, faults, places = (list(self._sorts[sort].values()) for sort in (NAME, FAULT, PLACE))
         last = [number for number, _ in reversed(self._last)]
         yield names, NAMES, True
-        # The first fault is usually the cause of the others.
+        # The first error is usually the cause of the others.
         yield (faults or places)[:1], 1.0, not names
         yield last, END, False
         yield _from_both_ends(faults), 1.0, False
@@ -124,7 +125,7 @@ def _from_both_ends(numbers: list[int]) -> Iterator[int]:
 
 
 def _joined(taken: dict[int, str]) -> str:
-    """The lines in order, with a mark where lines between two of them were left out."""
+    """Join the lines in order, with `…` where lines were left out."""
     shown: list[str] = []
     before = -1
     for number in sorted(taken):
@@ -141,7 +142,7 @@ def _short(line: str) -> str:
 
 
 def _cut(line: str, room: int, count: Callable[[str], int]) -> str:
-    """The start of a line in `room` tokens; "" if that start has no letter or digit."""
+    """The beginning of a line in at most `room` tokens; "" if it has no letter or digit."""
     low, high = 0, len(line)
     while low < high:
         middle = (low + high + 1) // 2

@@ -1,5 +1,5 @@
-"""Cuts a text to a number of tokens: its beginning and its end stay, and between them a note counts the characters left
-out."""
+"""Cuts a text to a number of tokens: its beginning and end stay, and a note between them gives the number of characters
+that were left out."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ NOTE = "\n[… {} characters left out …]\n"
 
 
 def head_and_tail(text: str, most: int, count: Callable[[str], int]) -> str:
-    """`text` if it has at most `most` tokens by `count`; otherwise its beginning and end, equally long, around NOTE.
+    """`text` itself if it has at most `most` tokens by `count`; otherwise its beginning and its end, equally long, with
+    NOTE between them.
 
-    Each step makes the remaining text at least a quarter shorter, down to nothing, so that the loop ends with any
+    Each step makes the text that stays shorter by at least a quarter, down to nothing, so that the loop ends with any
     counter.  If not even the note fits, the result is "".
     """
     tokens = count(text)

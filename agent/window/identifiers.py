@@ -1,12 +1,12 @@
-r"""Finds the names in a conversation: paths, identifiers and ids, which a summary must repeat letter by letter.
+r"""Finds the names in a conversation that a summary must repeat exactly: paths, identifiers and ids.
 
-A name is a word of ASCII letters and digits that does not occur in prose.  A name contains `_`, `/`, `\\`, a dot or a
-colon, or it mixes letters and digits (with leading digits only if it is longer than `3rd`), or it has a capital after a
-small letter.  The rule for names works for every language.
+A name is a word of ASCII letters and digits of a form that does not occur in prose.  A name contains `_`, `/`, `\\`, a
+dot or a colon, or it mixes letters and digits (with leading digits only if it is longer than `3rd`), or it has a
+capital after a small letter.  The rule works for text in every language.
 
-A name identifies a conversation if few other conversations contain it.  `README.md`, `main.py` and `self.args` are
-plain: their words have one case.  A plain name counts only with its folder, and so does a name that occurs in several
-folders.
+A name is characteristic of a conversation if few other conversations contain it.  `README.md`, `main.py` and
+`self.args` are plain: each of their words has only one case.  A plain name is characteristic only together with its
+folder, and so is a name that occurs in several folders.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def names_in(text: str) -> Iterator[str]:
 
 
 def values_in(text: str) -> Iterator[str]:
-    """Every number of three digits or more, and every short quotation in `text`, in order."""
+    """Every number of at least three digits, and every short quotation in `text`, in order."""
     for found in _VALUE.finditer(text):
         quoted = next(filter(None, found.groups()), None)
         if quoted is not None:
@@ -71,10 +71,10 @@ def values_in(text: str) -> Iterator[str]:
 
 
 def weights(names: Iterable[str]) -> dict[str, float]:
-    """Name → its weight.
+    """name → its weight.
 
-    Names that differ only in their digits form a family with the weight of one name.  So a list of `part1.c` to
-    `part40.c`, or of line numbers, does not outweigh the findings.
+    Names that differ only in their digits form a family; the weights in a family add up to that of one name.  So a list
+    of `part1.c` to `part40.c`, or of line numbers, does not outweigh the other names.
     """
     known = dict.fromkeys(names)
     families = Tally(_shape(name) for name in known)
@@ -86,7 +86,7 @@ def _shape(name: str) -> str:
 
 
 def stands_in(word: str, text: str) -> bool:
-    """Whether `text` contains the word by itself, not as a part of a longer name."""
+    """Whether `text` contains the word by itself, and not only as a part of a longer name."""
     place = text.find(word)
     while place >= 0:
         behind = place + len(word)
@@ -111,10 +111,10 @@ def present_in(names: Iterable[str], text: str) -> list[str]:
 
 
 def telling_forms(names: Iterable[str]) -> dict[str, Forms]:
-    """Name → its forms that identify a conversation; names without such a form are left out.
+    """name → its forms that are characteristic of a conversation; a name without such a form is left out.
 
-    The forms are the name itself (unless it is plain and has no folder), its last two parts, and its last part if that
-    is not plain and occurs in no other folder.  Line numbers after a path are not part of the name.
+    The forms are the name itself (unless it is plain and has no folder), its last two parts, and its last part alone if
+    that is not plain and occurs in no other folder.  Line numbers after a path are not part of the name.
     """
     found: dict[str, Forms] = {}
     paths: dict[str, list[list[str]]] = {}
@@ -143,7 +143,7 @@ def _without_lines(name: str) -> str:
 
 
 def found_in(forms: Mapping[str, Forms], text: str) -> list[str]:
-    """The names that `text` contains in one of their forms."""
+    """The names that `text` contains in at least one of their forms."""
     return [name for name, ways in forms.items() if any(stands_in(way, text) for way in ways)]
 
 
@@ -156,8 +156,8 @@ def _is_plain(part: str) -> bool:
 
 
 def _one_place(paths: list[list[str]]) -> bool:
-    """Whether paths with the same last part are one file: each of them ends with the shortest one (`a/src/x`,
-    `work/src/x`)."""
+    """Whether paths with the same last part are one file, seen from different folders: all of them end with the
+    shortest one (`a/src/x`, `work/src/x`, `src/x`)."""
     least = min(paths, key=len)
     return all(parts[-len(least) :] == least for parts in paths)
 
@@ -166,8 +166,8 @@ def _one_place(paths: list[list[str]]) -> bool:
 class NameIndex:
     """The names in messages, each with the number of messages that contain it.
 
-    `said` has the names in texts of people and of the model and in arguments of calls, `shown` those in tool results.
-    `tools` are the names of the tools, which do not identify a conversation.
+    `said` has the names in texts of people and of the model and in the arguments of calls, `shown` those in tool
+    results.  `tools` are the names of the tools, which are not characteristic of a conversation.
     """
 
     said: dict[str, int] = field(default_factory=dict)
@@ -185,10 +185,10 @@ class NameIndex:
         _add(self.said, "\n".join([content, *(str(call.get("arguments")) for call in calls)]))
 
     def pool(self, more: Iterable[str], without: Iterable[str], least: int) -> dict[str, Forms]:
-        """The names that a good summary should contain, each with its spellings; those in `without` are left out.
+        """The names that a good summary should contain, each with its forms; those in `without` are left out.
 
-        The result has the names of `said` and `more`; if those are fewer than `least`, those of `shown` are added; if
-        they are still fewer, plain names are added too.
+        The result has the names of `said` and `more`; if fewer than `least` of them are characteristic, also those of
+        `shown`; if that is not enough, all names of both, plain ones included.
         """
         without = {*without, *self.tools}
         said = {*self.said, *more} - without

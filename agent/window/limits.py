@@ -1,8 +1,10 @@
-"""The token limits of a request: the window of a model, the part reserved for the answer, and the compaction mark.
+"""The token limits of a request: the window of a model, the part that is reserved for the answer, and the number of
+tokens at which a compaction starts.
 
-The window is the smallest of four: the configured one (`config.configured_window`), the loaded one that the server
-reports, the one learnt from an error, and `assembler.max_tokens` (docs/configuration.md, "The window of a model").  All
-numbers are in tokens, and windows from 2,048 to 2,000,000 tokens work.  A larger window never gives a smaller limit.
+The window is the smallest of four: the configured one (`config.configured_window`; if that is only assumed and a better
+one is known, a cap instead), the loaded one that the server reports, the one learnt from an error, and
+`assembler.max_tokens` (docs/configuration.md, "The window of a model").  All numbers are in tokens, and windows from
+2,048 to 2,000,000 tokens work.  A larger window never results in a smaller limit.
 """
 
 from __future__ import annotations
@@ -45,12 +47,12 @@ COMPRESS_SHARE = 0.9
 class WindowLimits:
     """The limits of one request, in tokens.
 
-    `reserve` is the number of tokens reserved for the answer, `margin` that for errors of counting.  `input_limit` is
-    the largest request, tools included; above `compress_at` a compaction is due.  `most` is the hard limit: the largest
-    request that is sent, with a smaller reserve for the answer, before the task ends; `least` is that smaller reserve.
-    `output` is the longest answer that the request allows: the configured maximum, else the reserve, so that an endless
-    answer is cut at the end of its part of the window.  `sources` are the candidates for `window`, the smallest first.
-    `doubt` is the factor by which the true number of tokens may exceed an estimate.
+    `reserve` is the number of tokens that are reserved for the answer, `margin` the number for errors of counting.
+    `input_limit` is the largest ordinary request, tools included; above `compress_at` a compaction starts.  `most` is
+    the hard limit: the largest request that is sent before the task ends, with the smaller reserve `least` for the
+    answer.  `output` is the longest answer that a request asks for: the configured maximum, at most the reserve, so
+    that an endless answer is cut.  `sources` are all known windows with their origin, the smallest first.  `doubt` is
+    the factor by which the true number of tokens may exceed an estimate.
     """
 
     window: int
@@ -77,9 +79,9 @@ class WindowLimits:
     ) -> WindowLimits:
         """The limits of the configured model, or of another `provider` and `model`.
 
-        `client_window` is the loaded window that the server reports, `learnt` the window learnt from an error; None if
-        unknown.  `exact` tells whether the token counter is exact.  Raises ConfigError when an environment variable is
-        not a number.
+        `client_window` is the loaded window that the server reports, `learnt` the one learnt from an error; None if
+        unknown.  `exact`: the token counter has the model's own vocabulary.  Raises ConfigError if an environment
+        variable for a number has another value.
         """
         tokens, said = configured_window(settings, provider, model)
         assembler = settings.assembler
@@ -114,7 +116,7 @@ class WindowLimits:
         """Compute the limits from the smallest of `sources`."""
         ordered = tuple(sorted(sources, key=lambda source: source[1]))
         window = ordered[0][1]
-        # The reserve is never more than a quarter: a wrong or unknown output limit must leave tokens for the
+        # The reserve is at most a quarter of the window: a wrong or unknown output limit must leave tokens for the
         # conversation.
         reserve = min(max_output_tokens or UNKNOWN_OUTPUT, window // 4)
         room = window - reserve
@@ -135,9 +137,9 @@ class WindowLimits:
         )
 
     def scaled_by_doubt(self, doubt: float) -> WindowLimits:
-        """The limits for estimates that the true number of tokens may exceed by the factor `doubt`.
+        """The limits if the true number of tokens may exceed an estimate by the factor `doubt`.
 
-        The hard limit does not change, since a mere doubt must not remove comments of people.
+        The hard limit stays the same: comments of people must not be removed only because of a doubt.
         """
         if doubt <= 1.0:
             return self
@@ -151,14 +153,14 @@ class WindowLimits:
         )
 
     def output_for(self, tokens: int) -> int:
-        """The longest answer to a request of `tokens` tokens: the configured maximum up to `input_limit`, above it the
-        rest of the window."""
+        """The longest answer to ask for in a request of `tokens` tokens: the configured maximum up to `input_limit`,
+        above it what the window leaves."""
         if tokens <= self.input_limit:
             return self.output
         return min(self.output, max(self.least, self.most + self.least - tokens))
 
     def needed_for(self, tokens: int, *, exact: bool) -> int:
-        """The smallest window, rounded up to STEP, with a hard limit of at least `tokens`."""
+        """The smallest window (a multiple of STEP) with a hard limit of at least `tokens`."""
 
         def most(steps: int) -> int:
             return WindowLimits.from_window([("", steps * STEP)], exact=exact).most

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class RecalledRecords(Protocol):
-    """The part of `context.RecalledStore` that this module needs."""
+    """The interface of `context.RecalledStore` that this module needs."""
 
     def add(
         self,
@@ -32,25 +32,25 @@ class RecalledRecords(Protocol):
         ...
 
     def briefing(self) -> Json | None:
-        """The newest retrieval for the briefing."""
+        """The record of the newest retrieval for the briefing."""
         ...
 
     def given(self, purpose: str | None = None, numbers: Collection[int] = ()) -> frozenset[str]:
-        """The ids of all memories that the model was given so far; with `purpose` only for that purpose, and in the
-        retrievals with these numbers."""
+        """The ids of all memories that the model got so far; with `purpose`, only those from retrievals for that
+        purpose or with one of these numbers."""
         ...
 
 
 class Announce(Protocol):
-    """The part of `observe.events.Events` that this module needs."""
+    """The interface of `observe.events.Events` that this module needs."""
 
     def emit(self, name: str, /, **fields: Any) -> None:
-        """Announce an event to the listeners."""
+        """Emit an event to the listeners."""
         ...
 
 
 class Assembler(Protocol):
-    """The part of `ContextAssembler` that this module needs: counters, the fence, and the events."""
+    """The interface of `ContextAssembler` that this module needs: counters, the fence, and the events."""
 
     @property
     def fence(self) -> Callable[[str], str]:
@@ -64,7 +64,7 @@ class Assembler(Protocol):
 
     @property
     def events(self) -> Announce | None:
-        """The listeners of the task."""
+        """Emits events to the listeners of the task."""
         ...
 
     def count(self, text: str) -> int:
@@ -75,8 +75,8 @@ class Assembler(Protocol):
 class LongTermRecall:
     """The long-term memory of one task.
 
-    `layers` are plug-ins by name, of which at most `most` memories are taken.  `own` is the memory of this program,
-    None when it is off.  `records` stores each retrieval.
+    `layers` are plug-ins by name; at most `most` memories come from them together.  `own` is the memory of this
+    program, None if it is off.  `records` stores each retrieval.
     """
 
     def __init__(
@@ -92,10 +92,11 @@ class LongTermRecall:
         self.records = records
 
     def for_briefing(self, query: str, room: int, assembler: Assembler) -> tuple[str, Json | None]:
-        """(memories for the briefing inside a fence, or ""; their record, or None if there is no layer).
+        """Returns (memories for the briefing inside a fence, or ""; their record, or None if there is no layer).
 
-        The least relevant memories are left out first, until the others fit into `room` tokens.  For an unavailable
-        layer an event is emitted.  If a process died between the retrieval and the briefing, its result is used.
+        The least relevant memories are left out until the others fit into `room` tokens.  For an unavailable layer an
+        event is emitted.  If a process died between the retrieval and the briefing, the result of that retrieval is
+        used again.
         """
         if not self.layers and self.own is None:
             return "", None
@@ -118,13 +119,13 @@ class LongTermRecall:
         compactions: int = 0,
         kinds: Collection[str] | None = None,
     ) -> tuple[str, Json | None]:
-        """Recall once more, later in the task.
+        """Retrieve memories once more, later in the task.
 
-        Returns the memories that the model has not seen, inside a fence ("" for none), and the data for their message
-        (None for none).
+        Returns the memories that the model has not got yet, inside a fence ("" for none), and the data for their
+        message (None for none).
 
-        `given` are ids that the model has already, `compactions` the number of compactions so far,
-        `kinds` the kinds of memories that are wanted, None for all.
+        `given` are the ids of memories that the model has got, `compactions` is the number of compactions so far,
+        `kinds` are the wanted kinds of memories, None for all.
         """
         if self.own is None:
             return "", None
@@ -144,7 +145,7 @@ class LongTermRecall:
         events: Announce | None,
         compactions: int = 0,
     ) -> int:
-        """Record a retrieval; returns the number of its line, 0 without a file."""
+        """Record a retrieval in recalled.jsonl; returns the number of its line, 0 if there is no such file."""
         for layer, why in found.missing.items():
             if events:
                 events.emit("layer_failed", layer=layer, error=why)
@@ -163,5 +164,6 @@ class LongTermRecall:
 
 
 def message_data(line: Json) -> Json:
-    """The data from long-term memory for the message with the text of a line of recalled.jsonl."""
+    """The fields about long-term memory for a message, from a line of recalled.jsonl that has the text of the
+    message."""
     return {"count": len(line["hits"]), "tokens": int(line["tokens"]), "recalled": line["seq"]}

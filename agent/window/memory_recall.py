@@ -1,9 +1,9 @@
-"""Fetches long-term memories for a briefing from all layers in parallel.
+"""Retrieves long-term memories for a briefing from all layers in parallel.
 
 The layers are the long-term memory of this program (`OwnMemory`, docs/memory.md) and plug-ins (`base.MEMORIES`).
-Memories that do not fit are left out, the least relevant first; a layer that fails is left out completely.  A plug-in
-is foreign code: it may raise any error, return nonsense or not return at all; the task then begins without it.
-Memories are data, so the caller puts the result into a fence.
+Memories that do not fit into the budget are left out, the least relevant first; a layer that fails contributes none.  A
+plug-in may raise any error, return a value of any type, or not return at all; the task then begins without its
+memories.  The text of memories is data, so the caller puts the result into a fence.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ BEFORE = "given before"
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """The text of the recalled memories for the model ("" if there are none), and their number.
+    """The recalled memories as text for the model ("" if there are none), and their number.
 
-    `missing` names the layers that were unavailable, with the reason for each.  `hits` are the memories in the text,
-    `dropped` the others with the reason for each, as `context.RecalledStore.add` takes them.
+    `missing`: name of each layer that was unavailable → the reason.  `hits` are the memories in the text, `dropped` the
+    others, each with the reason, as `context.RecalledStore.add` takes them.
     """
 
     text: str = ""
@@ -65,20 +65,20 @@ class Recalled:
 
 
 class OwnMemory(Protocol):
-    """The long-term memory of this program, for one task (`memory.recall.TaskRecall`)."""
+    """The interface to the program's own long-term memory, for one task (`memory.recall.TaskRecall`)."""
 
     def recall(self, query: str) -> Sequence[Mapping[str, Any]]:
-        """Records and files, each a mapping of `id`, `kind`, `content`, `source`, `relevance`, `pinned`."""
+        """Records and files, each a mapping with `id`, `kind`, `content`, `source`, `relevance`, `pinned`."""
         ...
 
     def abandon(self) -> None:
-        """End a call that no code waits for any more; another thread calls this method."""
+        """End a call in another thread for which no code waits any more."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class FailedLayer:
-    """Takes the place of a layer that could not be built: it raises the error of the constructor when it is called."""
+    """Takes the place of a layer that could not be constructed: each call raises the error of its constructor."""
 
     error: Exception
 
@@ -89,7 +89,7 @@ class FailedLayer:
 
 
 class MemoryUnreadable(MakimonoError):
-    """The answer of a layer is no list of memories.  Never leaves this module."""
+    """A layer returned something that is not a list of memories.  The error never leaves this module."""
 
     code = "memory_unreadable"
 
@@ -105,7 +105,7 @@ class _Memory:
     layer: str = ""
 
     def told(self, **more: Any) -> Mapping[str, Any]:
-        """The memory in the form of a record, without its text."""
+        """The memory as JSON for a record, without its text."""
         score = round(self.relevance, 4)
         return {
             "id": self.id,
@@ -130,11 +130,11 @@ def recall_memories(
     given: Collection[str] = (),
     kinds: Collection[str] | None = None,
 ) -> Recalled:
-    """The memories of all layers, the most relevant first, in at most `room` tokens by `count`.
+    """The memories of all layers, the most relevant first, in at most `room` tokens as `count` counts.
 
-    `most` is the maximum number of memories of `layers`; `own` limits itself.  `given` are ids that the model has
-    already; `kinds` are the kinds of memories that are wanted, None for all.  A memory that is too large for the tokens
-    left is skipped.
+    `most` is the maximum number of memories from `layers`; `own` limits the number itself.  `given` are the ids of
+    memories that the model has got; `kinds` are the wanted kinds, None for all.  A memory that needs more tokens than
+    are left is skipped.
     """
     query = query[:MOST_QUERY]
     asked: dict[str, _Question] = {
@@ -157,20 +157,20 @@ def recall_memories(
 
 
 class _Choice:
-    """The memories that fit into a budget of tokens."""
+    """Selects the memories that fit into a budget of tokens."""
 
     def __init__(self, room: int, count: Callable[[str], int], most: int, given: Collection[str]) -> None:
         self.room = room
         self.count = count
         self.most = most
         self.given = given
-        self.lines: dict[str, str] = {}  # content → the text about it
+        self.lines: dict[str, str] = {}  # content of a memory → its line for the model
         self.files: list[str] = []
         self.hits: list[Mapping[str, Any]] = []
         self.dropped: list[Mapping[str, Any]] = []
 
     def take_files(self, found: Sequence[_Memory]) -> None:
-        """Add files, in at most a part of the budget."""
+        """Add files that fit into their part of the budget."""
         room = self.room // FILES_PART - self.count(FILES_HEADING)
         for one in found:
             text = f"- {one.content} ({one.source}, relevance {one.relevance:.2f})"
@@ -186,7 +186,7 @@ class _Choice:
                 self.hits.append(one.told(tokens=cost))
 
     def take(self, found: Sequence[_Memory]) -> None:
-        """Add memories in this order, as long as they fit."""
+        """Add memories, in the given order, if they fit."""
         self.room -= self.count(HEADING)
         for one in found:
             text = f"{len(self.lines) + 1}. {one.content} (source: {one.source}, relevance {one.relevance:.2f})"
@@ -209,15 +209,15 @@ class _Choice:
         return NO_ROOM if cost > self.room else ""
 
     def text(self) -> str:
-        """The text for the model."""
+        """The text for the model about the selected memories."""
         parts = [HEADING + "\n".join(self.lines.values())] if self.lines else []
         return "\n\n".join([*parts, *([FILES_HEADING + "\n".join(self.files)] if self.files else [])])
 
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """A call to one layer.  `most` None: the layer limits the number of its memories by itself.  `abandon` ends a call
-    that has no result at the time limit."""
+    """One call to a layer.  `most` None: the layer limits the number of its memories by itself.  `abandon` ends the
+    call if it has no result at the time limit."""
 
     call: Callable[[], Any]
     most: int | None
@@ -226,9 +226,10 @@ class _Question:
 
 
 def _ask(questions: Mapping[str, _Question]) -> Mapping[str, Sequence[_Memory] | str]:
-    """The memories of each layer, or the reason why there are none.
+    """The memories of each layer, or the reason why it has none.
 
-    Each layer runs in a thread of its own, which is abandoned at the time limit; a plug-in may continue in it.
+    Each layer is called in a thread of its own; at the time limit the caller no longer waits for the thread, in which a
+    plug-in may continue to run.
     """
     answers: dict[str, Sequence[_Memory] | str] = {}
 
@@ -237,7 +238,7 @@ def _ask(questions: Mapping[str, _Question]) -> Mapping[str, Sequence[_Memory] |
             answers[name] = _memories(question.call(), question.most)
         except (MemoryUnreadable, MemoryUnavailable) as error:
             answers[name] = str(error)
-        except Exception as error:  # noqa: BLE001 - a layer is foreign code; its errors never end a task
+        except Exception as error:  # noqa: BLE001 - an error of a plug-in must never end a task
             answers[name] = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
     threads = {
@@ -259,7 +260,8 @@ def _ask(questions: Mapping[str, _Question]) -> Mapping[str, Sequence[_Memory] |
 
 
 def answer_within(seconds: float, call: Callable[[], T], abandon: Callable[[], None]) -> T | None:
-    """The result of `call`, which runs in a thread of its own; None if it fails or takes longer, and is abandoned."""
+    """The result of `call`, which runs in a thread of its own; None if it fails, or if it takes longer and is
+    abandoned."""
     found: list[T] = []
 
     def ask() -> None:
@@ -276,14 +278,15 @@ def answer_within(seconds: float, call: Callable[[], T], abandon: Callable[[], N
 
 
 def _memories(answer: Any, most: int | None) -> list[_Memory]:
-    """The first memories of a layer's answer.  Raises MemoryUnreadable when the answer is no list of memories."""
+    """The first memories of a layer's answer, as objects.  Raises MemoryUnreadable if the answer is not a list of
+    memories."""
     if isinstance(answer, str | Mapping) or not isinstance(answer, Iterable):
         raise MemoryUnreadable(f"`recall` answered with {type(answer).__name__}; it must answer with a list of records")
     return [_memory(one) for one in islice(answer, most)]
 
 
 def _memory(one: Any) -> _Memory:
-    """A memory that is made from a layer's record.  Raises MemoryUnreadable for an invalid record."""
+    """Make a memory from an item of a layer's answer.  Raises MemoryUnreadable for an invalid item."""
     content = one.get("content") if isinstance(one, Mapping) else None
     if not isinstance(content, str) or not content.strip():
         raise MemoryUnreadable(f"a record of type {type(one).__name__} has no `content`; each needs it, as a text")

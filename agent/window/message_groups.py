@@ -1,4 +1,4 @@
-"""Divides the conversation after the last cut into groups, the smallest units that a compaction may remove.
+"""Divides the conversation after the newest compaction into groups, the smallest units that a compaction may remove.
 
 A group is an assistant message with the results of its calls, or one other message (docs/glossary.md).  Only numbers
 are in memory, about 100 bytes per group.  `compressor.py` calls this module.
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A group consists of the messages with the numbers `start` to `end`.
+    """The messages with the numbers `start` to `end`, as one group.
 
     `kind` is "calls", "plain" (an answer without calls) or "user".
 
-    `maskable` is the number of the group's `tokens` that are freed when its tool results become pointers.
+    `maskable` is the number of the group's `tokens` that are freed if its tool results are masked.
     """
 
     start: int
@@ -43,9 +43,10 @@ class Group:
 def groups_of(
     records: Iterable[Json], cut: Cut, count: Callable[[str], int], origin: Origin | None = None
 ) -> list[Group]:
-    """The groups of `records` (messages.jsonl, in order), in the form in which the view shows them under `cut`.
+    """Divide `records` (of messages.jsonl, in order) into groups, with the tokens that they have in the view under the
+    compaction `cut`.
 
-    `origin` is the present wire and model.
+    `origin` is the provider and the model in use.
     """
     found: list[Group] = []
     for record in records:
@@ -78,7 +79,7 @@ def groups_of(
 
 
 def open_groups(groups: Sequence[Group]) -> int:
-    """The number of newest groups that the model has not answered yet; no compaction removes them."""
+    """The number of newest groups that the model has not answered yet ("open" groups); no compaction removes them."""
     number = 0
     for group in reversed(groups):
         if group.kind == "plain":
@@ -90,10 +91,10 @@ def open_groups(groups: Sequence[Group]) -> int:
 
 
 def kept_by_messages(groups: Sequence[Group], messages: int, room: int) -> int:
-    """The number of newest groups to retain, so that at least `messages` messages stay.
+    """How many of the newest groups must be retained so that at least `messages` messages stay.
 
-    The number is rounded up to whole groups, and down to groups that fit into `room` tokens; it is never less than the
-    number of open groups.
+    The number of groups to retain is rounded up to whole groups, and reduced to the groups that fit into `room` tokens;
+    it is never less than the number of open groups.
     """
     number = tokens = count = 0
     least = open_groups(groups)
@@ -107,5 +108,5 @@ def kept_by_messages(groups: Sequence[Group], messages: int, room: int) -> int:
 
 
 def kept_by_tokens(groups: Sequence[Group], room: int) -> int:
-    """The number of newest groups that fit into `room` tokens; it is never less than the number of open groups."""
+    """How many of the newest groups fit into `room` tokens; never less than the number of open groups."""
     return kept_by_messages(groups, 1 << 60, room)

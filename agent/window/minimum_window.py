@@ -1,7 +1,7 @@
 """Checks before the first request whether a window is large enough for any task at all.
 
-In addition to tools and system prompt, a task needs a few lines of an issue, one call with a shortened result, and
-tokens for an answer.  `context_window.py` calls this module at the start of a task, and so does `doctor`.
+A task needs tokens for tools, system prompt, a few lines of an issue, one call with a shortened result, and an answer.
+`context_window.py` calls this module at the start of a task, and so does `doctor`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def too_small(limits: WindowLimits, tools: int, system: int, *, exact: bool, con
     """A DoesNotFit if no task can run in the window of `limits`; None if a task can.
 
     `tools` and `system` are numbers of tokens.  `exact`: the tokens were counted with the model's own vocabulary.
-    `configured`: the system prompt comes from the configuration, so the user can shorten it.
+    `configured`: the system prompt comes from the configuration, so a person can shorten it.
     """
     head = tools + system
     least = head if exact else int(head * SURE)

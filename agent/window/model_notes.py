@@ -1,8 +1,8 @@
-"""Selects sentences that the model wrote, newest first within a budget, so that its conclusions survive without a
-summary.
+"""Selects sentences that the model wrote, the newest first, within a budget, so that its conclusions survive a
+compaction without a summary.
 
-The sentences are the text beside calls, and the answers without calls.  Each sentence becomes one line, so that none
-can look like a heading or a message.
+The sentences are the texts of the model's answers, with or without calls.  Each sentence is put on one line, so that
+none can look like a heading or a message.
 """
 
 from __future__ import annotations
@@ -33,9 +33,11 @@ def notes(
     count: Callable[[str], int],
     read: Callable[[int], Mapping[str, Any]],
 ) -> list[Json]:
-    """The newest notes up to message `end_seq` that fit into `room` tokens of `count`, oldest first: `{"seq", "text"}`.
+    """The newest notes in messages up to `end_seq` that fit into `room` tokens as `count` counts, oldest first:
+    `{"seq", "text"}`.
 
-    `places` has the answers with text; of several answers that differ only in their numbers it has the newest.
+    `places` are the positions of the answers with text; of several answers that differ only in numbers, only the newest
+    is there.
     """
     found: list[Json] = []
     old = [note for note in places if note.seq <= end_seq]

@@ -1,9 +1,9 @@
-"""Classifies a line of a command's output: it has the name of a failing test, a fault, a place in a file, or none of
-these.
+"""Determines the class of a line of a command's output: the name of a failing test, an error, a place in a file, or
+none of these.
 
-The structure of the line decides: a mark of failure before or after a name, in the forms that test runners print; a
-place (`src/a.py:12`); or a word for a fault.  A line about a test that passed is never selected.  `failure_excerpt.py`
-calls this module.
+The form of the line decides: a mark of failure before or after a name, in the forms that test runners print; a place
+(`src/a.py:12`); or a word for an error.  A line about a test that passed is never selected.  `failure_excerpt.py` calls
+this module.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ _MILD = re.compile(r"\b(?:warning|note|info)\b\s*(?:[:\[(]|TS\d)|^\d+:\d+\s+(?:w
 
 
 def parse_line(line: str) -> tuple[int, str]:
-    """(the class of a line, the name of the test in it or "")."""
+    """Returns (the class of a line, the name of the test in it or "")."""
     start = line.lstrip()
     may_fail = _may_fail(start)
     if may_fail or _may_name(start):
@@ -117,7 +117,7 @@ def names_test(text: str) -> bool:
 
 
 def _may_fail(start: str) -> bool:
-    """A fast search that rules out most lines of a long output."""
+    """A fast search that excludes most lines of a long output before their class is determined."""
     low = start.lower()
     return "fail" in low or "error" in low or any(word in low for word in _WORDS)
 
@@ -139,6 +139,6 @@ def _passed(start: str) -> bool:
 
 
 def name_in(text: str) -> str:
-    """The name without a message or time, so that two lines about one test have the same name."""
+    """The name of a test without a message or time, so that all lines about one test give the same name."""
     text = _MESSAGE.sub(r"\1", text)
     return _BEHIND.sub("", _BEHIND.sub("", text)) or text

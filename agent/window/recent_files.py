@@ -1,8 +1,8 @@
-"""Shows the present content of the files that the model worked on last, within a budget of tokens.
+"""Shows the present content of the files that the model used last, within a budget of tokens.
 
-After a compaction, a model would otherwise read these files again first.  The content comes from the work tree through
-`values.PresentWork`, which masks secrets in it.  If a file does not fit as a whole, the lines around its newest edits
-are shown, or the file is left out.  `carry_over.py` calls this module.
+Without the content of the files, a model often begins by reading these files again after a compaction.  The content
+comes from the work tree through `values.PresentWork`, which masks secrets in it.  If a file does not fit as a whole,
+the lines around its newest edits are shown, or the file is left out.  `carry_over.py` calls this module.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ LEAST = 3
 
 @dataclass(frozen=True, slots=True)
 class EditedFile:
-    """A file and the texts that the newest calls wrote into it, newest first; it has no texts if the file was written
-    as a whole."""
+    """A file, and the texts that the newest calls wrote into it, newest first; no texts if a call wrote the whole
+    file."""
 
     path: str
     texts: tuple[str, ...] = ()
@@ -37,10 +37,10 @@ class EditedFile:
 def render_files(
     edits: Iterable[EditedFile], room: int, count: Callable[[str], int], text: Callable[[str], str | None]
 ) -> tuple[str, list[str]]:
-    """(text of the files, their paths), the newest file first; ("", []) when none fits.
+    """Returns (text with the content of files, their paths), the newest file first; ("", []) if none fits.
 
-    The text has a line with the path above each file.  The text has at most MOST files, and at most `room` tokens of
-    `count`.
+    The text has a line with the path above each file.  The text has at most MOST files, and at most `room` tokens as
+    `count` counts.
     """
     parts: list[str] = []
     paths: list[str] = []
@@ -61,7 +61,7 @@ def render_files(
 def _shown(edit: EditedFile, content: str, room: int, count: Callable[[str], int]) -> str:
     lines = content.rstrip("\n").split("\n")
     whole = _part(edit.path, lines, 0, len(lines))
-    # text with more than 16 characters per token is too rare, so it is not counted
+    # longer content hardly ever fits, at 16 characters per token, so it is not even counted
     if len(content) <= room * 16 and count(whole) <= room:
         return whole
     for place in _places(content, edit.texts):
@@ -81,7 +81,8 @@ def _part(path: str, lines: Sequence[str], first: int, last: int) -> str:
 
 
 def _places(content: str, texts: Iterable[str]) -> Iterable[tuple[int, int]]:
-    """(number of the first line, number of the line after the last) of each text that the content contains."""
+    """The range of lines (number of the first, number after the last) of each of the texts that occurs in the
+    content."""
     for text in texts:
         at = content.find(text) if text.strip() else -1
         if at >= 0:

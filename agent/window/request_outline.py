@@ -1,8 +1,9 @@
-"""Shows a plan as a table: each layer with its position, its size, its state, and the reason for the state.
+"""Shows the plan of a request as a table: each layer with its position, its size, its state, and the reason for the
+state.
 
-The table is for people (the command `request`) and decides nothing.  The module reads two files that do not change
-meanwhile: the view for the lines that are sent, messages.jsonl for the others.  The tokens are counted as the planner
-counts them, so the rows with the state "kept" add up to its estimate.
+The table is only shown to people (the command `request`), and no code uses it.  The module reads the view for the lines
+that are sent, and messages.jsonl for the others; nothing may change the two files meanwhile.  The tokens are counted as
+the planner counts them, so the rows with the state "kept" add up to its estimate.
 """
 
 from __future__ import annotations
@@ -59,8 +60,8 @@ MEANS = {"summary": "a summary", "window": "the sliding window", "reset": "the r
 class OutlineRow:
     """One row of the table.
 
-    `span` is a range of lines of a file, `messages` the number of these lines; `state` is kept, cut, masked, left out
-    or none.
+    `span` is a range of lines of a file, `messages` the number of these lines; `state` is "kept", "cut", "masked",
+    "left out" or "none".
     """
 
     layer: str
@@ -80,7 +81,7 @@ def outline(
 ) -> list[OutlineRow]:
     """The rows of the table, in the order of the layers.
 
-    `spans`: the lines of the view that a plan sends, None for all lines.  `summary`: whether the options of the plan
+    `spans`: the lines of the view that the plan sends, None for all lines.  `summary`: whether the options of the plan
     include the summary.
     """
     cut = store.index.cut
@@ -151,7 +152,7 @@ def _said_again(carried: object) -> str:
 
 
 class _Found:
-    """The byte range, messages and tokens of each layer of the view."""
+    """The range of bytes, the messages and the tokens of each layer in the view."""
 
     def __init__(self) -> None:
         self.spans: dict[str, tuple[int, int]] = {}
@@ -168,7 +169,8 @@ class _Found:
         return layer in self.spans
 
     def row(self, layer: str, scaled: Scaled, why: str, less: int = 0) -> OutlineRow:
-        """The row for one layer.  `less` is the number of the layer's tokens that another row already contains."""
+        """Make the row for one layer.  `less` is the number of tokens of the layer that are counted in another row
+        already."""
         if layer not in self.spans:
             return OutlineRow(layer, "", 0, 0, "none", "there is none")
         start, end = self.spans[layer]
@@ -178,7 +180,7 @@ class _Found:
 
 @dataclass(slots=True)
 class _Kept:
-    """Messages in messages.jsonl that the view leaves out or shortens."""
+    """The messages of messages.jsonl that the view leaves out or shortens."""
 
     first: int = 0
     last: int = 0
@@ -197,7 +199,7 @@ class _Kept:
 
 
 def _sent(assembler: ContextAssembler, store: MessageStore, spans: Sequence[Span] | None) -> _Found:
-    found, whole = _Found(), _Found()  # parts of the lines that are sent, and parts of all lines of the view
+    found, whole = _Found(), _Found()  # layers of the lines that are sent, and layers of all lines of the view
     cut = store.index.cut
     view = assembler.view
     descriptor = os.open(view.path, os.O_RDONLY | os.O_CLOEXEC)
@@ -238,8 +240,8 @@ def _layer(found: _Found, message: Json, number: int, *, summarised: bool, speak
 
 
 def _kept_back(store: MessageStore) -> tuple[_Kept, _Kept]:
-    """The messages that are left out, and the tool results that are pointers (with the number of tokens that the
-    pointers save)."""
+    """Rows for the messages that were left out, and for the tool results that were masked (with the number of tokens
+    that this saves)."""
     left, masked = _Kept(), _Kept()
     cut = store.index.cut
     for record in _records(store):

@@ -1,7 +1,7 @@
-"""Parses a shell command into its pipelines, with the operators between them and the directory in which each runs.
+"""Parses a shell command into pipelines, with the operators between them and the directory in which each runs.
 
-The parser does not interpret the language: loops and conditions are returned as plain tokens.  `shell_programs.py`
-calls this module, and decides which conclusions from a parsed command are certain.
+The parser does not interpret loops and conditions: their keywords are returned as plain tokens.  `shell_programs.py`
+calls this module, and decides for which programs the exit code of a command is a proof.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ SETTING = frozenset(("export", "source", ".", "unset", "ulimit", "alias", "decla
 
 @dataclass(frozen=True)
 class ShellState:
-    """The state at one point of a command, which `cd`, `export` and `set` before that point have changed."""
+    """The state before a pipeline, which `cd`, `export` and `set` earlier in the command may have changed."""
 
     directory: str = ""
     around: tuple[str, ...] = ()
@@ -60,7 +60,7 @@ class ShellState:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """Simple commands between pipes, with the operator before them."""
+    """The simple commands between `|`, with the operator before the first of them."""
 
     joint: str
     members: tuple[tuple[str, ...], ...]
@@ -68,9 +68,10 @@ class Pipeline:
 
 
 def parse_command(command: str, place: ShellState) -> tuple[list[Pipeline], str]:
-    """(the pipelines of a command that begins in the state `place`, the operators in order with a `w` for each word).
+    """Returns (the pipelines of a command that begins in the state `place`, its operators in order, with a `w` for each
+    word).
 
-    The operators are "?" if the command cannot be parsed to its end.
+    The second text is "?" if the command cannot be parsed to its end.
     """
     text, is_whole = _plain(command)
     try:
@@ -86,10 +87,10 @@ def _is_operator(token: str) -> bool:
 
 
 def _plain(command: str) -> tuple[str, bool]:
-    """(`command` in a form for shlex, whether that is all of it).
+    """Returns (`command` in a form that shlex can split, whether the form covers the whole command).
 
-    The form is without comments and descriptor numbers, and with a command substitution as one word.  Each
-    here-document (`<<END`) becomes a word with its checksum.
+    Comments and numbers of descriptors are removed, and a command substitution is one word.  In the form for shlex each
+    here-document (`<<END`) is a word with its checksum.
     """
     shown: list[str] = []
     at = texts = 0
@@ -115,7 +116,7 @@ def _plain(command: str) -> tuple[str, bool]:
 
 
 def _text_cut_out(command: str, at: int, mark: str, tabs: str) -> tuple[str, str]:
-    """(the here-document of the operator `<<mark` that ends at `at`, `command` without that document)."""
+    """Returns (the here-document of the operator `<<mark` that ends at `at`, `command` without that document)."""
     if (line := command.find("\n", at)) < 0:
         return "", command
     last = re.compile(("^\t*" if tabs else "^") + re.escape(mark) + "$", re.MULTILINE).search(command, line + 1)
@@ -190,7 +191,7 @@ def _behind(members: list[tuple[str, ...]], place: ShellState) -> ShellState:
 
 
 def _directory(before: str, to: str) -> str:
-    """The directory after `cd to`, relative to the work tree; an unknown directory has a `?` in its name."""
+    """The directory after `cd to`, relative to the work tree; if it is unknown, its name contains a `?`."""
     if not to or to[0] in "~$`" or "$" in to or "`" in to:
         return f"?{before}/{to}"
     path = normpath(join(TREE, before, to))

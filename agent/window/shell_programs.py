@@ -1,8 +1,8 @@
-"""Finds the main programs of a shell command, and for which of them the exit code of the command is a proof.
+"""Finds the main programs of a shell command, and for which of them exit code 0 of the command proves success.
 
 Constructs that cannot be analysed with certainty (loops, conditions, functions, process substitution, unclosed quotes)
-prove nothing, so that no success is concluded from them.  `shell_parser.py` parses the command; `command_history.py`
-calls this module.
+prove nothing: no program in such a command counts as successful.  `shell_parser.py` parses the command;
+`command_history.py` calls this module.
 """
 
 from __future__ import annotations
@@ -75,10 +75,10 @@ _CHANGING = frozenset(("env", "sudo", "doas", "xargs"))
 
 @dataclass(frozen=True)
 class ProgramCall:
-    """A program with its arguments, as one simple command starts it.
+    """A program with its arguments, as a simple command starts it.
 
-    `directory` is relative to the work tree.  `around` is everything else that affects the program: variables, a user,
-    its input.  `proved`: exit code 0 of the whole command means that this program succeeded.
+    `directory` is relative to the work tree.  `around` is everything else that affects the program: variables, another
+    user, its input.  `proved`: exit code 0 of the whole command proves that this program succeeded.
     """
 
     words: tuple[str, ...]
@@ -90,7 +90,7 @@ class ProgramCall:
 def steps_of(command: str) -> tuple[ProgramCall, ...]:
     """The main programs of a command, in order.
 
-    Filters behind a pipe are not included, and neither are `cd` and `echo`.
+    Filters after a pipe are not included, and neither are `cd` and `echo`.
     """
     return tuple(_steps(command, ShellState(), DEPTH))
 
@@ -115,8 +115,8 @@ def _is_straight(pipelines: list[Pipeline], operators: str) -> bool:
 def _proved(pipelines: list[Pipeline], operators: str) -> set[int]:
     """The numbers of the pipelines that must have succeeded if the exit code of the whole command is 0.
 
-    The result has the pipelines after the last point at which an earlier exit code is lost.  bash may ignore `set -e`
-    in a subshell, so `set -e` has no effect here in a command with a subshell.
+    The result has the pipelines after the last point at which an earlier exit code is lost. bash may ignore `set -e` in
+    a subshell, so `set -e` is ignored here in a command with a subshell.
     """
     found: set[int] = set()
     for number in range(len(pipelines) - 1, -1, -1):
@@ -130,15 +130,14 @@ def _proved(pipelines: list[Pipeline], operators: str) -> set[int]:
 
 
 def _ends_it(pipeline: Pipeline) -> bool:
-    """Whether a shell with `set -e` exits when this pipeline fails: a shell continues after a failure within `a &&
-    b`."""
+    """Whether a shell with `set -e` exits if this pipeline fails; it continues after a failure within `a && b`."""
     return pipeline.place.errexit and pipeline.joint not in ("&&", "||")
 
 
 def _subject(pipeline: Pipeline, depth: int, *, proved: bool) -> list[ProgramCall]:
     """The main program of a pipeline: the one that `xargs` starts, else the first program that does more than print.
 
-    The members of the pipeline before it are its input.
+    The parts of the pipeline before that program are its input.
     """
     members = pipeline.members
     feeding = [number for number, words in enumerate(members) if number and "xargs" in words[:1]]
@@ -184,15 +183,14 @@ def _programs(words: tuple[str, ...], place: ShellState, depth: int, *, proved: 
 
 
 def _kept(word: str) -> str:
-    """A word in the form in which it is stored: a long word, such as a program in an argument, as its start and its
-    checksum."""
+    """A word as it is stored: a long word, such as code in an argument, as its beginning and its checksum."""
     if len(word) <= LONG:
         return word
     return f"{word[: LONG // 2]}…{blake2b(word.encode('utf-8', 'replace'), digest_size=8).hexdigest()}"
 
 
 def _unwrapped(wrapper: str, words: list[str]) -> list[str]:
-    """The words of the program that a wrapper starts; [] if it starts none, as in `command -v`."""
+    """The words of the program that a wrapper starts; [] if it starts none, for example `command -v`."""
     rest = words[1:]
     if wrapper == "command" and rest[:1] and rest[0].startswith("-"):
         return []
@@ -210,7 +208,7 @@ def _unwrapped(wrapper: str, words: list[str]) -> list[str]:
 
 
 def _inner(words: list[str]) -> tuple[list[str], str] | None:
-    """(options, command) of `bash -lc "command"`; None for another use of a shell."""
+    """Returns (options, command) of `bash -lc "command"`; None if a shell is used in another way."""
     for number, word in enumerate(words[1:], 1):
         if not word.startswith("-") and word != "pipefail":
             return None

@@ -1,4 +1,4 @@
-"""The parts of the stores, and of the events, that the planner uses (`assembler.py`); each is a protocol.
+"""Protocols for the parts of the stores and of the events that the planner uses (`assembler.py`).
 
 The stores themselves are in `agent/context/`.
 """
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 class Compacted(Protocol):
-    """The part of `context.Cut` that the planner needs."""
+    """The interface of `context.Cut` (the combined effect of all compactions) that the planner needs."""
 
     @property
     def summary_id(self) -> int | None:
-        """The id of the summary that the view contains."""
+        """The id of the summary that is in the view, None if there is none."""
         ...
 
     @property
@@ -32,31 +32,31 @@ class Compacted(Protocol):
 
     @property
     def strategy(self) -> str:
-        """The strategy that left messages out, "" if none did."""
+        """The strategy of the newest compaction that left messages out, "" if there was none."""
         ...
 
     @property
     def end_seq(self) -> int:
-        """The number of the newest message that is left out, 0 if there is none."""
+        """The number of the newest message that was left out, 0 if none was."""
         ...
 
     @property
     def mask_end(self) -> int:
-        """Tool results up to the message with this number are shown as pointers."""
+        """Tool results in messages up to this number are masked in the view."""
         ...
 
 
 class Account(Protocol):
-    """The part of `context.MessageIndex` that the planner needs."""
+    """The interface of `context.MessageIndex` that the planner needs."""
 
-    reports: UsageReports  # the reports on prompts; their estimates are without any ratio
-    head: int  # reported tokens of a request with only tools, system message and briefing; 0 if unknown
-    memory: Json | None  # the memories in the briefing: their number, their tokens, the layers that were missing
+    reports: UsageReports  # reports of prompts by the provider; the estimates in them are without the ratio
+    head: int  # reported tokens of the request with only tools, system message and briefing; 0 if unknown
+    memory: Json | None  # the memories in the briefing: their number, their tokens, the layers that were unavailable
 
     @property
     def reported(self) -> int:
-        """Tokens in use according to the newest valid report of the provider, without the messages after it; 0 if there
-        is no report."""
+        """Tokens in use after the newest answer, by the newest valid report of the provider, without the messages after
+        it; 0 if there is no report."""
         ...
 
     @property
@@ -66,7 +66,7 @@ class Account(Protocol):
 
     @property
     def memories(self) -> Sequence[LaterMemories]:
-        """The memories behind the briefing, in messages after the newest compaction."""
+        """The memories in messages after the briefing."""
         ...
 
     @property
@@ -81,7 +81,7 @@ class Account(Protocol):
 
 
 class Conversation(Protocol):
-    """The part of `context.MessageStore` that the planner needs."""
+    """The interface of `context.MessageStore` that the planner needs."""
 
     @property
     def last_seq(self) -> int:
@@ -111,7 +111,7 @@ class Conversation(Protocol):
         ...
 
     def sync(self) -> None:
-        """Make the appended messages durable."""
+        """Sync the appended messages to disk."""
         ...
 
     def at(self, offset: int) -> Json:
@@ -119,21 +119,22 @@ class Conversation(Protocol):
         ...
 
     def bridge_lines(self) -> tuple[int, int]:
-        """Numbers of lines of the view after the briefing: (lines of the summary, lines of the newest carry-over)."""
+        """Returns (number of lines of the view after the briefing that are the summary, number of those that are the
+        newest carry-over)."""
         ...
 
 
 class Summaries(Protocol):
-    """The part of `context.SummaryStore` that the planner needs."""
+    """The interface of `context.SummaryStore` that the planner needs."""
 
     def get_latest_summary(self) -> Json | None:
-        """The newest summary record."""
+        """The record of the newest summary."""
         ...
 
 
 class Announce(Protocol):
-    """The part of `observe.events.Events` that this room needs."""
+    """The interface of `observe.events.Events` that `agent/window/` needs."""
 
     def emit(self, name: str, /, **fields: Any) -> None:
-        """Announce an event to the listeners."""
+        """Emit an event to the listeners."""
         ...

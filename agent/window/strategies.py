@@ -1,4 +1,4 @@
-"""The four values of `context_storage.strategy` (docs/design/compression.md, 4)."""
+"""The compaction strategies for the four values of `context_storage.strategy` (docs/design/compression.md, 4)."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class SlidingWindow:
 
 
 class Mask:
-    """Replaces old tool results by pointers; the calls stay.  This strategy sends no request to a model."""
+    """Masks old tool results; the calls stay.  This strategy sends no request to a model."""
 
     def steps(self) -> tuple[str, ...]:
-        """Mask tool results; leave out the oldest groups when there is nothing left to mask."""
+        """Mask tool results; leave out the oldest groups if there is nothing left to mask."""
         return ("mask", "window")

@@ -1,10 +1,10 @@
-"""Decides when a summary is requested again after summaries that could not be used; it reads the files, so a restart
-does not change the decision.
+"""Decides when the next summary may be requested after summaries that could not be used; it reads the files, so a
+restart does not change the decision.
 
-A request with the purpose `summary` (requests.jsonl) was wasted if the conversation continued without its summary: a
-compaction by another means followed, or the next turn.  `requests` in a line of compactions.jsonl is the number of
-requests before the compaction, which puts the lines of both files in one order.  A failure that does not depend on the
-text (the server cannot be reached, a quota, a stop) does not count as waste.
+A request with the purpose `summary` (requests.jsonl) was wasted if the conversation continued without its summary: the
+next event was a compaction by another means, or a turn.  `requests` in a line of compactions.jsonl is the number of
+requests before that compaction; by it the lines of both files are put in one order.  A failure that does not depend on
+the text (the server cannot be reached, a quota is used up, the task is stopped) does not count as wasted.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _AWAY_CODES = tuple(kind.code for kind in AWAY)
 
 @dataclass
 class SummaryAttempts:
-    """`wasted` is the number of consecutive summaries that were requested and not used; `since` is the number of later
-    compactions by other means."""
+    """`wasted` is the number of consecutive requests for a summary that were wasted; `since` is the number of
+    compactions by other means after the last of them."""
 
     wasted: int = 0
     since: int = 0
@@ -43,7 +43,7 @@ class SummaryAttempts:
     @classmethod
     def read(cls, store: MessageStore) -> SummaryAttempts:
         """Read the state from requests.jsonl and compactions.jsonl of the task, only as far back as the longest pause
-        needs."""
+        requires."""
         found, pending = cls(), False
         for event in reversed(list(_events(store))):
             if event == "asked":
@@ -59,16 +59,16 @@ class SummaryAttempts:
         return found
 
     def is_due(self) -> bool:
-        """Whether a summary may be requested."""
+        """Whether a summary may be requested now."""
         return self.since >= PAUSES[min(self.wasted, len(PAUSES) - 1)]
 
     def record_unused(self) -> None:
-        """Record a summary that was requested and not used."""
+        """Record that a summary was requested and not used."""
         self.wasted += 1
         self.since = 0
 
     def record_compaction(self, strategy: str) -> None:
-        """Record a committed compaction."""
+        """Record a compaction that was made."""
         if strategy == "summary":
             self.wasted = self.since = 0
         elif strategy in CUTTING:
@@ -76,7 +76,7 @@ class SummaryAttempts:
 
 
 def _events(store: MessageStore) -> Iterator[str]:
-    """The events, newest first: "asked" for a request of a summary, "turn" for a turn, and "summary" or "other" for a
+    """The events, newest first: "asked" for a request for a summary, "turn" for a turn, and "summary" or "other" for a
     compaction."""
     requests = store.requests.file.backwards()
     request = next(requests, None)

@@ -1,10 +1,10 @@
-"""Checks whether a text is a summary of certain messages, by its structure and never by its wording.
+"""Checks whether a text is a summary of certain messages, by its structure and its names, not by its wording.
 
-A text is rejected when it is one of these: empty, reasoning without an end, a loop, a copy of the prompt or of a
-message, records of the conversation, much shorter than its source, not shorter than its source, or without the
-requested sections (`text_structure.py`).  A text is also rejected when it contains almost none of the names in its
-source, or mostly names that its source does not contain (`identifiers.py`).  Each rule works in every language.  A rule
-that cannot be applied to a source (it has no names, or the user's prompt has no headings) is skipped.
+A text is rejected if it is empty, reasoning without an end, a loop, a copy of the prompt or of a message, records of
+the conversation, much shorter than its source, not shorter than its source, or without the requested sections
+(`text_structure.py`).  A text is also rejected if it contains almost none of the names in its source, or mostly names
+that are not in its source (`identifiers.py`).  Each rule works in every language.  A rule that cannot be applied to a
+source (it has no names, or the user's prompt has no headings) is skipped.
 """
 
 from __future__ import annotations
@@ -73,26 +73,27 @@ _SIGNS = re.compile(r"[\W_]+")
 
 
 class BadSummary(MakimonoError):
-    """Raised when an answer cannot be used as a summary; its text has the reason.  The error never leaves this room."""
+    """Raised if an answer cannot be used as a summary; the message of the error has the reason.  The error never leaves
+    agent/window/."""
 
     code = "bad_summary"
 
 
 class TooLong(BadSummary):
-    """Raised when the answer is over its budget, or was cut at the maximum length of an answer; a shorter one may be
+    """Raised if the answer is over its budget, or was cut at the maximum length of an answer; a shorter one may be
     requested once."""
 
 
 @dataclass
 class Source:
-    """Facts about the messages that a summary replaces: their tokens and names, but not their text."""
+    """What is known about the messages that a summary replaces: their tokens and names, but not their text."""
 
     tokens: int = 0
     names: NameIndex = field(default_factory=NameIndex)
 
 
 def without_thoughts(text: str) -> str:
-    """The text that follows the reasoning of a model; raises BadSummary when the reasoning has no end."""
+    """The text after the reasoning of a model; raises BadSummary if the reasoning has no end."""
     text = text or ""
     at = 0
     while found := _OPENING.match(text, at):
@@ -102,7 +103,7 @@ def without_thoughts(text: str) -> str:
             raise BadSummary("its thoughts have no end, so no summary follows them")
         at = closed.end()
     text, at = text[at:], 0
-    for end in _LONE_END.finditer(text):  # the chat template of a server may have opened the reasoning in the prompt
+    for end in _LONE_END.finditer(text):  # the start of the reasoning may be in the prompt
         at = end.end()
     return text[at:].strip()
 
@@ -117,10 +118,10 @@ def check_summary(
     budget: int,
     count: Callable[[str], int],
 ) -> str:
-    """The summary of `source` that `text` contains; raises BadSummary if it contains none.
+    """Check that `text` is a summary of `source`, and return it without reasoning; raises BadSummary if it is not.
 
-    `messages` are the texts of the source, which are read once.  `prompt` is the request without the messages.
-    `before` is the previous summary, "" if there is none.  `budget` is in tokens of `count`.
+    `messages` are the texts of the source; the iterable is read once.  `prompt` is the prompt of the request, without
+    the messages.  `before` is the previous summary, "" if there is none.  `budget` is in tokens as `count` counts.
     """
     text = without_thoughts(text)
     tokens = count(text)
@@ -160,7 +161,7 @@ def names_needed(known: int) -> int:
 
 
 def repetition_in(text: str) -> str:
-    """The reason why a text counts as a repetition; "" if it does not."""
+    """The reason why a text counts as a loop; "" if it does not."""
     data = text.encode("utf-8", "replace")
     for start in range(0, max(1, len(data) - LOOP_WINDOW // 2), LOOP_WINDOW // 2):
         part = data[start : start + LOOP_WINDOW]
@@ -176,7 +177,7 @@ def repetition_in(text: str) -> str:
 
 
 def _compared(text: str, own: Mapping[str, tuple[str, ...]], messages: Iterable[str], before: str) -> int:
-    """The number of names in `own` that occur neither in a message nor in the previous summary.
+    """The number of names in `own` that are neither in a message nor in the previous summary.
 
     Raises BadSummary if the text is a copy of a message.
     """

@@ -1,10 +1,9 @@
-"""Merges the previous summary into a new one that lacks some of its names: the result is one text, merged section by
-section.
+"""Merges the previous summary into a new one that lacks some of its names, section by section.
 
 The names of a summary are its paths, identifiers, ids, numbers and short quotations (`identifiers.py`).  Lines of the
-previous summary that contain missing names are inserted below their heading if the new summary has that heading too,
-otherwise at the top below a copy of their heading.  No line appears twice.  `summary_request.py` calls this module for
-each summary that `summary_check.py` accepts.
+previous summary with missing names are inserted below their heading if the new summary has the same heading, otherwise
+at the top below a copy of their heading.  No line appears twice in the merged summary.  `summary_request.py` calls this
+module for each summary that `summary_check.py` accepts.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ HALF = 0.5
 
 
 def merge_missing(before: str, text: str, budget: int, count: Count) -> str:
-    """`text`, merged with the parts of the previous summary (`before`) that it lacks.
+    """Merge into `text` the parts of the previous summary (`before`) that it lacks.
 
-    If the text contains enough names, further lines of the previous summary are added within `budget` tokens.
-    If the text lacks names, the following candidates are tried in order, first within the budget, then within the
-    budget and its tolerance.  The first candidate, if the text has less than HALF of the names, has all lines of both
-    summaries.  The second candidate has the whole text and those lines of the previous summary that contain missing
-    names.  If none fits, the result is the previous summary, or the necessary lines of it, with the first lines of
-    `text`.  Raises BadSummary if nothing fits.
+    If `text` contains enough names, further lines of the previous summary are added as far as they fit into `budget`
+    tokens.  If `text` lacks names, the following candidates are tried, first within the budget, then within the budget
+    and its tolerance.  If `text` has less than HALF of the names, the first candidate has all lines of both summaries.
+    The second candidate is the whole `text` with those lines of the previous summary that contain missing names.  If
+    neither candidate fits, the result is the previous summary, or those of its lines that are needed for the names,
+    with the first lines of `text`.  Raises BadSummary if nothing fits.
     """
     weight = weights([*names_in(before), *values_in(before)])
     known = present_in(weight, text)
@@ -71,7 +70,7 @@ def merge_missing(before: str, text: str, budget: int, count: Count) -> str:
 
 
 def merge_lines(lines: list[TextLine], kept: Collection[int], text: str) -> str:
-    """`text` with the lines of the previous summary that have a number in `kept`, each below its heading."""
+    """Add to `text` the lines of the previous summary that have a number in `kept`, each below its heading."""
     said = {line.strip() for line in text.splitlines()}
     own = {_key(line): line.text for line in parse_lines(text) if line.kind == "heading"}
     above: list[str] = []
@@ -104,10 +103,10 @@ def _filled(text: str, own: Mapping[str, str], below: Mapping[str, list[str]]) -
 
 
 def _with_lines(lines: list[TextLine], weight: Mapping[str, float], text: str, room: int, count: Count) -> str:
-    """`text` with those lines of the previous summary that have the highest `weight` of names, in `room` tokens; `text`
-    alone if none fits.
+    """Add to `text` those lines of the previous summary that have the highest `weight` of names and fit into `room`
+    tokens; returns `text` itself if none fits.
 
-    The headings of these lines also take tokens, and only the merged text shows how many.
+    The headings of these lines need tokens too, and only the merged text shows how many.
     """
     left = room - count(text)
     while left > 0:
@@ -125,9 +124,9 @@ def _key(line: TextLine) -> str:
 def _lines_with(
     lines: list[TextLine], weight: Mapping[str, float], room: int, count: Count, enough: float | None = None
 ) -> set[int]:
-    """The numbers of the lines with the highest weight of names, in `room` tokens.
+    """The numbers of the lines that have the highest weight of names and fit into `room` tokens.
 
-    The function stops when the lines have `enough` of the weight; None means all of it.
+    No more lines are chosen when those chosen have `enough` of the weight; None means all of it.
     """
     found = {number: set(present_in(weight, line.text)) for number, line in enumerate(lines) if line.kind != "heading"}
     chosen: set[int] = set()
@@ -147,7 +146,7 @@ def _lines_with(
 
 
 def _first_lines(text: str, room: int, count: Count) -> str:
-    """The first lines of `text` that fit into `room` tokens; "" if no list entry is among them."""
+    """The first lines of `text` that fit into `room` tokens; "" if they are only headings."""
     kept: list[str] = []
     for line in text.splitlines():
         room -= count(line) + 1

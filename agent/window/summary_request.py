@@ -1,9 +1,9 @@
-"""Makes the summary request and its files; if the text is longer than the summariser's window, the request is made in
-pieces.
+"""Makes the requests for a summary and their files; if the text is too long for the summariser (the model that writes
+it), it is summarised in pieces.
 
-The request is the configured prompt with the messages in the form that `transcript.py` gives them.  The request is sent
-outside of the conversation.  `summary_check.py` checks the answer.  This module records nothing; `compressor.py`
-records the result.
+A request is the configured prompt with the messages in the form that `transcript.py` gives them.  The requests are no
+part of the conversation.  `summary_check.py` checks each answer.  This module records nothing; `compressor.py` records
+the result.
 """
 
 from __future__ import annotations
@@ -63,15 +63,15 @@ TASK_SHARE = 8
 
 
 class Summariser(Protocol):
-    """The part of a model client that this module needs.
+    """The interface of a model client that this module needs.
 
-    `input_limit` is the maximum number of tokens of a request; an answer has at most a third of that.
+    `input_limit` is the maximum number of tokens of a request; an answer may have at most a third of that.
     """
 
     input_limit: int
 
     def get_summary(self, path: Path) -> str:
-        """Send one request outside of the conversation; returns the answer."""
+        """Send the request in the file `path`, outside of the conversation, and return the answer."""
         ...
 
 
@@ -87,8 +87,8 @@ def formatted(message: Json) -> str:
 
 
 def write_lines(path: Path, records: Iterable[Json], masked: int = 0) -> int:
-    """Write the wire form of the messages among `records` as JSONL, with tool results up to number `masked` as
-    pointers; returns the number of messages."""
+    """Write the messages among `records` as JSONL in their wire form, with tool results in messages up to number
+    `masked` masked; returns the number of messages."""
     written = 0
 
     def chunks() -> Iterator[bytes]:
@@ -107,8 +107,8 @@ def write_lines(path: Path, records: Iterable[Json], masked: int = 0) -> int:
 
 
 def create_request(prompt_file: Path, formatted_file: Path, output_file: Path) -> Path:
-    """Write the prompt, with the formatted messages in place of `{messages}`, or behind the prompt if it lacks this
-    placeholder."""
+    """Write the prompt with the formatted messages in place of `{messages}`, or after the prompt if it does not contain
+    that placeholder."""
     prompt = prompt_file.read_text(encoding="utf-8")
     before, place, after = prompt.partition(PLACE)
     ending = after if place else "\n"
@@ -132,9 +132,9 @@ def format_file(source: Path, target: Path) -> Path:
 
 
 def asked_with(prompt: str, budget: int, *, again: bool = False) -> str:
-    """The prompt with the length of the summary inserted: `budget` tokens, converted to words.
+    """The prompt, completed with the length of the summary: `budget` tokens, converted to words.
 
-    `again`: the first answer was too long.
+    `again`: the first answer was too long, so a shorter one is requested.
     """
     prompt += "" if BUDGET in prompt else ASKED_LENGTH
     prompt += SHORTER if again else ""
@@ -143,12 +143,12 @@ def asked_with(prompt: str, budget: int, *, again: bool = False) -> str:
 
 @dataclass
 class PiecewiseSummary:
-    """Summarises one JSONL file in pieces; each request also contains the summary of the pieces before.
+    """Summarises one JSONL file in pieces; each request also contains the summary of the previous pieces.
 
     `room` is the maximum size of one request and `budget` that of a summary, in tokens of `counter`.  `task` is the
-    briefing, of which a shortened form is sent.  `marker` is the marker of the fence around the messages.
-    `is_strange`: nothing is known about the model's own vocabulary, so the content of a request is counted with the
-    largest count that any known vocabulary gives.
+    briefing; the requests contain a shortened form of it.  `marker` is that of the fence around the messages.
+    `is_strange`: nothing is known about the model's vocabulary, so a request is counted with the highest count of all
+    known vocabularies.
     """
 
     folder: Path
@@ -165,9 +165,9 @@ class PiecewiseSummary:
     is_strange: bool = False
 
     def summarise(self, source: Path, running: str = "") -> str:
-        """A summary of `running` (the summary so far) and the messages of `source`.
+        """Summarise `running` (the summary of the previous pieces) together with the messages of `source`.
 
-        Raises BadSummary; errors of the client pass through.
+        Raises BadSummary, and the errors of the client.
         """
         count = self.counter.count
         transcript = Transcript(source, self.marker, self._size)
@@ -199,7 +199,7 @@ class PiecewiseSummary:
                 if shrinks > SHRINKS:
                     raise BadSummary(f"its request is too long even in small pieces: {overflow}") from overflow
                 room = min(room * 6 // 10, (overflow.limit or room) * 7 // 10)
-                self.client.input_limit = room  # the requested length of the answer may have made the request too long
+                self.client.input_limit = room  # the length of the answer may have been the cause
                 transcript.limit(self._left(running, room))
                 transcript.names = names
                 self.told(f"too long for the summariser; trying with pieces of {room} tokens")
@@ -208,7 +208,7 @@ class PiecewiseSummary:
         return running
 
     def _ask(self) -> str:
-        """Send the request and return its answer; raises TooLong when the answer was cut at its maximum length."""
+        """Send the request and return its answer; raises TooLong if the answer was cut at its maximum length."""
         last = getattr(self.client, "summary", None)
         try:
             return self.client.get_summary(self.folder / "summary_request.txt")
@@ -221,7 +221,7 @@ class PiecewiseSummary:
             self.asked()
 
     def _left(self, running: str, room: int) -> int:
-        """The number of tokens that are left for messages in one request; raises BadSummary when they are too few."""
+        """The number of tokens that one request has left for messages; raises BadSummary if they are too few."""
         count = self._size
         taken = count(asked_with(self.prompt, self.budget, again=True)) + count(running) + self._task_room(room)
         if (left := room - taken - LEAST_ROOM // 4) < LEAST_ROOM:
@@ -232,12 +232,12 @@ class PiecewiseSummary:
         return min(room // TASK_SHARE, self._size(self.task)) if self.task else 0
 
     def _size(self, text: str) -> int:
-        """The tokens of a text in a request, by the present estimate, which each report may have corrected."""
+        """The tokens of a text in a request, by the estimate as it is now, since each report may correct it."""
         return ((cautious_of(self.counter) if self.is_strange else None) or self.counter).count(text)
 
     def _piece(self, transcript: Transcript, start: int, running: str, room: int, *, again: bool) -> tuple[int, Source]:
-        """Write a request with the messages that fit, from byte `start` on; returns the offset behind them, and facts
-        about them."""
+        """Write a request with as many messages as fit, from byte `start` of the file on; returns the offset after
+        them, and what is known about them."""
         left = self._left(running, room)
         behind, known, names = start, Source(), dict(transcript.names)
         before, end = transcript.edges()
@@ -273,7 +273,8 @@ class PiecewiseSummary:
         return behind, known
 
     def _line(self, transcript: Transcript, record: Json, must: int) -> tuple[str, int]:
-        """(line, tokens) of a record; the first record of a piece is shortened until it has at most `must` tokens."""
+        """Returns (line, tokens) for a record; with `must`, for the first record of a piece, it is shortened to at most
+        `must` tokens."""
         text = transcript.line(record)
         tokens = most = self._size(text)
         while must and tokens > must and most:
@@ -283,12 +284,12 @@ class PiecewiseSummary:
         return text, tokens
 
     def _texts(self) -> Iterator[str]:
-        """The texts of the messages in the request, each both as its content and as its line."""
+        """The texts of the messages in the request: of each both the content alone and the whole line."""
         with open_file(self.folder / "formatted_messages.txt") as (descriptor, size):
             for _, line in lines(descriptor, 0, size):
                 if line.startswith(b"{"):
                     record: dict[str, Any] = orjson.loads(line)
-                    # the new summary may repeat the parts of the old one that are still valid
+                    # not the previous summary: the new summary may repeat parts of the old one that are still valid
                     if "summary_so_far" in record:
                         continue
                     yield str(record.get("content") or record.get("task") or "")
@@ -296,7 +297,7 @@ class PiecewiseSummary:
 
 
 def _write(path: Path, chunks: Iterable[bytes]) -> None:
-    """Write an intermediate file with mode 0600.  The file needs no sync, since it is always removed."""
+    """Write an intermediate file with mode 0600.  The file is not synced, since it is always removed."""
     with durable_files.writing(path):
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:

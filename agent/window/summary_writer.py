@@ -1,4 +1,4 @@
-"""Obtains a summary: it makes the intermediate files, sends the requests to the model, and always removes the files.
+"""Obtains a summary: makes the intermediate files, sends the requests to the model, and always removes the files.
 
 This module records nothing; `compressor.py` records the result or the failure.
 """
@@ -33,12 +33,12 @@ HEADER = (
 
 
 def marked(text: str) -> str:
-    """A summary in its recorded form, with the header."""
+    """The summary with the header, as it is recorded."""
     return f"{HEADER}\n\n{text}"
 
 
 def unmarked(text: str) -> str:
-    """A recorded summary without the header; summaries of an older version have no header."""
+    """The text of a recorded summary without the header; summaries by an older version of the program have none."""
     return text.removeprefix(HEADER).lstrip()
 
 
@@ -53,9 +53,9 @@ The input of a summariser is JSON, for which no server has reported a count, and
 class SummaryWriter:
     """Writes the summaries of one task.
 
-    `client` may be a client of another model than that of the conversation.  For a client of another model, `limits`
-    and `counter` belong to that model, and `is_other` is set: the model's ratio is learnt from reports on summaries,
-    since no conversation provides any.
+    `client` may belong to another model than that of the conversation.  For such a client, `limits` and `counter`
+    belong to its model, and `is_other` is set: the model's ratio is learnt from the reports on summaries, since there
+    is no conversation with it.
     """
 
     def __init__(
@@ -78,22 +78,22 @@ class SummaryWriter:
         self.told = told
         self.marker = marker or new_marker()
         self.is_other = is_other
-        self._silent = 0  # number of answers without reported usage
+        self._silent = 0  # number of answers for which no usage was reported
         self._spent = Usage()
         self._counted: Answer | None = None
-        self.request: int | None = None  # the number of the line in requests.jsonl of the newest summary request
+        self.request: int | None = None  # number of the line in requests.jsonl about the newest request for a summary
 
     def write(self, end_seq: int, limits: WindowLimits, budget: int) -> str:
-        """Write a summary of the previous summary and of the messages after the last cut up to `end_seq`.
+        """Write a summary of the previous summary and of the messages after it, up to `end_seq`.
 
-        The summariser gets the messages as they are recorded, also those that the view shows masked or shortened.
-        `limits` are those of the summariser; `budget` is the maximum number of tokens of the summary.  Raises
-        BadSummary for a summary that cannot be used; errors of the client pass through.
+        The summariser (the model that writes the summary) gets the messages as they are recorded, not masked or
+        shortened as in the view.  `limits` are those of the summariser's model; `budget` is the maximum number of
+        tokens of the summary.  Raises BadSummary for a summary that cannot be used, and the errors of the client.
         """
         store = self.message_store
         folder = store.context_dir
         cut = store.index.cut
-        self.client.input_limit = limits.input_limit  # an error may have shown a lower limit than the server reports
+        self.client.input_limit = limits.input_limit  # an error may have lowered the limit
         pieces = PiecewiseSummary(
             folder,
             self.client,
@@ -112,14 +112,14 @@ class SummaryWriter:
             source = folder / "to_summarize.jsonl"
             request.write_lines(source, self._upto(cut.end_seq + 1, end_seq))
             text = pieces.summarise(source, self._previous(cut.summary_id))
-            # the summariser sees the marker, and a file among its data may make it write the marker
+            # the model has seen the marker, and a text in its input may make it write the marker
             return defuse(text, self.marker)[0]
         finally:
             self.clean_up()
 
     def spent(self) -> Usage | None:
-        """Usage that servers have reported since the last call, over all pieces and unused summaries too; None if there
-        was no report."""
+        """The usage that servers have reported since the last call, for all pieces and also for unused summaries; None
+        if there was no report."""
         usage, self._spent = self._spent, Usage()
         return usage if usage != Usage() else None
 
@@ -134,7 +134,8 @@ class SummaryWriter:
         self.request = written.request if written is not None else None
 
     def _learn(self, prompt: int) -> None:
-        """Learn from the usage that the server of the other model reported for the newest request."""
+        """Learn a ratio for the summariser's own model from the usage that its server reported for the newest
+        request."""
         if not self.is_other or not prompt or not isinstance(self.counter, EstimatedCounter):
             return
         text = (self.message_store.context_dir / "summary_request.txt").read_text(encoding="utf-8")
@@ -144,7 +145,7 @@ class SummaryWriter:
         self.counter.learn(estimated, prompt, (least, most))
 
     def clean_up(self) -> None:
-        """Remove the intermediate files, also those that a killed process left."""
+        """Remove the intermediate files, including those that a killed process left."""
         for name in request.FILES:
             with suppress(FileNotFoundError):
                 (self.message_store.context_dir / name).unlink()
@@ -156,7 +157,7 @@ class SummaryWriter:
             yield record
 
     def _previous(self, summary_id: int | None) -> str:
-        """The present summary, which is input for the next one; "" if there is none."""
+        """The text of the summary in the view, which is input for the next one; "" if there is none."""
         latest = self.summary_store.get_latest_summary() if summary_id is not None else None
         return unmarked(str(latest["summary"])) if latest and latest.get("id") == summary_id else ""
 

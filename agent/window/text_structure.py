@@ -1,10 +1,10 @@
-r"""Finds the structure of a text in any language: which lines are headings, entries, or plain text.
+r"""Finds the structure of a text in any language: which lines are headings, entries of a list, or plain text.
 
-A line is a heading or an entry if it has one of these marks: a sign before it (`-`, `#`, `■`, `|`, `<`); a number,
-numeral or single letter followed by a delimiter (`1.`, `IV)`, `一、`, `٣ -`); a short label and a colon; cells of a
-table; an underline.  A short line that stands alone above other lines is a heading too.  In JSON each key and each text
-is an entry.  The module does not search for words of any language.  `summary_check.py` and `summary_merge.py` call this
-module.
+A line is a heading or an entry if it has one of these marks: a sign at its beginning (`-`, `#`, `■`, `|`, `<`); a
+number, numeral or single letter followed by a delimiter (`1.`, `IV)`, `一、`, `٣ -`); a short label and a colon; cells
+of a table; an underline.  A short line after a blank line and before longer lines or a list is a heading too.  In a
+JSON text each key and each string is an entry.  The module does not search for words of any language.
+`summary_check.py` and `summary_merge.py` call this module.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ _UNDERLINE = re.compile(r"([=\-~^*_#])\1{2,}")
 
 @dataclass(frozen=True, slots=True)
 class TextLine:
-    """One line that is not blank.
+    """One line of a text that is not blank.
 
-    `kind` is "heading", "entry", "text" or "rule" (without a letter or digit).  `content` is the line without its mark;
-    `numbered`: the mark was a number or letter.
+    `kind` is "heading", "entry", "text", or "rule" (a line without a letter or digit).  `content` is the line without
+    its mark; `numbered`: the mark was a number or letter.
     """
 
     text: str
@@ -106,7 +106,7 @@ def entries(text: str) -> list[str]:
 
 
 def sections(text: str) -> int:
-    """The number of different headings and entries in a text."""
+    """The number of different texts of headings and entries."""
     return len({" ".join(one.casefold().split()) for one in entries(text)})
 
 
@@ -116,12 +116,12 @@ def asks_for_sections(prompt: str) -> int:
 
 
 def body_lines(text: str) -> Iterator[str]:
-    """The lines of a text that have content, without headings."""
+    """The lines of a text that are entries or plain text."""
     return (line.text for line in parse_lines(text) if line.kind in ("entry", "text"))
 
 
 def records(text: str) -> int:
-    """The number of lines of a text that are records in the form of the summariser's input."""
+    """The number of lines that are records in the form of a summary request (`transcript.py`)."""
     return sum(_is_record(_json(line)) for line in text.splitlines())
 
 
@@ -132,7 +132,7 @@ class _Mark:
 
 
 def _marked(row: str) -> _Mark:
-    """The mark of a line, without regard to its neighbours."""
+    """The mark of a line, determined without its neighbours."""
     line = row.strip()
     if not any(map(str.isalnum, line)):
         return _Mark("rule", "")
@@ -156,7 +156,7 @@ def _marked(row: str) -> _Mark:
             return _Mark("", line)
         content = line.lstrip("".join(BULLETS) + " \t[]xX" if first in BULLETS else first).strip()
         if first in BULLETS and (len(line) == 1 or not line[1].isspace()) and first not in "•‣◦・":
-            return _Mark("", line)  # the sign begins a command option, or a word in emphasis
+            return _Mark("", line)  # the sign begins a command-line option, or a word with emphasis
         if first in "【［[〔" and unicodedata.category(line[-1]) == "Pe":
             return _Mark("wrapped", line[1:-1].strip())
         return _Mark("bullet" if first in BULLETS else "sign", content)
@@ -171,9 +171,10 @@ def _marked(row: str) -> _Mark:
 def _line(
     row: str, mark: _Mark, after: int | None, rows: list[str], marks: list[_Mark], *, alone: bool, adjoins: bool
 ) -> TextLine:
-    """A line with its class.
+    """Determine the kind of a line.
 
-    `after` is the number of the next line that is not blank; `alone`: the line before is blank or missing.
+    `after` is the number of the next line that is not blank; `alone`: there is no line before, or it is blank;
+    `adjoins`: the next line is not blank.
     """
     if mark.kind == "rule":
         return TextLine(row, "rule")
@@ -196,8 +197,8 @@ def _line(
 
 
 def _is_ordinal(label: str) -> bool:
-    """Whether a short word before a delimiter is an ordinal: a Roman numeral, a single letter, or a word with a numeral
-    (`第二`)."""
+    """Whether a short word before a delimiter is an ordinal: a Roman numeral, a single letter, or a word that contains
+    a numeral (`第二`)."""
     roman = set(label.casefold()) <= set("ivxlcdm")
     return len(label) == 1 or roman or any(sign.isnumeric() for sign in label)
 
@@ -227,8 +228,8 @@ def _is_record(value: Any) -> bool:
 
 
 def _leaves(value: Any, depth: int = DEEPEST) -> Iterator[str]:
-    """The keys and texts of a JSON value, without empty ones.  A record of the conversation gives no texts, so that a
-    copy of the conversation does not count as a summary."""
+    """The keys and strings of a JSON value, without empty ones.  A record of the conversation contributes none, so that
+    a copy of the conversation does not count as a summary."""
     if depth == 0:
         return
     if isinstance(value, dict) and not _is_record(value):

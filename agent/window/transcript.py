@@ -1,8 +1,9 @@
-"""Presents the conversation to a summariser: one JSON object a line, between two lines that only this run can write.
+"""Presents the conversation to the model that summarises it: one JSON object per line, inside a fence with the marker
+of this run, which no other text can imitate.
 
-A message is `{"role", "name", "content", "calls"}`.  The briefing and the present summary are not messages and have
-keys of their own, `{"task"}` and `{"summary_so_far"}`.  The text of a message is a JSON string: a line of a file that
-looks like a message, or like the fence, stays inside its string.
+A message is `{"role", "name", "content", "calls"}`.  The briefing and the previous summary are not messages; they have
+objects of their own, `{"task"}` and `{"summary_so_far"}`.  The text of a message is a JSON string: a line of it that
+looks like a message, or like the fence, stays inside the string.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ MOST_LEAST = 400
 class Transcript:
     """The lines of one JSONL file of messages in OpenAI's wire form.
 
-    `count` counts tokens.  A message has at most `most` tokens, a tool result at most `result`; if one is longer, its
-    middle is left out.
+    `count` counts tokens.  A message gets at most `most` tokens, a tool result at most `result`; the middle of a longer
+    one is left out.
     """
 
     source: Path
@@ -51,9 +52,9 @@ class Transcript:
     """Id of a call → name of its tool, for the newest calls, so that their results have the name."""
 
     def limit(self, room: int) -> None:
-        """Set `most` and `result` so that everything fits into `room` tokens, if that is possible.
+        """Set `most` and `result` so that the whole file fits into `room` tokens, if that is possible.
 
-        Tool results share the tokens that the other messages leave, but each gets at least a small part of `room`.
+        Tool results share the tokens that the other messages leave, but each gets at least a small part.
         """
         results: list[int] = []
         rest = room * 9 // 10
@@ -69,17 +70,17 @@ class Transcript:
         self.result = min(self.most, max(least, common_limit(results, rest) - OVERHEAD))
 
     def records(self, start: int = 0) -> Iterator[tuple[int, Json]]:
-        """(offset behind its line, shortened record) of every message from byte `start` on."""
+        """Yields (offset after its line, shortened record) for every message from byte `start` on."""
         with open_file(self.source) as (descriptor, size):
             for after, line in lines(descriptor, start, size):
                 yield after, self._shown(orjson.loads(line))
 
     def line(self, record: Mapping[str, Any]) -> str:
-        """The line for a record, in which text that looks like a fence is made harmless."""
+        """The line for a record; text in it that looks like a fence is changed."""
         return defuse(dumps(record).decode(), self.marker)[0] + "\n"
 
     def edges(self) -> tuple[str, str]:
-        """The lines before and after the records."""
+        """The first and the last line of the fence around the records."""
         before, behind = edges(self.marker, source=SOURCE)
         return f"{before}\n", f"{behind}\n"
 
@@ -114,7 +115,7 @@ class Transcript:
 
 
 def common_limit(sizes: list[int], room: int) -> int:
-    """The largest limit at which the sum of `sizes`, each cut to the limit, is at most `room`; 0 if there is none."""
+    """The largest limit at which the sum of `sizes`, each reduced to the limit, is at most `room`."""
     left = max(0, room)
     ordered = sorted(sizes)
     for number, size in enumerate(ordered):

@@ -1,9 +1,9 @@
-"""Shortens the newest turn when no compaction of older messages can make the request fit.
+"""Shortens the newest turn if no compaction of older messages can make the request fit.
 
-Tool results of the newest answer, and messages after it, are replaced by their head, a statement and their tail; the
-tool `read_output` still reads the whole text.  One maximum size applies to all shortened texts (water-filling), so that
-small texts stay whole.  A trim is one line of compactions.jsonl (`context.MessageStore.trim`).  `context_window.py`
-calls this module.
+The results of the newest answer's calls, and messages after it, are replaced by their beginning, a notice and their
+end; the tool `read_output` can still read the whole text.  All texts are shortened to the same maximum size, so that
+small texts stay whole (water-filling).  A trim is one line of compactions.jsonl (`context.MessageStore.trim`).
+`context_window.py` calls this module.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ SMALLEST = min(LEAST.values())
 
 
 class Trimming:
-    """The trims of one task."""
+    """Shortens the newest turn of one task's conversation."""
 
     def __init__(self, store: MessageStore, assembler: ContextAssembler) -> None:
         self.store = store
         self.assembler = assembler
 
     def newest(self) -> list[Json]:
-        """The messages of the newest turn that can be shortened: those after the newest answer, oldest first."""
+        """The messages that can be shortened: those after the newest answer, oldest first."""
         found: list[Json] = []
         for record in self.store.backwards():
             if not is_legible(record) or not is_seen(record):
@@ -42,10 +42,9 @@ class Trimming:
         return found[::-1]
 
     def tokens(self, records: Sequence[Json], largest: int | None = None) -> int:
-        """The tokens of the texts of `records`, without the overhead of a message, each text cut to at most `largest`
-        bytes.
+        """The tokens of the texts of `records`, each cut to at most `largest` bytes, without the overhead of a message.
 
-        If `largest` is None, each text has its present size in the view.
+        If `largest` is None, each text counts with its present size in the view.
         """
         count, cut = self.store.plain.count, self.store.index.cut
         total = 0
@@ -57,13 +56,13 @@ class Trimming:
         return self.assembler.scaled(total)
 
     def free_tokens(self, tokens: int) -> bool:
-        """Make the newest turn smaller by about `tokens` tokens, or as small as possible; returns whether the view
-        became smaller."""
+        """Free about `tokens` tokens in the newest turn, or as many as possible; returns whether the view became
+        smaller."""
         records = self.newest()
         return bool(records) and self.fit(max(0, self.tokens(records) - tokens), records)
 
     def fit(self, room: int, records: Sequence[Json] | None = None) -> bool:
-        """Make the texts of the newest turn fit into `room` tokens, or as small as possible; returns whether the view
+        """Shorten the texts of the newest turn to `room` tokens in sum, or as far as possible; returns whether the view
         became smaller."""
         records = self.newest() if records is None else records
         if not records:
@@ -88,9 +87,9 @@ class Trimming:
 
 
 def common_size(records: Sequence[Json], room: int, cost: Callable[[int], int]) -> int | None:
-    """The largest size in bytes at which the total `cost` is at most `room`.
+    """The largest size in bytes for which `cost`, the sum of tokens of the texts cut to that size, is at most `room`.
 
-    The result is SMALLEST if no size is small enough, and None if all texts fit unchanged.
+    Returns SMALLEST if no size is small enough, and None if all texts fit unchanged.
     """
     high = max(len(record["content"].encode("utf-8", "backslashreplace")) for record in records)
     if cost(high) <= room:

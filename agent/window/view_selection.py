@@ -1,9 +1,9 @@
-"""Selects a part of the view, for `working_memory_limit` and for requests without the session summary.
+"""Selects the lines of the view that are sent if `working_memory_limit` is set, or if the summary is not to be sent.
 
-The view file does not change; the plan names the bytes of the lines that are sent.  Groups stay whole: an answer with
-calls is sent together with its results or not at all.  The newest group is always sent.  A limit never removes the
-carry-over of a compaction, nor the comments of people.  The planner calls this module only if one of the two options is
-set; the module reads the view once.
+The file with the view does not change; the plan names the bytes that are sent.  Groups stay whole: an answer with calls
+is sent together with its results or not at all.  The newest group is always sent.  The limit never removes the
+carry-over of a compaction, and removes comments of people only if they exceed a budget of tokens.  The planner calls
+this module only if one of the two options is set; the view is read once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ViewLine:
-    """One line of the view: its bytes, its role and its tokens without any ratio; `is_word` marks a comment of a
+    """One line of the view: its bytes, its role and its tokens without the ratio; `is_word` marks a comment of a
     person."""
 
     start: int
@@ -39,8 +39,8 @@ class ViewLine:
 class Selection:
     """The lines that were selected.
 
-    `tokens` is the number of tokens of the lines, without any ratio; `working` is the number of lines of the
-    conversation.
+    `tokens` is the number of tokens of the lines, without the ratio; `working` is the number of lines that are messages
+    of the conversation.
     """
 
     spans: tuple[Span, ...]
@@ -59,12 +59,12 @@ def select_lines(
     words: Collection[str] = (),
     room: int = 0,
 ) -> Selection:
-    """Select the lines up to byte `end`, with at most `limit` messages of the conversation; the summary is selected
-    only if `summary` is set.
+    """Select lines up to byte `end`, with at most `limit` messages of the conversation; the summary is selected only if
+    `summary` is set.
 
-    `bridge` has the number of lines after the briefing that are the summary, and the number of lines that are the
-    carry-over, which stay.  Messages beyond `limit` with a content in `words` (comments of people) stay too, the newest
-    first, within `room` tokens of `counter`.
+    `bridge` is (number of lines after the briefing that are the summary, number of lines that are the carry-over); the
+    carry-over is always selected.  Messages above `limit` with a content in `words` (comments of people) are selected
+    too, the newest first, within `room` tokens by `counter`.
     """
     lines = _lines(path, end, counter, words)
     head = next((number for number, line in enumerate(lines) if line.role == "user"), -1) + 1
@@ -74,7 +74,7 @@ def select_lines(
     first = max(0, len(conversation) - limit) if limit else 0
     while 0 < first < len(conversation) and conversation[first].role == "tool":
         first += 1
-    if first == len(conversation):  # the newest group alone has more messages than `limit`
+    if first == len(conversation):  # the newest group alone has more than `limit` messages
         first = max((n for n, line in enumerate(conversation) if line.role != "tool"), default=0)
     said: list[ViewLine] = []
     for line in reversed(conversation[:first]):

@@ -1,7 +1,7 @@
 """Shortens the plan, the open question and the lists of files to a budget of tokens that they share.
 
-Open items of the plan come before done items, and newer paths before older ones.  Of the items that do not fit, only
-the number is shown.  `carry_over.py` calls this module.
+Open items of the plan are shown before done items, and newer paths before older ones.  Of the items that do not fit,
+only the number is shown.  `carry_over.py` calls this module.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ HEADING = 6
 
 
 def fit_state(plan: Any, question: str, changed: Sequence[str], read: Sequence[str], room: int, count: Count) -> Json:
-    """`{"plan", "question", "changed", "read"}`, each shortened so that together they have about `room` tokens of
-    `count`.
+    """`{"plan", "question", "changed", "read"}`, shortened so that all together have about `room` tokens as `count`
+    counts.
 
-    Paths are oldest first, in the arguments and in the result.
+    Paths are ordered oldest first, in the arguments and in the result.
     """
     found: Json = {}
     left = room
-    # the question becomes one line, and so does each item, so that no text looks like a heading
+    # the question and each item are put on one line, so that no text looks like a heading
     question = " ".join(question.split())
     plan = [_on_one_line(item) for item in plan] if isinstance(plan, list) else plan
     if question:
@@ -57,7 +57,7 @@ def fit_state(plan: Any, question: str, changed: Sequence[str], read: Sequence[s
 
 
 def _cost(count: Count, *values: Any) -> int:
-    """The tokens of the values, each with its heading."""
+    """The tokens of the values, with a heading for each."""
     return sum(_tokens(value, count) for value in values if value)
 
 
@@ -66,7 +66,7 @@ def _tokens(value: Any, count: Count) -> int:
 
 
 def fit_text(text: str, room: int, count: Count) -> str:
-    """The head and tail of a text, in `room` tokens."""
+    """The beginning and end of a text, in at most `room` tokens."""
     text = replace_surrogates(text).strip()
     size = len(text)
     shown = text
@@ -117,8 +117,8 @@ def _short(text: str, width: int) -> str:
 
 
 def fit_paths(paths: Sequence[str], room: int, count: Count) -> list[str]:
-    """The unchanged paths if they fit; else the paths without numbers; else the paths by folder; else the newest paths
-    and the number of older ones.
+    """The unchanged paths if they fit; else the paths without the numbers of lines; else one line for each folder; else
+    only the newest paths and the number of the others.
 
     A path may be followed by a remark in parentheses.
     """
@@ -136,7 +136,7 @@ def fit_paths(paths: Sequence[str], room: int, count: Count) -> list[str]:
 
 
 def _halves(number: int) -> Iterable[int]:
-    """Candidates for the number of items to show, from `number` down to 0, with smaller steps at smaller numbers."""
+    """How many items to try to show, from `number` down to 0, with smaller steps at smaller numbers."""
     while number:
         yield number
         number = min(number - 1, number * 7 // 8)
