@@ -1,1 +1,2 @@
-"""One process per task: it locks, claims and handles the task, and then exits.  `handler.py` handles one task."""
+"""One process runs one task: it locks the folder, claims the row, handles the task, and exits.  `handler.py` handles
+one task."""

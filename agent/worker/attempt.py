@@ -1,8 +1,9 @@
-"""The common entry point for running a task, used by a worker, `solve` and `replay`; the order is lock → claim → log →
-task → handler.
+"""The common entry point to run a task, for a worker, `solve` and `replay`; the order is lock → claim → log → task →
+handler.
 
-The process makes the folder first, then takes the folder's lock and holds it as long as it works on the task.  The
-process claims the row only after it has the lock.  `Mode` has the differences between the three callers as data.
+The process first makes the task's folder and takes its lock, which it holds as long as it works on the task.  The
+process claims the row of the task only when it has the lock.  `Mode` describes the differences between the three
+callers.
 """
 
 from __future__ import annotations
@@ -46,13 +47,14 @@ CLAIMED = "claimed"
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """How an attempt differs between its callers: a worker of the daemon, `solve` and `replay`.
+    """How an attempt differs between its three callers: a worker of the daemon, `solve` and `replay`.
 
-    `named`: the process has no other purpose, so its title becomes `makimono: {uuid}` and it adopts orphaned commands
-    as a subreaper.  `grouped`: the process joins a control group of its own.  `drains`: SIGTERM drains the task; SIGINT
-    is ignored, because the daemon handles it.  `publishing`: with False, nothing is published outside this machine.
-    `asked_here`: the person at this machine asked for the run.  `report` receives CLAIMED after the claim; then the
-    daemon may acknowledge a broker's message.  `begin` puts the initial data of the task into its folder.
+    `named`: the process does nothing else, so its title becomes `makimono: {uuid}`, and as a subreaper it becomes the
+    parent of orphaned commands.  `grouped`: the process joins a control group of its own.  `drains`: SIGTERM drains the
+    task; SIGINT is ignored, because the daemon handles it for its workers.  `publishing`: if False, nothing is
+    published outside of this machine.  `asked_here`: the run was started by a person at this machine.  `report` is the
+    connection on which CLAIMED is sent after the claim, so that the daemon can acknowledge a broker's message.  `begin`
+    writes the initial data of the task into its folder.
     """
 
     named: bool = True
@@ -68,10 +70,11 @@ class Mode:
 def hold(settings: Settings, uuid: str) -> Iterator[Path]:
     """Make the task's folder and hold its lock; yields the folder.
 
-    Raises LockHeld when another process works on the task.
+    Raises LockHeld if another process works on the task.
 
-    If `context_storage.enabled` is false, the task's files are temporary, so the folder is removed at the end.  A
-    folder with messages that are older than that setting stays, and one in which failed attempts are counted.
+    If `context_storage.enabled` is false, the files of a task are temporary, and its folder is removed at the end.  The
+    folder stays nevertheless if it has messages (from before the setting was changed), or if failed attempts are
+    counted in it.
     """
     folder = make_folder(settings, uuid)
     lock = durable_files.lock(folder / "lock")
@@ -86,20 +89,21 @@ def hold(settings: Settings, uuid: str) -> Iterator[Path]:
 
 
 def attempt(wiring: Wiring, uuid: str, mode: Mode) -> tuple[Outcome, bool]:
-    """Claim the row and work on the task; this process already holds the lock of its folder.
+    """Claim the row and work on the task; this process must already hold the lock of the task's folder.
 
     Returns (outcome, whether the task failed).
 
-    Raises ClaimLost, before anything is done, when the row is not free.  An error after the claim is raised after the
-    row was released; Fenced is raised when another attempt owns the row.
+    Raises ClaimLost, before anything is done, if the row is not free.  After the claim, any error is raised only when
+    the row has been released, and Fenced is raised if another attempt owns the row.
     """
     settings = wiring.settings
     claim = wiring.ledger.claim(uuid, wiring.owner, LEASE_SECONDS)
     folder = settings.base_dir / "running" / uuid
     handler: TaskHandler | None = None
     try:
-        # Ends the processes that a dead attempt left running.  The processes are ended only after the claim.  A broker
-        # message alone must not end processes: the task may belong to a daemon with another base_dir on this machine.
+        # End the processes that an attempt that died has left running.  The processes are ended only after the row was
+        # claimed.  A broker's message is not enough to end processes: the task may belong to a daemon with another
+        # base_dir on this machine.
         process_groups.end_tree(settings.base_dir, uuid)
         _settle_in(settings, claim, mode)
         tell(mode.report, CLAIMED)
@@ -127,7 +131,7 @@ def attempt(wiring: Wiring, uuid: str, mode: Mode) -> tuple[Outcome, bool]:
 
 
 def _settle_in(settings: Settings, claim: Claim, mode: Mode) -> None:
-    """Set the process title, the subreaper and the control group that the mode asks for."""
+    """Set the process title, the subreaper and the control group, as the mode requires."""
     if mode.named:
         proc.title(f"makimono: {claim.uuid}")
         proc.become_subreaper()
@@ -136,14 +140,15 @@ def _settle_in(settings: Settings, claim: Claim, mode: Mode) -> None:
 
 
 def give_up_claim(wiring: Wiring, claim: Claim, error: BaseException, unopened_in: Path | None = None) -> None:
-    """Release a row that `error` left running, because the handler had not opened the task yet, or because it could not
-    write.
+    """Release a row that is still `running` after `error`, because the handler had not opened the task yet, or because
+    it could not write the row.
 
-    A final error (`error_disposition.FINAL`) ends the task as failed, and the daemon notifies the person.  An interrupt
-    at the terminal ends the task as stopped.  After any other error the task is tried again AGAIN_SECONDS later.
+    A final error (`error_disposition.FINAL`) ends the task as failed, and the daemon tells the person on the issue.  An
+    interrupt at the terminal ends the task as stopped.  After any other error the task is tried again after
+    AGAIN_SECONDS.
 
-    `unopened_in`: the folder of a task that was not opened.  In that case each further try is later than the one
-    before, and the task fails after `error_disposition.ATTEMPTS` tries, unless the error is one of this host
+    `unopened_in`: the folder of a task that was not opened, else None.  A task that could not be opened waits longer
+    before each further try, and fails after `error_disposition.ATTEMPTS` tries, unless the error is one of this host
     (`unopened_attempts.py`).
     """
     with suppress(MakimonoError):  # the daemon's sweep handles a row that cannot be written now
@@ -176,17 +181,17 @@ def give_up_claim(wiring: Wiring, claim: Claim, error: BaseException, unopened_i
 
 
 def correct_issue(wiring: Wiring, uuid: str) -> None:
-    """Let the daemon notify the person again, after this attempt found that it does not own the row any more.
+    """Let the daemon write the notice on the issue again, after this attempt found that it no longer owns the row.
 
-    A host may have been frozen between its fence check and its write.  The old attempt may then have overwritten a
-    newer comment of the attempt that owns the row."""
+    A host may be suspended between its check that it owns the row and its write to the issue.  So this attempt may have
+    overwritten a newer comment of the attempt that owns the row."""
     with suppress(MakimonoError):
         wiring.ledger.notify_again(uuid)
 
 
 def tell(report: Connection | None, word: str) -> None:
-    """Send the report to the daemon, once."""
+    """Send a report to the daemon; the connection is then closed."""
     if report is not None and not report.closed:
-        with suppress(OSError):  # the daemon may be gone; the work continues
+        with suppress(OSError):  # without a daemon the work continues
             report.send(word)
             report.close()

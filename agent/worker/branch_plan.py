@@ -1,13 +1,14 @@
-"""Chooses the start commit of a task and its push target: a new branch, a branch of this program, or none.
+"""Chooses the commit at which a task starts and the branch to which it pushes: a new branch, a branch of this program,
+or none.
 
-An issue starts from its base branch.  A pull request that is the task itself starts from its own commits, and the push
-target depends on the owner of its branch (docs/forges.md, "A pull request that is the task itself"):
+An issue starts from its base branch.  A pull request that is itself the task starts from its own commits, and the push
+depends on the owner of its branch (docs/forges.md, "A pull request that is the task itself"):
 
-- a branch of this program (`makimono/…`): the work continues in it, and the same pull request is updated;
-- a person's branch of this repository: nothing is pushed to it; a new branch gets a pull request onto that branch;
-- a fork's branch: the commits that were asked for are read, nothing is pushed anywhere, the result is a patch.
+- a branch of this program (`makimono/…`): the work continues on it, and the same pull request is updated;
+- a person's branch of this repository: nothing is pushed to it; a new branch gets a pull request that targets it;
+- a fork's branch: the requested commits are read, nothing is pushed anywhere, and the result is a patch.
 
-The functions are pure; `worker/work_tree_start.py` calls them.
+The functions have no side effects; `worker/work_tree_start.py` calls them.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ if TYPE_CHECKING:
 class BranchPlan:
     """The branches of a task.
 
-    `branch` receives the commits.  `base` is the branch of the diff and the target of the pull request (None: the
-    default branch).  `start_at` is a branch or ref to begin at instead of the base.  `refs` are fetched in addition to
-    branches and tags.  `pushes`: with False, the result is a patch.  `about` describes the pull request to the model
-    and to people."""
+    `branch` receives the commits.  `base` is the branch with which the diff is made and that the pull request targets
+    (None: the default branch).  `start_at` is a branch, ref or commit from which the work starts instead of the base.
+    `refs` are fetched in addition to branches and tags.  `pushes`: if False, nothing is pushed and the result is a
+    patch.  `about` describes the pull request to the model and to people."""
 
     branch: str
     base: str | None
@@ -53,10 +54,10 @@ def plan_branch(
 ) -> BranchPlan:
     """The branches of a task at its start.
 
-    `earlier`: the branch of the task that this one continues, if it continues that branch.  `name` replaces the issue
-    number in a new branch name when the issue has none.  `decided`: the branch that this task already has; it takes
-    precedence over a new name.  `prefix` is the value of `branch.prefix`.  `start`: the commit of a fork at which the
-    task has begun, "" if it has not.
+    `earlier`: the branch of an earlier task, if this task continues on it.  `name` replaces the issue number in the
+    name of a new branch, if the issue has none.  `decided`: the branch that this task already has, None for a new task;
+    it takes precedence.  `prefix` is the value of `branch.prefix`.  `start`: the commit of a fork from which the task
+    has started, "" if it has not.
     """
     own = decided or f"{prefix}{name or key.task_id}-{uuid[:8]}"
     branch = decided or earlier or own

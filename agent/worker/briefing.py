@@ -1,9 +1,10 @@
-"""The first two messages of a task: the system prompt of this program, and the briefing with the text of people.
+"""Makes the first two messages of a task: the system prompt of this program, and the briefing with the texts of people.
 
-Text from outside is cleaned by `security.sanitise` and put between the run's random markers, so that none of it can
-pass for an instruction of this program (docs/security.md, "Text from outside").  System prompt and briefing are written
-once; a resumed task reads them.  For a smaller window `choose_again` makes a shorter briefing from the first one.  The
-title and the body are never cut; rules and comments stay within their budgets (`BriefingBudget`).
+Text from outside is cleaned by `security.sanitise` and put between random markers that only this run uses, so that it
+cannot be taken for an instruction of this program (docs/security.md, "Text from outside").  System prompt and briefing
+are written once; a resumed task reads them from its files.  For a smaller window `choose_again` makes a shorter
+briefing from the first one.  The title and the body are never cut; rules and comments stay within their budgets
+(`BriefingBudget`).
 """
 
 from __future__ import annotations
@@ -54,8 +55,9 @@ FENCE = 60
 class BriefingBudget:
     """Token budgets of the parts of a briefing; `count` counts tokens for the model.
 
-    `rules` is for all files of rules, `comments` for all comments.  `shorten(text, tokens)` saves the text and returns
-    head, tail and a pointer to the whole; `keep(text)` saves a text and returns its name for `read_output`."""
+    `rules` is for all files of rules together, `comments` for all comments together.  `shorten(text, tokens)` returns
+    the beginning and end of a long text, with the name of a file that has the whole text; `keep(text)` saves a text and
+    returns its name for `read_output`."""
 
     rules: int
     comments: int
@@ -79,10 +81,11 @@ def briefing(
     news: Sequence[Comment] = (),
     pictures: str = "",
 ) -> str:
-    """The first user message: repository rules as data, then the task, the summary of an earlier task, and `news`.
+    """The briefing, which is the first user message: repository rules as data, then the task, the summary of an earlier
+    task, and comments.
 
-    `news` are the comments written since the end of the earlier task.  `takes_up`: the work tree contains the
-    unpublished work of the earlier task.  `pictures`: the note to the model about the pictures of the texts."""
+    `news` are the comments that were written after the end of the earlier task.  `takes_up`: the work tree contains the
+    unpublished work of the earlier task.  `pictures`: a note for the model about the pictures in the texts."""
     title = clean(issue.title, limit=500)
     body = clean(issue.body, limit=ISSUE_LIMIT)
     said = earlier_comments((*comments, *news), marker, budget)
@@ -117,16 +120,18 @@ def recall_query(issue: IssueText, comments: Sequence[Comment]) -> str:
 
 
 def pinned_file(settings: Settings) -> str | None:
-    """The file of rules that each task of the repository gets (`memory.pinned`), None if there is none."""
+    """The path of a further file of rules that each task of the repository gets (`memory.pinned`), None if there is
+    none."""
     return settings.memory.pinned if settings.memory.enabled else None
 
 
 def repository_rules(
     workspace: Workspace, marker: str, budget: BriefingBudget, pinned: str | None = None
 ) -> Iterable[str]:
-    """AGENTS.md, CLAUDE.md and the `pinned` file as they are in the base commit, together within `budget.rules`, with a
-    pointer to the rest.  A file in the work tree is not read, because anybody could have put it there.  A file that has
-    the same text as an earlier one is left out."""
+    """The files of rules, fenced: AGENTS.md, CLAUDE.md and the `pinned` file as they are in the base commit, and the
+    instructions of the workspace, together within `budget.rules`; a shortened file has a note on how to read the rest.
+    Files of rules are not read from the work tree, because anybody could have put them there.  A file that has the same
+    text as an earlier one is left out."""
     found: dict[str, str] = {}
     for name in dict.fromkeys((*RULES, *([pinned] if pinned else []))):
         if data := workspace.read_at_base(name):
@@ -141,8 +146,8 @@ def repository_rules(
 
 
 def cut_rules(text: str, name: str, tokens: int, count: Callable[[str], int]) -> str:
-    """As many whole lines as fit into `tokens`, or the beginning of the first line if not even that fits, with a
-    pointer to the rest."""
+    """As many whole lines as fit into `tokens`, or the beginning of the first line if it does not fit, with a note on
+    how to read the rest."""
     if count(text) <= tokens:
         return text
     lines = text.split("\n")
@@ -171,7 +176,7 @@ def _most(high: int, fits: Callable[[int], bool]) -> int:
 
 
 def task_text(comment: Comment) -> str:
-    """The cleaned text of a comment, with its place in the code if it has one."""
+    """The cleaned text of a comment; if it is about a place in the code, the place comes first."""
     body = f"[{comment.place}]\n\n{comment.body}" if comment.place else comment.body
     return clean(body, limit=ISSUE_LIMIT).text
 
@@ -182,17 +187,17 @@ def comment_text(comment: Comment, marker: str, text: str | None = None) -> str:
 
 
 def identity(comment: Comment) -> Json:
-    """What tells a comment, and each version of it, from all others of its issue: `id` and time of the last change."""
+    """The values that identify a version of a comment: its `id` and the time of its last change."""
     return {"id": comment.id, "at": comment.updated_at or comment.created_at}
 
 
 def fence_comments(
     comments: Sequence[Comment], marker: str, tokens: int, budget: BriefingBudget
 ) -> list[tuple[Comment | None, str]]:
-    """Comments that arrived together, each with its fenced text, in at most `tokens`.
+    """Comments that arrived together, each with its fenced text, in about `tokens` tokens.
 
-    Short comments are whole, longer ones have head, tail and a pointer.  When there are too many, the oldest are saved
-    together, and a first line points to them."""
+    Short comments are whole; of longer ones the beginning and end are shown, with the name of a file that has the whole
+    text.  If there are too many comments, the oldest are saved together, and a first line names the file."""
     most = max(1, tokens // (LEAST + FENCE))
     old, new = comments[:-most], comments[-most:]
     texts = [task_text(comment) for comment in new]
@@ -203,7 +208,7 @@ def fence_comments(
 
 
 def _kept(comments: Sequence[Comment], marker: str, budget: BriefingBudget) -> str:
-    """Save the comments that are not shown; returns the line that points to them."""
+    """Save the comments that are not shown; returns a line that names the file."""
     text = "\n\n".join(comment_text(comment, marker) for comment in comments)
     return _not_shown(len(comments), budget.keep(text))
 
@@ -214,10 +219,11 @@ def _not_shown(number: int, name: str) -> str:
 
 
 def earlier_comments(comments: Sequence[Comment], marker: str, budget: BriefingBudget) -> list[str]:
-    """The comments from before the start of the task, oldest first, within `budget.comments`.
+    """The comments for the briefing, oldest first, as fenced texts within `budget.comments`.
 
-    The newest comments are shown in full, longer and older ones with head, tail and a pointer.  When the budget is used
-    up, the oldest comments are saved together; the first item points to them, and "" replaces each of the others.
+    The newest comments are whole; of longer and older ones the beginning and end are shown, with the name of a file
+    that has the whole text.  When the budget is used up, the oldest comments are saved together; the first item of the
+    result names the file, and "" replaces each of the others.
     """
     shown: list[str] = []
     left = budget.comments
@@ -237,7 +243,8 @@ def earlier_comments(comments: Sequence[Comment], marker: str, budget: BriefingB
 def choose_again(text: str, marker: str, budget: BriefingBudget) -> str | None:
     """Shorten a briefing that was written for a larger window; returns None if rules and comments fit into `budget`.
 
-    The fences of the run mark the parts: no other text can contain them, because nobody else knows the marker."""
+    The fences of the run mark the parts of the briefing: no other text can contain such a fence, because its author
+    would have to know the marker."""
     ours = re.escape(marker)
     opening, closing = rf'<<<UNTRUSTED {ours} source="([^"]*)"[^\n]*>>>\n', rf"\n<<<END UNTRUSTED {ours}>>>"
     found = list(re.finditer(f"({opening})(.*?)({closing})", text, re.DOTALL))
@@ -246,7 +253,7 @@ def choose_again(text: str, marker: str, budget: BriefingBudget) -> str | None:
     count = budget.count
     if sum(count(one[3]) for one in rules) <= budget.rules and sum(count(one[0]) for one in said) <= budget.comments:
         return None
-    shown: dict[int, str] = {}  # start offset → replacement
+    shown: dict[int, str] = {}  # offset of a fence → the text that replaces it
     for one, part in zip(rules, divide(budget.rules, [count(one[3]) for one in rules]), strict=True):
         shown[one.start()] = one[1] + cut_rules(one[3], one[2].removeprefix(RULES_SOURCE), part, count) + one[4]
     most = max(1, budget.comments // (LEAST + FENCE))

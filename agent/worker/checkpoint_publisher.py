@@ -1,9 +1,9 @@
-"""Publishes a finished step of the plan as a draft pull request between two turns, edits the progress comment, and
-updates the replica.
+"""Publishes a finished step of the plan as a draft pull request between two turns, and updates the progress comment and
+the replica.
 
-The loop calls this module after it has recorded the results of an answer, and after the heartbeat has confirmed that
-this attempt still owns the row.  An error of this module ends the run, as an error of any other step does.  If the
-forge or the repository refuses a request, an event is emitted, and the end of the task reports it.
+The loop calls `Checkpoint` after it has recorded the results of an answer, and after the heartbeat has confirmed that
+this attempt still owns the row.  Any other error in this module ends the run, as in any other step.  If the forge or
+the repository refuses a request, an event is emitted, and the report at the end of the task mentions it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Checkpoint:
-    """The checkpoints of one run, which are made after its tools."""
+    """Publishes the steps of one run; the loop calls the object after each turn."""
 
     def __init__(self, run: TaskRun, delivery: Delivery) -> None:
         self.run = run
@@ -24,9 +24,9 @@ class Checkpoint:
         self.steps_done = 0
 
     def __call__(self) -> None:
-        """Publish the step, then update the comment and the replica.
+        """Publish a step of the plan that is newly done, and update the comment and the replica.
 
-        Raises Fenced when another attempt owns the task; then nothing is pushed or edited.
+        Raises Fenced if another attempt owns the task; nothing is then pushed or edited.
         """
         run = self.run
         plan = run.tools.plan() if run.tools is not None else []

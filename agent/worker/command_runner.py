@@ -1,7 +1,7 @@
 """Runs commands in the sandbox of a task: commands of the model, `workspace.setup`, and the verify command.
 
-Each command runs until it ends, a stop is requested, or it uses too much memory (`memory_limits.py`).  `preparation.py`
-makes the object.
+Each command runs until it ends, its time is up, a stop is requested, or it uses too much memory (`memory_limits.py`).
+`preparation.py` makes the CommandRunner.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ SERVER_STDERR = 1 << 16
 
 
 class CommandRunner:
-    """The commands of one task.
+    """Runs the commands of one task.
 
-    `refusal` is the reason why every command of the model was refused: "" once a command has run, None before the first
-    command.  A process that only publishes often runs no command; it then has the `refusal` that an earlier process of
-    the task recorded.  `home` is the home folder of the model's commands, None for an empty one."""
+    `refusal` is the reason why all commands of the model so far were refused: "" once a command has run, None before
+    the first command.  A process that only publishes usually runs no command; `refusal` is then the one that an earlier
+    process of the task recorded.  `home` is the home folder for the model's commands, None for an empty one."""
 
     def __init__(self, run: TaskRun, sandbox: Sandbox, workspace: Workspace) -> None:
         self.run = run
@@ -59,7 +59,7 @@ class CommandRunner:
     def run_for_model(self, command: str, timeout: float, spool: Path | None = None) -> Finished:
         """Run a command of the model (`tools.base.Run`).
 
-        Raises SandboxUnavailable when the command is refused, or DiskError.
+        Raises SandboxUnavailable if the command is refused, or DiskError.
         """
         mounts = Mounts(**self.workspace.mounts(self.home))
         try:
@@ -82,9 +82,10 @@ class CommandRunner:
         env: Mapping[str, str],
         stop: Callable[[], bool],
     ) -> Finished:
-        """Run the command of a server of MCP to its end (`tools.mcp.base.RunServer`), in any thread.
+        """Run the command that starts an MCP server until it ends (`tools.mcp.base.RunServer`); may be called in any
+        thread.
 
-        Raises SandboxUnavailable when the command is refused.
+        Raises SandboxUnavailable if the command is refused.
         """
         memory = ServerMemory(self.settings)
 
@@ -107,15 +108,16 @@ class CommandRunner:
         return replace(done, why=memory.why) if memory.why else done
 
     def settle(self) -> None:
-        """Make the files of a foreign program durable, and free disk space if it took too much."""
-        self.run.reports.extend(self.run.disk_overuse.free())  # or the command's output could not be recorded
+        """Sync the files that a command wrote to disk, and free disk space if the command took too much."""
+        self.run.reports.extend(self.run.disk_overuse.free())  # else the output of the command could not be recorded
         if self.settings.context_storage.durability != "none":
-            durable_files.sync_tree(self.workspace.tree)  # the command's files must be durable before its record
+            durable_files.sync_tree(self.workspace.tree)  # the files of the command must be on disk before its record
 
     def set_up(self) -> None:
-        """Run `workspace.setup` or copy its stored result; `home` is then the result.
+        """Run `workspace.setup`, or copy the stored result of an earlier run; `home` is then the home folder of that
+        result.
 
-        Raises SetupFailed, or Interrupted when a stop or a drain ended the command.
+        Raises SetupFailed, or Interrupted if a stop or a drain ended the command.
         """
         wanted = self.settings.workspace.setup
         if wanted is None:
@@ -141,10 +143,11 @@ class CommandRunner:
         self.home = home if home.is_dir() else None
 
     def check(self, command: str, commit: str, timeout: float) -> Finished:
-        """Run the verify command on a clean check-out of `commit`, so that the checked commit is the published one.
+        """Run the verify command on a clean check-out of `commit`, so that the commit that is checked is the one that
+        is published.
 
-        Raises CommandRefused when others may write the file that the command comes from, or Interrupted when a stop or
-        a drain ended the command: the result then says nothing about the work.
+        Raises CommandRefused if other users can write the file that the command comes from, or Interrupted if a stop or
+        a drain ended the command: its result then proves nothing about the work.
         """
         configured_commands.check(self.settings, configured_commands.VERIFY)
         with checked_out(self.workspace, commit) as place:
@@ -157,7 +160,7 @@ class CommandRunner:
         return self._unless_stopped(done)
 
     def check_stop(self) -> None:
-        """Raise Interrupted when the run has to end."""
+        """Raise Interrupted if the run must end."""
         if (outcome := self.run.control.poll()) is not None:
             raise Interrupted(outcome)
 
@@ -186,7 +189,7 @@ class CommandRunner:
         return replace(done, why=is_too_large.why) if is_too_large.why else done
 
     def _announce(self, done: Finished) -> None:
-        """Emit an event for each host that a program reached or was refused."""
+        """Emit an event for each host that a command reached, or that was refused to it."""
         events = self.run.events
         for contact in done.contacts:
             said = {"host": contact.host, "port": contact.port, "connections": contact.connections}
@@ -196,6 +199,7 @@ class CommandRunner:
                 events.emit("network_used", **said, sent=contact.sent, received=contact.received)
 
     def _record(self, why: str) -> None:
-        """Record whether commands can run; `why` is the reason of a refusal, "" once a command has run."""
+        """Record whether commands of the model can be run; `why` is the reason of a refusal, "" once a command has
+        run."""
         self.refusal = why
         self.run.effects.done(REFUSAL, {"why": why})

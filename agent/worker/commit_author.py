@@ -1,7 +1,7 @@
-"""The author of a task's commits, as the host of the task knows the account of the token.
+"""Finds the author of a task's commits: the account of the token, as the host of the repository knows it.
 
-A host shows a commit under an account by its mail address, and its rules may refuse commits of other addresses.
-`session.py` uses this module where `commit.author` is empty.
+A host assigns a commit to an account by its mail address, and its rules may refuse commits with other addresses.
+`session.py` uses this module if `commit.author` is empty.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _MAIL = re.compile(r"[^<>@\s\x00-\x1f\x7f]+@[^<>@\s\x00-\x1f\x7f]+")
 
 
 def author_at(forge: Forge) -> tuple[str, str] | None:
-    """(name, mail address) of the account at the host; None where the host names none, or does not answer."""
+    """(name, mail address) of the account at the host; None if the host does not give them, or does not answer."""
     try:
         found = ForgeReports(forge).commit_identity()
-    except ForgeError:  # the commit matters more than its author; a rule of the host that refuses it says why
+    except ForgeError:  # the caller then uses the default author
         return None
     if found is None:
         return None

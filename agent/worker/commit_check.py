@@ -1,6 +1,6 @@
-"""Runs the verify command on the commit of a delivery; if the check fails, runs it on the base commit too.
+"""Runs the verify command on the commit of a delivery; if it fails there, runs it on the base commit too.
 
-The verdict on the base commit shows whether the change has broken the check (`delivery_report.Report.was_red`).
+The result on the base commit shows whether the change is the cause of the failure (`delivery_report.Report.was_red`).
 `delivery.py` calls this module.
 """
 
@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 
 
 def check_commit(run: TaskRun, commands: CommandRunner, report: Report, command: str) -> Report:
-    """`report` with the verdict on its commit; if that check failed, also with the verdict on the base commit.
+    """Returns `report` with the result of the check of its commit; if that check failed, also with the result on the
+    base commit.
 
-    Raises Interrupted when a stop or a drain ends a check.
+    Raises Interrupted if a stop or a drain ends a check.
     """
     run.events.emit("verify_started", command=shown_command(command))
     verdict = _verify(run, commands, command, report.commit or "")
@@ -53,7 +54,7 @@ def check_commit(run: TaskRun, commands: CommandRunner, report: Report, command:
 
 
 def _verify(run: TaskRun, commands: CommandRunner, command: str, commit: str) -> Verdict:
-    """The verdict on one commit; it has no exit code if the command cannot be run."""
+    """The result of the check of one commit; it has no exit code if the command cannot be run."""
     try:
         return verify(
             command,

@@ -1,8 +1,9 @@
-"""Sends the conditions of the reviewers back to the model, up to `consensus.max_rounds` times.
+"""Sends the conditions of the reviewers to the model, up to `consensus.max_rounds` times.
 
-The message has the kind `condition` and stays word for word in every later view.  The number of these messages is the
-number of rounds: a process that dies before it appends the message delivers again and sends it once.  If the model then
-finishes again without a change, the conditions are not sent again.  `worker/handler.py` calls this module.
+The message has the kind `condition`, and every later compaction keeps it unchanged.  The number of messages of the kind
+`condition` is the number of rounds: if a process dies before it appends the message, the next one delivers again and
+then sends it.  If the model then finishes without a further change, the conditions are not sent again.
+`worker/handler.py` calls this module.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ if TYPE_CHECKING:
 
 
 def goes_back(conversation: Conversation, outcome: Outcome, report: Report) -> bool:
-    """Send finished work back to the model with findings, or with conditions of the reviewers; returns whether its loop
+    """Send finished work back to the model with findings, or with conditions of the reviewers; returns whether the loop
     continues."""
     return send_back(conversation, outcome, report) or send_conditions(conversation, outcome, report)
 
 
 def send_conditions(conversation: Conversation, outcome: Outcome, report: Report) -> bool:
-    """Send the conditions to the model, if they are new and a round and the limits allow that; returns whether its loop
-    continues."""
+    """Send the conditions to the model if they are not sent already for this commit, and a round and the limits are
+    left; returns whether the loop continues."""
     run, review = conversation.run, report.review
     if review is None or review["decision"] != "CONDITIONAL":
         return False

@@ -1,4 +1,4 @@
-"""The conditions of the reviewers in the conversation of a task: messages of the kind `condition`."""
+"""Reads the conditions of the reviewers from the conversation of a task: messages of the kind `condition`."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ _LINE = re.compile(r"^- (.+)$", re.MULTILINE)
 
 
 def conditions_so_far(store: MessageStore) -> list[list[str]]:
-    """The conditions of each message so far, the oldest first."""
+    """The conditions in each message of the kind `condition`, the oldest message first."""
     return [_LINE.findall(str(one.get("content") or "")) for one in store.records() if one.get("kind") == KIND]

@@ -1,7 +1,8 @@
-"""External control of a running task: signals, the row's `requested` column, the forge (a removed label, a command).
+"""Requests to a running task from outside: signals, the column `requested` of its row, the forge (a removed label, a
+command).
 
-Each worker has one `TaskControl`.  The loop calls `poll` before each turn.  The watcher thread of a model call calls it
-about once a second.  So the row and the forge are read only at intervals, and a lock protects the reading.
+Each worker has one `TaskControl`.  The loop calls `poll` before each turn.  While the model answers, a watcher thread
+calls it about once a second.  So the row and the forge are read only at intervals, and only one thread reads at a time.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ BY_COMMAND = "A person asked for it by a command, where the program runs."
 
 
 class TaskControl:
-    """The requests of people and of the daemon concerning one task.
+    """The requests of people and of the daemon to one task.
 
-    `requested` reads the request in the row ("stop", "pause", None); `wanted` asks the forge for a request of a person.
-    `limit` returns the outcome of a limit that a single step can exceed (`folder_quota.py`).  `often` is the value of
-    `scheduling.interval`.  `patience` is the value of `scheduling.drain_seconds`: the time that a drain waits for an
-    answer of the model, or for publishing in progress.  `why` returns a sentence about what ended the task on the
-    forge."""
+    `requested` reads the request in the row ("stop", "pause" or None); `wanted` asks the forge for a request of a
+    person.  `limit` returns an outcome if a limit is reached that a single step can exceed (`folder_quota.py`).
+    `often` is the value of `scheduling.interval`.  `patience` is the value of `scheduling.drain_seconds`: so long a
+    drain waits for an answer of the model, or for a publication that has begun.  `why` returns a sentence about the
+    reason for which a person stopped the task on the forge."""
 
     def __init__(
         self,
@@ -55,22 +56,23 @@ class TaskControl:
         self.row_at = self.forge_at = -FORGE_SECONDS
 
     def drain(self) -> None:
-        """Record that the daemon shuts down: the task ends at the next turn and releases its row (called by the signal
-        handler).  A second call changes nothing: a service manager may signal the worker as well as the daemon."""
+        """Record that the daemon shuts down: the task ends before the next turn and releases its row (the signal
+        handler calls this).  A second call changes nothing: a service manager may signal both the worker and the
+        daemon."""
         if not self.draining.is_set():
             self.drained_at = clock.monotonic()
             self.draining.set()
 
     def has_request(self) -> bool:
-        """Whether there is a request to end the work on which no step has acted yet; a waiting step such as git should
-        then end (`deadline.is_stopping`).  While the result is published, a drain takes effect only after `patience`: a
-        push in progress is finished and reported."""
+        """Whether there is a request to end the work that no step has followed yet; a step that waits, such as git,
+        should then end (`deadline.is_stopping`).  While the result is published, a drain counts only after `patience`,
+        so that a push that has begun is finished and reported."""
         if self.settled:
             return self._stops_publication()
         return self.poll(answering=self.concluding) is not None
 
     def _stops_publication(self) -> bool:
-        """Whether a person has stopped the task while work that a limit ended is published."""
+        """Whether a person has stopped the task while the work that a limit ended is being published."""
         if self.outcome is None or self.outcome.end is not End.LIMIT or not self.lock.acquire(blocking=False):
             return False
         try:
@@ -80,15 +82,16 @@ class TaskControl:
             self.outcome = asked
             return True
         except Fenced:
-            return False  # the next outside effect finds the other attempt
+            return False  # the next outside effect notices the other attempt
         finally:
             self.lock.release()
 
     def finish_work(self, outcome: Outcome) -> None:
         """Record that the work is over with `outcome` and its publication begins.
 
-        The requests so far are already being executed, so steps that wait are not ended by them any more.  A limit that
-        was reached just when the model finished is dropped: it ends the check and the push of finished work no more.
+        A request that came before has ended the work already, so it does not end the steps of the publication.  A limit
+        that was reached while the model finished is ignored, so that it does not end the check and the push of finished
+        work.
         """
         if self.outcome is not None and self.outcome.end is End.LIMIT and outcome.end is not End.LIMIT:
             self.outcome = None
@@ -96,22 +99,22 @@ class TaskControl:
         self.concluding = True
 
     def resume(self) -> None:
-        """Record that the model continues after all: a drain then takes effect at once."""
+        """Record that the model continues: a drain then counts at once again."""
         self.concluding = False
 
     def read_at_once(self, *, forge: bool = False) -> None:
-        """Let the next poll read the row, because a request was just written into it.
+        """Let the next poll read the row, because a request has just been written into it.
 
-        With `forge` the next poll also reads the comments on the forge, regardless of the time since the last
-        read.
+        With `forge` the next poll also reads the forge, regardless of the time since the last read.
         """
         self.row_at = -ROW_SECONDS
         if forge:
             self.forge_at = -FORGE_SECONDS
 
     def poll(self, *, answering: bool = False) -> Outcome | None:
-        """STOPPED or PAUSED on request, DRAINED after SIGTERM, LIMIT for a limit; later calls return the first result
-        again.  While the model is `answering`, DRAINED is returned only after `patience`."""
+        """The reason to end the task now: STOPPED or PAUSED on request, DRAINED after SIGTERM, LIMIT for a limit, else
+        None; later calls return the first result again.  While the model is `answering`, DRAINED is returned only after
+        `patience`."""
         if self.outcome is None and self.lock.acquire(blocking=False):
             try:
                 self.outcome = self._look(answering=answering)
@@ -124,8 +127,8 @@ class TaskControl:
         try:
             asked = self._asked(now)
         except Fenced:
-            # Another attempt owns the task, so the task ends as by a drain.  The first step after that finds the other
-            # attempt and stops.
+            # Another attempt owns the task, so the task ends as if it were drained.  The first step after that notices
+            # the other attempt and stops.
             return Outcome(End.DRAINED, code="fenced")
         if asked is not None:
             return asked
@@ -134,7 +137,8 @@ class TaskControl:
         return self.limit()
 
     def _asked(self, now: float) -> Outcome | None:
-        """The end that a person asks for, from the row or the forge, whichever is due to be read.  Raises Fenced."""
+        """The end that a person has requested, read from the row or the forge if the time for the next read has come.
+        Raises Fenced."""
         word, why = None, BY_COMMAND
         if now - self.row_at >= ROW_SECONDS:
             self.row_at = now
@@ -143,7 +147,7 @@ class TaskControl:
             except Fenced:
                 raise
             except LedgerError:
-                word = None  # the database is busy; the next poll reads the row
+                word = None  # the database is busy; a later poll reads the row
         if word is None and now - self.forge_at >= self.every:
             self.forge_at = now
             try:

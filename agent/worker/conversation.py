@@ -42,10 +42,10 @@ if TYPE_CHECKING:
 
 
 def _mcp_tools(run: TaskRun, commands: CommandRunner) -> TaskMcpTools | None:
-    """The tools of the task's servers; None if no server is configured and none was when the task began."""
+    """The tools of the task's MCP servers; None if no server is configured now and none was when the task began."""
     if not run.settings.mcp_servers and run.context.get_mcp_store().tools() is None:
         return None
-    from agent.worker.mcp_tools import TaskMcpTools  # a worker without servers needs no event loop
+    from agent.worker.mcp_tools import TaskMcpTools  # imported here, since a worker without servers needs no event loop
 
     return TaskMcpTools(run, commands)
 
@@ -53,8 +53,8 @@ def _mcp_tools(run: TaskRun, commands: CommandRunner) -> TaskMcpTools | None:
 class Conversation:
     """The conversation of one task, which continues from its files.
 
-    `tools` exist from the beginning, in the state in which earlier attempts left them; no other part is needed when
-    only publishing is left.  Client, window and loop exist after `begin` was called.  `delivery` publishes finished
+    `tools` exist from the beginning, in the state in which earlier attempts left them; if only publishing is left,
+    nothing else is needed.  Client, window and loop exist only after `begin` was called.  `delivery` publishes finished
     steps of the plan between two turns."""
 
     def __init__(self, run: TaskRun, prepared: Prepared, delivery: Delivery) -> None:
@@ -89,9 +89,9 @@ class Conversation:
             run.inbox.start(self.context.column("comment_cursor"))
 
     def begin(self) -> None:
-        """Build client and window, and write the first messages unless an earlier attempt did so.
+        """Make the client and the window, and write the first messages unless an earlier attempt did so.
 
-        Raises DoesNotFit when no task can work in the window of the model, or ForgeError."""
+        Raises DoesNotFit if the window of the model is too small for any task, or ForgeError."""
         run, settings = self.run, self.run.settings
         run.events.on(run.progress)
         self.repetition = Repetition()
@@ -142,7 +142,8 @@ class Conversation:
         run.progress.update()
 
     def work(self) -> Outcome:
-        """Run the loop to its outcome.  May be called again; the conversation then continues from its files."""
+        """Run the loop to its outcome.  May be called more than once; the conversation then continues from its
+        files."""
         return self._loop().run()
 
     def _loop(self) -> Loop:
@@ -161,9 +162,10 @@ class Conversation:
         )
 
     def new_comments(self, last: bool = False) -> Iterator[FencedComment]:
-        """New comments of people, fenced; `last`: the forge is polled at once, because the run is about to end.
+        """New comments of people, fenced, and memories about them; `last`: the forge is read at once, because the run
+        is about to end.
 
-        The cursor moves when the loop has appended all of them.
+        The cursor after the newest comment moves when the loop has appended all comments.
         """
         if self.run.inbox.poll(now=last):
             self.run.control.read_at_once()
@@ -209,7 +211,8 @@ class Conversation:
             commands=prepared.commands.sandbox.kind != "refused",
             pictures=about_pictures,
         )
-        self.context.set_columns(comment_cursor=issue.cursor)  # an attempt that finds no briefing writes a new one
+        # set before the briefing is written: an attempt that finds no briefing writes a new one
+        self.context.set_columns(comment_cursor=issue.cursor)
         already = comments_since(issue.comments, str(row["created_at"]), row.get("started_by"))
         run.inbox.start(issue.cursor, already, read_at=prepared.read_at)
         if self.own_memory is not None:
@@ -218,10 +221,10 @@ class Conversation:
         self.window.write_opening(run.redact(text), query, images, [*map(briefing.identity, (*earlier, *news))])
 
     def _continue(self) -> None:
-        """Adapt the existing conversation to this process, and inform the model of facts that it cannot know: it
-        continues from a past point, or in a restored tree."""
+        """Adapt the existing conversation to this process, and tell the model what it cannot know: that it continues
+        from an earlier point, or in a restored tree."""
         point, restored = self.prepared.tree.point, self.prepared.tree.restored
-        self.shorten_briefing()  # the server may have been restarted with a smaller window
+        self.shorten_briefing()  # the model's window may be smaller than before
         self.repetition.restore(self.context.get_tool_store().recent())
         if point is not None and self.store.last_seq == point.seq:
             self.store.add_message("user", render("past_point", commit=point.commit or ""), kind="nudge")
@@ -230,9 +233,9 @@ class Conversation:
             self.store.sync()
 
     def shorten_briefing(self) -> bool:
-        """Shorten rules and comments of the briefing when they exceed the budgets of the present window; returns
-        whether there is a new briefing.  The new briefing is appended, and a line of compactions.jsonl puts it in the
-        view."""
+        """Shorten rules and comments of the briefing if they exceed the budgets for the window in use; returns whether
+        there is a new briefing.  The new briefing is appended to messages.jsonl, and a line of compactions.jsonl puts
+        it in the place of the old one."""
         if (record := self.store.briefing()) is None:
             return False
         text = briefing.choose_again(record["content"], self.context.fence, self._budget())
@@ -246,14 +249,14 @@ class Conversation:
         return True
 
     def _budget(self) -> briefing.BriefingBudget:
-        """The token budgets of a briefing in the present window."""
+        """The token budgets of a briefing for the window in use."""
         shares, tools = self.window.shares, self.tools
         return briefing.BriefingBudget(
             shares.rules, shares.earlier_comments, self.window.assembler.count, tools.shorten, tools.store_output
         )
 
     def _since_the_parent(self) -> frozenset[str]:
-        """Ids of the comments written after the end of the task that this one continues."""
+        """Ids of the comments that were written after the end of the task that this one continues."""
         parent = self.prepared.parent
         if parent is None or parent.cursor is None:
             return frozenset()

@@ -1,8 +1,8 @@
-"""Publishes a changed work tree as a reviewed branch: commit, push, pull request, check, ready.
+"""Publishes a changed work tree as a branch that can be reviewed: commit, push, pull request, check, ready.
 
-This module is used twice: `checkpoint` while the task runs, as soon as there is a commit to show, and `deliver` at the
-end.  Every outside step is recorded in `effects.jsonl` or is idempotent by itself, so that a restart repeats it without
-harm (docs/files.md, "Outside effects"; docs/operations.md, "The check").
+`checkpoint` is used while the task runs, as soon as there is a commit to show, and `deliver` at its end.  Every outside
+step is recorded in `effects.jsonl` or is idempotent by itself, so that a restarted process can repeat it without harm
+(docs/files.md, "Outside effects"; docs/operations.md, "The check").
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 
 class Delivery:
-    """The publication of one task.
+    """Publishes the work of one task.
 
-    A run that is not `publishing` (replay) commits and checks but pushes nothing.  If the plan does not push (a fork's
-    pull request), the change is handed over as a patch."""
+    If the run is not `publishing` (in `replay`), it commits and checks, but pushes nothing.  If the BranchPlan does not
+    push (a fork's pull request), the change is handed over as a patch."""
 
     def __init__(self, run: TaskRun, prepared: Prepared) -> None:
         self.run = run
@@ -41,16 +41,17 @@ class Delivery:
         self.pull_request = PullRequest(run, prepared.issue, self.workspace)
 
     def commit(self) -> bool:
-        """Commit all changes and publish nothing; returns whether there are any commits.
+        """Commit all changes and publish nothing; returns whether the task has any commits.
 
         Raises GitError, WorkError or DiskError.
         """
         return self.commits.commit(self.issue.title).changed
 
     def checkpoint(self, title: str) -> Report:
-        """Commit the changes under `title`, push them and open the draft pull request, with the title of the issue.
+        """Commit the changes under `title`, push them, and open the draft pull request, which has the title of the
+        issue.
 
-        Findings, and refusals of the repository and the forge, are returned in the report and not raised: the run
+        Findings, and refusals by the repository or the forge, are returned in the report and not raised: the run
         continues, and its end reports them.
         """
         report = self.commits.report()
@@ -62,16 +63,16 @@ class Delivery:
             return replace(report, rejected=str(error))
 
     def deliver(self, outcome: Outcome) -> Report:
-        """Commit, integrate commits that others have pushed meanwhile, push a draft, run the check, and mark the pull
+        """Commit, merge in commits that others have pushed meanwhile, push a draft, run the check, and mark the pull
         request as ready if there is no problem.
 
-        A refusal that the model or a person can correct is in the report; ForgeError and GitError mean that the
-        delivery can be tried again."""
+        A refusal that the model or a person can correct is in the report; after ForgeError and GitError the delivery
+        can be tried again."""
         title = outcome.title or self.issue.title
         try:
             report = self.commits.commit(title)
             behind = [*self.workspace.too_large, *self.workspace.left_behind(self.run.written_paths())]
-        except RulesRefused as refused:  # nothing can be committed until the model has corrected the file
+        except RulesRefused as refused:  # the model must correct the file before anything can be committed
             self.run.events.emit("push_refused", findings=list(refused.findings))
             return replace(self.commits.describe_refused(), findings=refused.findings)
         self.workspace.reports.extend(line for line in behind if line not in self.workspace.reports)
@@ -101,7 +102,7 @@ class Delivery:
         return report
 
     def _reviewed(self, outcome: Outcome, report: Report) -> Report:
-        """Ask the reviewers about work that is ready otherwise; in a replay use the recorded decision."""
+        """Ask the reviewers about work that has no other problem; in a replay, use the recorded decision."""
         run, decision = self.run, decide(outcome, report)
         ready = decision.ready or (not run.publishing and report.changed and decision.status is Status.COMPLETED)
         if not (ready and is_checked(outcome) and run.settings.consensus.enabled):
@@ -111,7 +112,8 @@ class Delivery:
         return reviewed(run, self.issue, self.workspace, report, self.commands.sandbox.kind)
 
     def _publish(self, report: Report, title: str | None, *, ready: bool, summary: str = "", ended: str = "") -> Report:
-        """Scan the commits, push them, and show them in the pull request, as far as each step is allowed."""
+        """Check the commits for secrets, push them, and show them in the pull request, as far as each step is
+        allowed."""
         try:
             self.publisher.check()
         except PolicyViolation as violation:

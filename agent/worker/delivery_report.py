@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 class Report:
     """The result of a delivery, for the pull request, the comment and the row.
 
-    `first`: the branch is pushed and is the first of an empty repository, so there is no base for a pull request.
-    `landed`: the base already has the whole change from another source, and nothing is left to deliver.
-    `left_behind`: files that tools wrote and no commit has, and files that are too large for a commit.  Files that no
-    commit has do not make the task fail; the model gets the list once.  `unrun`: the reason why every command of the
-    model was refused; "" if a command ran, or the model ran none.  `before`: the verdict of a failed check on the base
-    commit, None if there is none.  `paths`: the paths that this task's commits change.  `review`: the decision of the
-    reviewers (`ConsensusDecision.to_dict`) with `met` (the conditions of earlier rounds, if it is approved) and
-    `rounds`; None if nobody was asked."""
+    `first`: the pushed branch is the first one of an empty repository, so there is no base for a pull request.
+    `landed`: the base branch already contains the whole change from another source, so nothing is left to deliver.
+    `left_behind`: files that tools wrote and that are in no commit, and files that are too large for a commit.  Files
+    in no commit do not make the task fail; the model gets the list once.  `unrun`: the reason why every command of the
+    model was refused; "" if at least one ran, or the model asked for none.  `before`: the result of the check on the
+    base commit after it failed on the new commit, None if it was not run there.  `paths`: the paths that this task's
+    commits change.  `review`: the decision of the reviewers (`ConsensusDecision.to_dict`), with `met` (the conditions
+    of earlier rounds, if it is approved) and `rounds`; None if the reviewers were not asked."""
 
     branch: str
     changed: bool = False
@@ -54,7 +54,7 @@ class Report:
 
     @property
     def problem(self) -> tuple[str, str]:
-        """(code, sentence) of the reason why the result is not ready; ("", "") if there is none."""
+        """(code, sentence) for the reason why the result is not ready; ("", "") if there is none."""
         if self.findings:
             return "policy", f"not published: {'; '.join(self.findings[:3])}"
         if self.rejected:
@@ -72,7 +72,7 @@ class Report:
 
     @property
     def was_red(self) -> bool:
-        """Whether the check failed, and failed on the base commit in the same way: then the change is not the cause."""
+        """Whether the check failed on the base commit too, and in the same way: then the change is not the cause."""
         return self.verdict is not None and self.before is not None and self.verdict.is_red_as(self.before)
 
     def _red(self) -> str:

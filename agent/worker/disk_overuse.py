@@ -1,19 +1,19 @@
-"""On a full disk, ends the task with the largest growth of its folder; the other tasks continue.
+"""If the disk is full, ends the task with the largest growth of its folder, so that the other tasks can continue.
 
-Each worker makes this check for its own task.  When the disk of base_dir has less free space than `scheduling.min_free`
-(or too few free inodes), the worker compares the growth of its folder with the folders of the other running tasks of
-this base_dir.  The task with the largest growth ends.  A lock ensures that one task ends at a time.
+Each worker checks only for its own task.  If the disk of base_dir has less free space than `scheduling.min_free` (or
+too few free inodes), the worker compares the growth of its task's folder with that of the other running tasks of this
+base_dir.  The task with the largest growth ends; the others continue.  A lock ensures that one task ends at a time.
 
-The ending task first removes files that commands left in its tree: files unknown to git that no tool wrote, largest (or
-newest) first, until there is enough space.  The freed space is for the other tasks and for the commit of the ending
-task, which stores each remaining file a second time, as an object.  After the removal the other tasks find enough space
-again.
+The task that ends first removes files that commands left in its tree (files unknown to git that no tool wrote), the
+largest or newest first, until there is enough space.  The space is for the other tasks and for the commit of the task
+that ends, in which git stores each remaining file a second time as an object.  After the removal the other tasks find
+enough space again.
 
-When the tasks together have grown by less than the missing space, another program filled the disk.  No task ends then,
-and a task that cannot write waits (`daemon/disk_monitor.py`).  A task that runs alone also waits, unless removing files
-makes enough space.
+If all tasks together have grown by less than the missing space, another program filled the disk.  If another program
+filled the disk, no task ends, and a task that cannot write waits (`daemon/disk_monitor.py`).  A task that runs alone
+also waits, unless removing its files gives enough space.
 
-`limits.TaskLimits` and `control.TaskControl` call this module, and after a failed write `worker/handler.py` does.
+`limits.TaskLimits` and `control.TaskControl` call this module, and so does `worker/handler.py` after a write failed.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ NAMED = 5
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """The growth of a task's folder: bytes on disk, and files and folders."""
+    """By how much a task's folder has grown: bytes on disk, and number of files and folders."""
 
     uuid: str
     size: int = 0
@@ -81,10 +81,10 @@ class Growth:
 
 @dataclass(frozen=True, slots=True)
 class Leftovers:
-    """The files that commands left in a tree.
+    """The files that commands left in a work tree.
 
-    `names`: files unknown to git.  `taken`: the files among `names` that a commit includes.  `written`: the files among
-    `names` that tools wrote, which stay."""
+    `names`: files unknown to git.  `taken`: those of `names` that a commit would include.  `written`: those of `names`
+    that tools wrote; they are not removed."""
 
     tree: Path
     names: Collection[str]
@@ -93,10 +93,11 @@ class Leftovers:
 
 
 class DiskOveruse:
-    """The check of one task with the folder `folder`.
+    """Checks for the task with the folder `folder` whether it must end because the disk is full.
 
-    A call returns the outcome when the disk is full and this task has the largest growth; otherwise it returns None,
-    and so it does within SECONDS of the last check.  `left` returns the removable files, None while there is no tree.
+    A call returns an outcome if the disk is full and this task has the largest growth; otherwise, and within SECONDS
+    after the last check, it returns None.  `left` returns the files that commands left, None while there is no work
+    tree.
     """
 
     def __init__(self, settings: Settings, folder: Path, left: Callable[[], Leftovers | None]) -> None:
@@ -105,11 +106,11 @@ class DiskOveruse:
         self.left = left
         self.next_look = clock.monotonic()
         self.lock = threading.Lock()
-        self.held: int | None = None  # descriptor of the lock that lets only this task end
+        self.held: int | None = None  # descriptor of the lock by which only one task ends at a time
         self.outcome: Outcome | None = None
 
     def start(self) -> None:
-        """Record the size of the folder now, before the model works."""
+        """Record the size of the folder before the model works."""
         use = _measure(self.folder, AT_ONCE)
         if use.whole:
             self._note(use)
@@ -117,7 +118,7 @@ class DiskOveruse:
             threading.Thread(target=lambda: self._note(_measure(self.folder, 1e9)), daemon=True).start()
 
     def _note(self, use: Use) -> None:
-        with suppress(DiskError, LockHeld, OSError):  # without a recorded size the whole folder counts as growth
+        with suppress(DiskError, LockHeld, OSError):  # without a recorded size, the whole folder counts as growth
             durable_files.write_file(
                 self.folder / NAME, orjson.dumps({"size": use.size, "files": use.files}), sync=False
             )
@@ -135,10 +136,10 @@ class DiskOveruse:
             self.lock.release()
 
     def judge(self) -> Outcome | None:
-        """Check now, because a write has failed; an earlier decision stays.
+        """Check now, because a write has failed; a decision to end the task is not changed.
 
-        The method waits while another task checks or ends.  A task that pauses on a full disk keeps all its files on
-        the disk, and no other task can end it any more."""
+        The method waits while another task checks or removes its files.  `judge` is called before a task pauses because
+        of a full disk: no other task could end a paused task, which keeps all its files."""
         until = clock.monotonic() + PATIENCE
         with self.lock:
             while clock.monotonic() < until:
@@ -148,7 +149,7 @@ class DiskOveruse:
         return None
 
     def _look(self) -> Outcome | None:
-        """The outcome; None if there is enough space, or if another task should end.
+        """The outcome that ends this task; None if there is enough space, or if another task should end.
 
         Raises LockHeld while another task checks or ends.
         """
@@ -160,7 +161,7 @@ class DiskOveruse:
         held = None
         try:
             held = durable_files.lock(self.settings.base_dir / LOCK)
-        except DiskError:  # there is no space for the lock file
+        except DiskError:  # no space for the lock file
             pass
         self.outcome = self._judge("files" if files else "size", files or size)
         if self.outcome is not None:
@@ -186,11 +187,13 @@ class DiskOveruse:
         return Outcome(End.LIMIT, code=CODE, summary=said)
 
     def free(self, *, whole: bool = False) -> list[str]:
-        """Remove the home, and files that commands left in the tree until there is enough space.
+        """Remove the home folder of the commands, and files that commands left in the tree, until there is enough
+        space.
 
-        The largest (or newest) files go first; returns sentences about the removed files.  After the removal the other
-        tasks check again.  The method does nothing if this task does not end.  `whole`: the remaining files could not
-        be committed; when the disk is full again, all files that commands left are removed."""
+        The largest or newest files are removed first; returns sentences about the removed files.  After the removal the
+        lock is released, and the other tasks check again.  Does nothing if this task was not chosen to end because of
+        the full disk.  `whole`: the remaining files could not be committed; if the disk is still full, all files that
+        commands left are removed."""
         if self.outcome is None or (whole and not any(missing_space(self.settings))):
             return []
         try:
@@ -201,8 +204,8 @@ class DiskOveruse:
                 self.held = None
 
     def run_or_end(self, work: Callable[[], Outcome]) -> Outcome:
-        """The outcome of `work`.  If the disk is full because of this task, the outcome that ends the task; any other
-        DiskError is raised."""
+        """Returns the outcome of `work`.  If `work` fails because the disk is full and this task must end, returns the
+        outcome that ends the task; any other DiskError is raised."""
         try:
             return work()
         except DiskError:
@@ -211,9 +214,9 @@ class DiskOveruse:
             return outcome
 
     def retry_with_space(self, call: Callable[[], T], reports: list[str]) -> T:
-        """Run `call`; if the disk is full, remove all files that commands left, and run `call` once more.
+        """Run `call`; if that fails because of the disk, remove all files that commands left, and run `call` once more.
 
-        Sentences about the removed files are added to `reports`.  Raises DiskError when no file could be removed.
+        Sentences about the removed files are added to `reports`.  Raises DiskError if no file could be removed.
         """
         try:
             return call()
@@ -236,7 +239,7 @@ class DiskOveruse:
         kept, removed = sum(taken.values()), []
         times, spare = (AGAIN, 0) if by == "files" else (1, LEAST_SIZE)
         for _, size, name in sorted(_removable(left, by), reverse=True):
-            # bytes and inodes of the copies that the commit makes
+            # bytes and inodes for the copies of the files that the commit makes
             beside = (kept + spare, len(taken) + min(len(taken), FAN_OUT))
             if not whole and not any(missing_space(self.settings, times, beside)):
                 break
@@ -257,14 +260,15 @@ class DiskOveruse:
         return len(sizes) if by == "files" else sum(sizes)
 
     def _running(self) -> list[Path]:
-        """Folders of the tasks that a process works on, including this task."""
+        """Folders of the tasks on which a process works, including this task."""
         top = self.settings.base_dir / "running"
         others = [one for one in top.iterdir() if one.name != self.folder.name and durable_files.is_real_dir(one)]
         return [self.folder, *(one for one in others if _is_worked_on(one))]
 
 
 def growth_of(folder: Path) -> Growth:
-    """The growth of a task's folder since its attempt began; the whole size if the size at the start is unknown."""
+    """By how much a task's folder has grown since its attempt began; its whole size if the size at the start is
+    unknown."""
     use = _measure(folder)
     try:
         before = orjson.loads((folder / NAME).read_bytes())
@@ -301,12 +305,12 @@ def _regular(tree: Path, names: Iterable[str]) -> Iterator[tuple[str, os.stat_re
 
 
 def _sizes(tree: Path, names: Iterable[str]) -> Iterator[tuple[str, int]]:
-    """(name, bytes on disk) of the regular files among `names`."""
+    """Yields (name, bytes on disk) for the regular files among `names`."""
     return ((name, status.st_blocks * 512) for name, status in _regular(tree, names))
 
 
 def _removable(left: Leftovers, by: str) -> Iterator[tuple[int, int, str]]:
-    """(sort key, bytes on disk, name) of the files that may be removed."""
+    """Yields (sort key, bytes on disk, name) for the files that may be removed."""
     for name, status in _regular(left.tree, left.names):
         size = status.st_blocks * 512
         if name not in left.written and (by == "files" or size):

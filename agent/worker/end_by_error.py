@@ -1,8 +1,7 @@
-"""Carries out the disposition of the error that ended an attempt; the table in `error_disposition.py` decides about the
-disposition.
+"""Carries out what `error_disposition.py` decides about the error that ended an attempt.
 
-`worker/handler.py` does one step before: if the task has to fail and the model has done any work, it delivers the work
-as a draft.
+`worker/handler.py` delivers the work as a draft before it calls this module, if the task has to fail and the model has
+done any work.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ PUBLISHED = (End.FINISHED, End.ANSWERED, End.ASKED)
 
 
 def disposition_of(run: TaskRun, error: Exception, outcome: Outcome | None) -> Disposition:
-    """Look the error up in the table of dispositions, and log the error.
+    """Decide about the error by the table of `error_disposition.py`, and log the error.
 
-    `outcome` is the result of the work, None while the model works.
+    `outcome` is the result of the model's work, None if it had not ended.
     """
     state = requeue.state_of(run.context, outcome)
     if isinstance(error, MISTAKES):
@@ -50,10 +49,10 @@ def disposition_of(run: TaskRun, error: Exception, outcome: Outcome | None) -> D
 
 
 def carry_out(run: TaskRun, todo: Disposition, error: Exception, outcome: Outcome | None) -> Outcome | None:
-    """Close, pause or requeue the task.
+    """Close, pause or requeue the task, as `todo` demands.
 
     Returns the outcome if the task is closed because a person or the forge demands it, None if the caller still has to
-    raise the error; raises the error itself when nothing may be done.
+    raise the error; raises the error itself if nothing may be written or posted.
     """
     match todo.what:
         case "leave":
@@ -72,10 +71,11 @@ def carry_out(run: TaskRun, todo: Disposition, error: Exception, outcome: Outcom
 
 
 def _stop(run: TaskRun, todo: Disposition, outcome: Outcome | None) -> Outcome:
-    """Close the task as stopped: silently when another daemon has the issue, because that daemon comments there.
+    """Close the task as stopped; without a comment if another daemon works on the issue, because that daemon comments
+    there.
 
-    If a person stopped the task and cannot be notified now, the task ends nevertheless, and the daemon notifies the
-    person later.
+    If the stop of a person cannot be confirmed on the issue now, the task ends nevertheless, and the daemon posts the
+    comment later.
     """
     outcome = outcome or Outcome(End.STOPPED, code=todo.code, summary=todo.why)
     ending = FinalState(Status.STOPPED, todo.code, outcome.summary, outcome)
@@ -87,7 +87,7 @@ def _stop(run: TaskRun, todo: Disposition, outcome: Outcome | None) -> Outcome:
 
 
 def _believe(run: TaskRun, todo: Disposition, error: Exception) -> Outcome:
-    """Close the task with the end that the forge already shows, and post nothing."""
+    """Close the task with the end that the issue already shows, and post nothing."""
     assert isinstance(error, EndedBefore), "only this one is believed"
     status = Status(error.status)
     outcome = Outcome(ENDS[status], code="" if status is Status.COMPLETED else todo.code, summary=todo.why)
@@ -98,8 +98,8 @@ def _believe(run: TaskRun, todo: Disposition, error: Exception) -> Outcome:
 def _pause_for_disk(run: TaskRun, why: str) -> None:
     """Pause the task until the disk has space.
 
-    From the row the daemon recognises that it should resume the task when there is space (`daemon/disk_monitor.py`).
-    If the disk of tasks.db is full too, the daemon releases the row later.
+    The daemon finds in the row that it should resume the task as soon as there is space (`daemon/disk_monitor.py`).  If
+    the disk with tasks.db is full too, the daemon releases the row later.
     """
 
     def tell() -> None:
@@ -117,9 +117,10 @@ def _pause_for_disk(run: TaskRun, why: str) -> None:
 
 
 def _fail(run: TaskRun, todo: Disposition, outcome: Outcome | None) -> None:
-    """Notify the person and close the task as failed, or with the end that is stored already.
+    """Post the failure on the issue and close the task as failed, or with the end that is stored already.
 
-    The message names the place of the work.  If the notification fails, the daemon sends it later.
+    The message names the place of work that was not published.  If the message cannot be posted, the daemon posts it
+    later.
     """
     code, message = todo.code, todo.why
     if outcome is not None and outcome.end not in PUBLISHED:
@@ -130,7 +131,7 @@ def _fail(run: TaskRun, todo: Disposition, outcome: Outcome | None) -> None:
     failed = Outcome(End.FAILED, code=code, summary=message)
     ending = kept or FinalState(Status.FAILED, code, message, failed)
     untold = run.publishing
-    if kept is None or kept.final:  # otherwise another host has the texts
+    if kept is None or kept.final:  # without its texts, the end was decided on another host
         try:
             if run.publishing and kept is None:
                 ending = compose(run, failed, None, Decision(Status.FAILED, code, message))

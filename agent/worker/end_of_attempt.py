@@ -1,7 +1,7 @@
-"""The last step of an attempt: close the task, pause its row, or release its row, and show this on the issue.
+"""The last step of an attempt: close the task, pause it, or release its row, and show that on the issue.
 
-A task is closed after its end was posted, and the row is the last thing to change; if the end cannot be posted now, the
-daemon posts it later (`daemon/finalize.py`).  A pause is written into the row first and shown on the issue second.
+A task is closed only after its end was posted, and its row changes last; if the end cannot be posted now, the daemon
+posts it later (`daemon/finalize.py`).  A pause is first written into the row and then shown on the issue.
 `worker/handler.py` calls this module.
 """
 
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 def notify_and_close(run: TaskRun, ending: FinalState) -> Outcome:
     """Post a stored end, move the label, remove the work tree according to `workspace.keep`, and close the task.
 
-    Raises ForgeError, DiskError or Fenced; then the end stays stored, and the next attempt calls this function again.
+    If the function raises ForgeError, DiskError or Fenced, the end remains stored, and the next attempt calls the
+    function again.
     """
     notify_finished(run, ending)
     run.move_label(LABELS[ending.status])
@@ -37,7 +38,8 @@ def notify_and_close(run: TaskRun, ending: FinalState) -> Outcome:
 
 
 def close_row(run: TaskRun, ending: FinalState, *, untold: bool = False) -> None:
-    """Write the end into the row and move the folder.  `untold`: the daemon has to post the end."""
+    """Write the end into the row and move the task's folder.  `untold`: the end was not posted, so the daemon has to
+    post it."""
     run.ended = ending.status
     run.replica.close()
     if ending.status is Status.COMPLETED:
@@ -50,7 +52,7 @@ def close_row(run: TaskRun, ending: FinalState, *, untold: bool = False) -> None
 
 
 def release_row(run: TaskRun) -> None:
-    """Put the row of a drained task back into the queue."""
+    """Release the row of a drained task, so that it is queued again."""
     run.heartbeat()
     try:
         run.progress.edit("drained")
@@ -61,10 +63,10 @@ def release_row(run: TaskRun) -> None:
 
 
 def pause_row(run: TaskRun, reason: str, *, message: str = "", tell: Callable[[], None] | None = None) -> None:
-    """Pause the row first, with a time at which the notification is due; then notify with `tell`.
+    """Pause the row, together with a time at which the notice on the issue is due; then post the notice with `tell`.
 
-    If the process dies before `tell` is done, or the forge is unreachable, the poller sends the notification
-    (`issue/status.py`).  If a stop was requested meanwhile, the task ends; the poller reports that too."""
+    If the process dies before `tell` is done, or the forge cannot be reached, the poller posts the notice when it is
+    due (`issue/status.py`).  If a stop was requested meanwhile, the task ends instead; the poller posts that too."""
     until = clock.now() + AGAIN if tell is not None and run.publishing else None
     status = run.context.paused(reason, message, notify_at=until)
     run.resting = True

@@ -1,22 +1,20 @@
-"""One table that decides what happens to a task after an error has ended its attempt.
+"""Decides, by one table, what happens to a task after an error has ended its attempt.
 
-`dispose` is pure: it reads the error and the state of the task; `end_by_error.py` carries out the disposition.
+`dispose` has no side effects: it uses only the error and the state of the task; `end_by_error.py` carries out the
+result.
 
-| error | state | disposition |
-|---|---|---|
-| another daemon has the issue | any | stop the task without a comment |
-| the forge shows the end of the task | any | believe: close the row with that end, without a comment |
-| another attempt owns the row, or the row cannot be reached | any | leave: nothing is written or posted |
-| the disk fails | the model has finished | leave: the row stays open, and is released |
-| the disk fails | the model has not finished | pause; the daemon resumes the task when the disk can be written |
-| a mistake of this program | the program's files were replaced | requeue, until the tries of the task are used up |
-| one of FINAL, or a mistake of this program | any | fail: the work so far is delivered as a draft |
-| any other error | a person stopped the task | stop; the daemon notifies the person later |
-| any other error | the task has tries left | requeue the task |
-| any other error | the task has no tries left | fail: the work so far is delivered as a draft |
+| error | state | disposition | |---|---|---| | another daemon works on the issue | any | stop: without a comment | |
+the issue shows the end of the task | any | believe: close the row with that end, without a comment | | another attempt
+owns the row, or the ledger cannot be used | any | leave: nothing is written or posted | | the disk fails | the model
+has finished | leave: the row stays open, and is released later | | the disk fails | the model has not finished | pause:
+the daemon resumes the task when the disk can be written | | a mistake of this program | the program's files were
+replaced | requeue, as any other error | | an error in FINAL, or a mistake of this program | any | fail: the work so far
+is delivered as a draft | | any other error | a person stopped the task | stop: the daemon posts the comment later | |
+any other error | the task has tries left | requeue the task | | any other error | the task has no tries left | fail:
+the work so far is delivered as a draft |
 
-The table lists only final errors.  Temporary failures of a host, a network or another program cannot be listed
-completely.
+The table lists the errors for which waiting does not help; all others count as temporary.  Temporary failures of a
+host, a network or another program cannot all be listed.
 """
 
 from __future__ import annotations
@@ -76,7 +74,7 @@ PUBLISHING_HOURS = 72.0
 """How long publication is tried: long enough for a person to renew a token after a weekend."""
 
 FINAL: tuple[type[Exception], ...] = (
-    *(ConfigError, UsageError, ContextError),  # a person has to correct the cause
+    *(ConfigError, UsageError, ContextError),  # errors that a person has to correct
     *(BaseMissing, RebaseConflict, PushRejected, LfsRefused, PolicyViolation, RulesRefused),  # errors of the repository
     *(IssueUnreadable, PictureRefused, ToolError),
     *(QuotaExhausted, AccessRefused, ModelNotFound, RequestRefused),  # errors of the model's server
@@ -95,13 +93,13 @@ What = Literal["requeue", "pause", "fail", "stop", "leave", "believe"]
 
 @dataclass(frozen=True, slots=True)
 class TaskState:
-    """The state of the task at the time of the error.
+    """The state of the task when the error occurred.
 
-    `outcome` is the result of the task's work, None while the model works.  `over`: the row records that the model has
-    finished: an end is decided, or publication is pending.  `begun`: the conversation has begun.  `tries`: consecutive
-    releases without an answer of the model between them.  `waits`: the time for which publication has been pending,
-    None if it is not pending.  `lost`: the task has had many attempts and this folder is new, so that `tries` is
-    meaningless.  `replaced`: the program's files differ from those that this process has loaded."""
+    `outcome` is the result of the model's work, None if it had not ended.  `over`: by the row the model has finished:
+    an end is stored, or publication is pending.  `begun`: the conversation of the task has begun.  `tries`: how often
+    in a row the task was released without an answer of the model in between.  `waits`: for how long publication has
+    been pending, None if it is not pending.  `lost`: the task had many attempts but its folder is new, so `tries`
+    cannot be trusted.  `replaced`: the program's files differ from those that this process has loaded."""
 
     outcome: Outcome | None = None
     over: bool = False
@@ -114,7 +112,7 @@ class TaskState:
 
 @dataclass(frozen=True, slots=True)
 class Disposition:
-    """`when`: seconds until the next try; `code` and `why` are values for the row; `silent`: nothing is posted on the
+    """`when`: seconds until the next try; `code` and `why` are written into the row; `silent`: nothing is posted on the
     issue."""
 
     what: What
@@ -125,7 +123,7 @@ class Disposition:
 
 
 def dispose(error: Exception, state: TaskState) -> Disposition:
-    """Look the error up in the table of dispositions."""
+    """Decide about the error by the table above."""
     final, code, why = reading_of(error, replaced=state.replaced)
     if isinstance(error, TakenElsewhere):
         return Disposition("stop", code, why, silent=True)
@@ -139,16 +137,17 @@ def dispose(error: Exception, state: TaskState) -> Disposition:
         if state.outcome is not None and state.outcome.end is End.STOPPED:
             return Disposition("stop", "stopped", why)
         if _may_wait(error, state):
-            silent = isinstance(error, ForgeError)  # the forge that would get the comment is unreachable
+            silent = isinstance(error, ForgeError)  # the comment would go to the forge that failed
             return Disposition("requeue", code, why, when=_seconds(error, state.tries), silent=silent)
     return Disposition("fail", code, why)
 
 
 def reading_of(error: Exception, *, replaced: bool) -> tuple[bool, str, str]:
-    """(whether the error ends a task even though waiting might help, the code for the row, the message for the row).
+    """Returns (whether the error is final, so that waiting does not help; the code for the row; the message for the
+    row).
 
     `replaced`: the program's files differ from those that this process has loaded.  If the program's files were
-    replaced, a mistake counts as an error of the host."""
+    replaced, a mistake counts as an error of the host, which may pass."""
     why = str(error) or type(error).__name__
     if replaced and isinstance(error, MISTAKES):
         return False, OF_HOST, f"{REPLACED}: {why}"
@@ -160,9 +159,9 @@ def reading_of(error: Exception, *, replaced: bool) -> tuple[bool, str, str]:
 
 
 def is_unforeseen(error: BaseException | None) -> bool:
-    """Whether the error, or one of its causes, was unexpected where it occurred, so that the log needs a traceback."""
+    """Whether the error or one of its causes is a mistake (MISTAKES), so that the log needs a traceback."""
     seen: set[int] = set()
-    while error is not None and id(error) not in seen:  # in Python an error can be its own cause
+    while error is not None and id(error) not in seen:  # an error can be its own cause in Python
         if isinstance(error, MISTAKES):
             return True
         seen.add(id(error))
@@ -171,14 +170,14 @@ def is_unforeseen(error: BaseException | None) -> bool:
 
 
 def _may_wait(error: Exception, state: TaskState) -> bool:
-    """Whether it helps to wait until the cause has passed.
+    """Whether the task may wait for the cause of the error to pass.
 
-    A token that never worked is reported at once; a token that worked before gets time to be renewed.
+    A token that never worked is reported at once; for a token that worked before, the task waits until it is renewed.
     """
     if isinstance(error, SetupFailed) and not error.passing:
         return False
     if isinstance(error, ModelStalled) and error.answering:
-        return False  # the task would write as much again
+        return False  # the model would only write as much again
     if isinstance(error, RateLimited) and (error.retry_after or 0.0) > LONGEST_PAUSE:
         return False
     if state.outcome is not None:

@@ -1,13 +1,13 @@
-"""Stores the end of a run before anybody is notified.
+"""Stores the end of a run before it is posted on the issue.
 
-If the process dies while it notifies people, the next process continues the notification.  The next process does not
+If the process dies while it posts the end of a run, the next process continues the posting.  The next process does not
 ask the model again, because a new answer could contradict the end that people have read.
 
-The end is one receipt named `end` in `effects.jsonl`, with the text of both comments: the sources of the text (work
-tree, verdict, pull request) may be gone later.  The row's `outcome` also has the end (`ending completed finished`), for
-a host without the folder: a label that has moved already must not count as a person's request.  `worker/handler.py`
-uses this module, and `daemon/finalize.py` uses it if the forge was unreachable; `worker/notify.py` composes and posts
-the text.
+The end is one receipt with the name `end` in `effects.jsonl`, with the texts of both comments: what they are made from
+(work tree, result of the check, pull request) may be gone later.  The row's `outcome` also has the end (`ending
+completed finished`), for a host without the folder: there, a label that this program has moved must not count as the
+request of a person.  `worker/handler.py` uses this module, and so does `daemon/finalize.py` if the forge could not be
+reached; `worker/notify.py` composes and posts the texts.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class FinalState:
 
     @classmethod
     def load(cls, folder: Path) -> FinalState | None:
-        """Read the end that a process has stored in the task's folder; None while the task continues."""
+        """The end that a process has stored in the task's folder; None while the task continues."""
         found = receipt_in(folder, NAME)
         if not found:
             return None
@@ -51,7 +51,7 @@ class FinalState:
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> FinalState | None:
-        """Read the end from the row, which has no comment texts; None if the row has no end."""
+        """The end that the row has, without texts of comments; None if the row has none."""
         mark, *rest = str(row.get("outcome") or "").split(" ")
         if mark != ENDING:
             return None
@@ -60,7 +60,7 @@ class FinalState:
         return cls(Status(status), code, message, Outcome(End(end), code=code, summary=message))
 
     def save(self, context: TaskContextManager) -> None:
-        """Make the end durable, first in the folder and then in the row.  Raises DiskError, Fenced or LedgerError."""
+        """Store the end on disk, first in the folder and then in the row.  Raises DiskError, Fenced or LedgerError."""
         kept = asdict(self) | {"status": str(self.status), "outcome": self.outcome.to_dict()}
         context.get_effect_store().done(NAME, kept)
         mark = f"{ENDING} {self.status} {self.outcome.end}"

@@ -1,12 +1,12 @@
 """Sends finished work back to the model with the reasons why it is not ready, up to `limits.fix_rounds` times.
 
-The message to the model has the kind `fix`; the number of these messages is the number of rounds.  A process that dies
-before it appends the message delivers again and sends the message once; a process that dies afterwards continues from
-the message.  Two reasons are sent only once: a check that failed on the base commit in the same way, and files that
-tools wrote and no commit has.  If the work conflicts with the base branch, the merge is put into the work tree with its
-conflict marks first; the next commit is the merge.  If the model then finishes again without a change, its result
-counts.
-`worker/handler.py` calls this module after each delivery.
+The message to the model has the kind `fix`; the number of these messages is the number of rounds.  If a process dies
+before it appends the message to the model, the next process delivers again and then sends the message; if it dies
+afterwards, the next process continues from the message.  Two reasons alone are sent only once: a check that failed on
+the base commit in the same way, and files that tools wrote and that are in no commit.  If the work conflicts with the
+base branch, the merge with its conflict markers is first put into the work tree; the next commit is then the merge.  If
+the model then finishes without a change, its result is accepted as it is.  `worker/handler.py` calls this module after
+each delivery.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ NAMED = 50
 
 
 def send_back(conversation: Conversation, outcome: Outcome, report: Report) -> bool:
-    """Send the model the findings that it can correct, if a round and the limits allow that; returns whether its loop
+    """Send the model the problems that it can correct, if a round and the limits are left; returns whether the loop
     continues.
 
-    A conversation that was only waiting for publication begins again."""
+    If only publishing was left, the conversation is opened again."""
     run = conversation.run
     before = run.effects.receipt(KIND) or {}
     if report.verdict is not None and report.verdict.ok and before.get("red") and before["commit"] == report.commit:
@@ -71,7 +71,7 @@ def send_back(conversation: Conversation, outcome: Outcome, report: Report) -> b
         return False
     known = {*before.get("left_behind", ())} if said else set()
     if not is_mendable(outcome, replace(report, left_behind=tuple(set(report.left_behind) - known))):
-        return False  # the model got the list of these files once, and leaves them
+        return False  # the model got the list of files in no commit once, and did not change them
     red = report.verdict is not None and report.verdict.is_red
     left_behind = sorted({*known, *report.left_behind})
     receipt = {"commit": report.commit, "outcome": outcome.to_dict(), "red": red, "left_behind": left_behind}
@@ -87,9 +87,9 @@ def send_back(conversation: Conversation, outcome: Outcome, report: Report) -> b
 
 
 def reopen(conversation: Conversation, kind: str, receipt: Json) -> None:
-    """Record that finished work goes back to the model, with the receipt of its kind.
+    """Record, in the receipt of the given kind, that finished work goes back to the model.
 
-    A conversation that was only waiting for publication begins again."""
+    If only publishing was left, the conversation is opened again."""
     run = conversation.run
     run.effects.done(kind, receipt)
     unpublished_work.mark_asked(run.effects)
@@ -99,7 +99,7 @@ def reopen(conversation: Conversation, kind: str, receipt: Json) -> None:
 
 
 def send_round(conversation: Conversation, kind: str, text: str, **event: object) -> None:
-    """Append the message of a round to the conversation, durably, and emit `sent_back` with the fields of `event`."""
+    """Append the message of a round to the conversation, sync it, and emit `sent_back` with the fields of `event`."""
     store = conversation.run.context.get_message_store()
     store.add_message("user", text, kind=kind)
     store.sync()
@@ -107,8 +107,8 @@ def send_round(conversation: Conversation, kind: str, text: str, **event: object
 
 
 def earlier_finish(run: TaskRun, outcome: Outcome) -> Outcome | None:
-    """The stored finish, if the model ended in another way after a fix message, or after conditions of the reviewers,
-    and changed nothing: then the reasons why the work is not ready are unchanged.  Returns None in all other cases."""
+    """The earlier outcome, if the model got its work back, ended without calling `finish`, and changed nothing: the
+    reasons why the work is not ready are then the same.  Returns None in all other cases."""
     if outcome.end not in NO_ANSWER or run.workspace is None:
         return None
     head = run.workspace.head()
@@ -124,7 +124,8 @@ def earlier_finish(run: TaskRun, outcome: Outcome) -> Outcome | None:
 def parts_within(
     tokens: int, count: Callable[[str], int], shorten: Callable[[str, int], str], texts: Sequence[str]
 ) -> list[str]:
-    """`texts` in `tokens` together: short texts whole, longer ones with head, tail and a pointer to the whole text."""
+    """The texts, in `tokens` together: short ones are whole; of longer ones the beginning and end are shown, with the
+    name of a file that has the whole text."""
     parts = divide(tokens, [count(text) for text in texts])
     return [shorten(text, max(LEAST, part)) for text, part in zip(texts, parts, strict=True)]
 
@@ -132,7 +133,7 @@ def parts_within(
 def compose(
     marker: str, report: Report, number: int, rounds: int, *, within: Callable[[Sequence[str]], list[str]] = list
 ) -> str:
-    """The text of the message to the model.  `within` shortens the quotations so that they fit together."""
+    """The text of the message to the model.  `within` shortens the quoted texts so that they fit together."""
     verdict, before = report.verdict, report.before
     failing = verdict.outline.failing if verdict is not None else frozenset()
     old = before.outline.failing if before is not None else frozenset()

@@ -1,9 +1,9 @@
 """Limits the size of a task's folder (`limits.folder_size`, `limits.folder_files`): work tree, files of commands,
 records.
 
-The folder is measured before each turn and, in slices, while a command runs.  A large tree therefore delays neither the
-command nor a stop request.  A partial count that exceeds the limit is sufficient.  `limits.TaskLimits` calls this
-module, and during a command `control.TaskControl` does.
+The folder is measured before each turn and, in slices, while a command runs.  So a large tree delays neither the
+command nor a request to stop.  A measurement stops as soon as the count so far exceeds the limit.  `limits.TaskLimits`
+calls this module, and during a command `control.TaskControl` does.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ time."""
 
 @dataclass
 class FolderQuota:
-    """A call returns the outcome when the folder is too large; otherwise, and until the next measurement is due, it
+    """A call returns an outcome if the folder is too large; otherwise, and until the next measurement is due, it
     returns None.  `limit` is in bytes, `files` counts files and folders."""
 
     folder: Path
@@ -44,7 +44,7 @@ class FolderQuota:
     def __call__(self) -> Outcome | None:
         if (self.limit is None and self.files is None) or clock.monotonic() < self.next_look:
             return None
-        # another thread measures now, since the watcher of a model call also calls this method
+        # the watcher thread of a model call may be measuring at the same time
         if not self.lock.acquire(blocking=False):
             return None
         try:
@@ -72,7 +72,7 @@ class FolderQuota:
         return None
 
     def close(self) -> None:
-        """Close the folder's descriptors."""
+        """Close the descriptors of the folder."""
         with self.lock:
             self._end()
 

@@ -1,4 +1,4 @@
-"""Brings memory.db up to the log that several hosts share, before the briefing of a task is written."""
+"""Applies new entries of the log that several hosts share to memory.db, before the briefing of a task is written."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ is.
 
 
 def follow_shared_log(run: TaskRun) -> None:
-    """Get the new entries of the log, if hosts share one.  A failure is an event; the task continues."""
+    """Apply the new entries of the log, if several hosts share one.  A failure emits an event, and the task
+    continues."""
     from agent.wiring.memory import open_memory, shared_place  # not imported while memory is off
 
     if shared_place(run.settings) is None:

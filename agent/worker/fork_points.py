@@ -1,10 +1,10 @@
-"""Finds messages after which a new task can begin (`solve --from UUID --at SEQ`): each ends a group, after the
-briefing.
+"""Finds the messages after which a new task can begin (`solve --from UUID --at SEQ`): the last message of each group
+after the briefing.
 
-A group is an answer with all its results.  A result may be missing because its line is damaged, or because the process
-was killed before it wrote the line.  If another message follows, the group has ended nevertheless, as for the model
-(`context/projection.py`).  The copy of a summary is not a fork point: it has no content of its own, and `show` does not
-list it.  The module only reads.  `fork_task.py` calls this module.
+A group is an answer with all results of its calls, or one other message.  A result may be missing because its line is
+damaged, or because the process was killed before it wrote the line.  If another message follows, the group counts as
+ended nevertheless, as it does for the model (`context/projection.py`).  The copy of a summary is not a fork point: it
+has no content of its own, and `show` does not list it.  The module only reads files.  `fork_task.py` calls this module.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ HEAD = {"system", "task"}
 
 
 def messages(folder: Path) -> Iterator[tuple[Json, bool]]:
-    """Every message of a task, one in memory at a time, and whether it ends a group."""
+    """Yields every message of a task, one in memory at a time, and whether it ends a group."""
     waiting: set[str] = set()
     head: set[str] = set()
     before: Json | None = None

@@ -1,14 +1,15 @@
-"""`solve --from UUID --at SEQ`: a new task that begins from the state of another task after its message SEQ.
+"""Makes the task of `solve --from UUID --at SEQ`: a new task that begins from the state of another task after its
+message SEQ.
 
-These parts are restored: the conversation up to and including SEQ, with the compactions and summaries made by then, so
-that the same projection gives the same view; the tool calls with results in it, with their saved outputs; and the work
-tree at the newest commit that the other task had *published* by then (its receipt is not younger than SEQ).  These
-parts are not restored: uncommitted or unpublished work, files that commands left outside the tree, running processes.
-One more message informs the model of the parts that are not restored.  The new task has its own uuid, branch, comments
-and pull request.
+These parts are restored: the conversation up to and including SEQ, with the compactions and summaries that existed
+then, so that the same projection gives the same view; its tool calls with their results and saved outputs; and the work
+tree at the newest commit that the other task had *published* by then (recorded no later than SEQ).  These parts are not
+restored: uncommitted or unpublished work, files that commands left outside the tree, running processes.  One more
+message tells the model which parts are not restored.  The new task has its own uuid, branch, comments and pull request.
 
-`from.json` in the new folder names the origin; `work_tree_start.py` reads it.  The cost of the copied part stays with
-the other task: the counters and limits of the new one begin at zero.  `commands/solve.py` calls this module.
+`from.json` in the new folder names the origin of the task; `work_tree_start.py` reads it.  The cost of the copied part
+counts only for the other task: the counters and limits of the new task begin at zero.  `commands/solve.py` calls this
+module.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ COPIED = ("outputs", "images")
 
 @dataclass(frozen=True, slots=True)
 class ForkPoint:
-    """The origin of a task: the other task's uuid, the last message, and the commit (None: an empty repository)."""
+    """From where a task begins: the other task's uuid, its last message, and the commit (None: an empty repository)."""
 
     uuid: str
     seq: int
@@ -61,10 +62,10 @@ class ForkPoint:
 
 
 def fork_point(settings: Settings, ledger: Ledger, prefix: str, seq: int) -> tuple[Row, ForkPoint]:
-    """The row of the other task, and the point in its conversation.
+    """Returns (the row of the other task, the point in its conversation).
 
-    Raises UsageError when there is no such task, when files are missing, when the task is not about an issue, or when
-    no group ends with `seq`; the error then names the nearest messages that end a group.
+    Raises UsageError if there is no such task, if its files are missing, if it is not about an issue, or if no group
+    ends with message `seq`; the error then names the nearest messages that end a group.
     """
     uuid = ledger.resolve(prefix)
     row, folder = ledger.get(uuid), folder_of(settings, uuid)
@@ -80,7 +81,7 @@ def fork_point(settings: Settings, ledger: Ledger, prefix: str, seq: int) -> tup
 
 
 def _time_of(folder: Path, uuid: str, seq: int) -> str:
-    """The time at which the message was written; raises UsageError when the message does not end a group."""
+    """The time at which message `seq` was written; raises UsageError if the message does not end a group."""
     before, after = None, None
     for record, ends in fork_points.messages(folder):
         number = int(record["seq"])
@@ -100,17 +101,17 @@ def _time_of(folder: Path, uuid: str, seq: int) -> str:
 
 
 def _published(folder: Path, state: gitdir.WorkspaceState, at: str) -> str | None:
-    """The commit of the last push that was recorded by the time `at`; if there is none, the start commit of the
-    task."""
+    """The commit of the last push that was recorded up to the time `at`; if there is none, the commit at which the task
+    started."""
     for _, record in backwards(folder / EFFECTS):
         is_push = record.get("state") == "receipt" and str(record.get("name")).startswith(PUSH)
-        if is_push and str(record.get("timestamp")) <= at:  # timestamps have one format, so string order is time order
+        if is_push and str(record.get("timestamp")) <= at:  # equal format, so the order as strings is that of time
             return str(record["receipt"]["commit"])
     return state.start or state.base_commit
 
 
 def fork_from(settings: Settings, point: ForkPoint, folder: Path) -> None:
-    """Fill the new task's folder."""
+    """Fill the folder of the new task."""
     source = folder_of(settings, point.uuid)
     if source is None:
         raise UsageError(f"task {point.uuid} has no folder any more; nothing can begin from it")
@@ -120,11 +121,11 @@ def fork_from(settings: Settings, point: ForkPoint, folder: Path) -> None:
         outputs |= _named(record)
     for record in _calls(source, last_call):
         outputs |= _named(record)
-    # Each file is whole or missing.  After a crash between two files, the task begins from its issue, or without
-    # compactions.
+    # Each file is written whole or not at all.  After a crash between two files, the new task begins from its issue, or
+    # has no compactions.
     _lines(folder / "tools.jsonl", _calls(source, last_call))
     _outputs(source, folder, outputs)
-    # the marker of the fences in the texts that are copied
+    # metadata.json has the marker of the fences in the copied texts
     metadata = orjson.loads((source / "metadata.json").read_bytes())
     own = {"uuid": folder.name, "created_at": clock.stamp(), "process_id": os.getpid(), "hostname": os.uname().nodename}
     pretty = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
@@ -145,9 +146,10 @@ def fork_from(settings: Settings, point: ForkPoint, folder: Path) -> None:
 
 
 def _cost(folder: Path, tool_calls: int) -> Totals:
-    """The cost of the copied part for the other task; the new task counts only its own turns and tokens.
+    """The cost that the copied part had for the other task; the new task only counts turns and tokens that come after
+    it.
 
-    Of the requests only those without a line in requests.jsonl count here, because that file is not copied.
+    Only requests in messages.jsonl are counted, because requests.jsonl is not copied.
     """
     cut = Cut.read(folder / "compactions.jsonl")
     survey = MessageIndex.read(folder / "messages.jsonl", cut)
@@ -162,8 +164,8 @@ def _cost(folder: Path, tool_calls: int) -> Totals:
     )
 
 
-# The following functions yield the records to copy from each file, one in memory at a time: a conversation may have any
-# length.
+# Each of the following functions yields the records of one file that are copied, one in memory at a time, since a
+# conversation may have any length.
 
 
 def _messages(source: Path, seq: int) -> Iterator[Json]:
@@ -175,18 +177,18 @@ def _calls(source: Path, last: int) -> Iterator[Json]:
 
 
 def _recalled(source: Path, seq: int) -> Iterator[Json]:
-    """The retrievals from long-term memory made before message `seq`."""
+    """The retrievals from long-term memory that were made before message `seq` was written."""
     last = max((str(record.get("timestamp")) for record in _messages(source, seq)), default="")
     return (record for _, record in records(source / "recalled.jsonl") if str(record.get("timestamp")) <= last)
 
 
 def _offered(source: Path) -> Iterator[Json]:
-    """The tools of servers, which the new task offers too."""
+    """The descriptions of MCP tools, which the new task offers too."""
     return (record for _, record in records(source / "mcp.jsonl") if record.get("kind") == TOOLS)
 
 
 def _compactions(source: Path, seq: int) -> Iterator[Json]:
-    """The compactions made while messages up to `seq` existed."""
+    """The compactions that were made before there was a message after `seq`."""
     for _, record in records(source / "compactions.jsonl", id_key="id"):
         if int(record.get("at_seq") or record["end_seq"]) <= seq:
             yield record
@@ -218,12 +220,13 @@ def _outputs(source: Path, folder: Path, names: set[str]) -> None:
 
 
 def _lend(source: Path, commit: str | None, uuid: str) -> None:
-    """Put the commit into the mirror, in case its branch is gone on the remote and the mirror never fetched it."""
+    """Fetch the commit into the mirror, in case its branch was removed from the remote and the mirror never fetched
+    it."""
     own = source / "git"
     lender = (own / "objects" / "info" / "alternates").read_text("utf-8").splitlines()
     mirror = Path(lender[0]).parent if lender else None
     if commit is None or mirror is None or not mirror.is_dir():
-        return  # the mirror is made by the fetch of the new task
+        return  # the new task makes the mirror by its fetch
     with durable_files.locked(mirror.with_name(f".{mirror.name}.lock")) as lock:
         if not has_commit(mirror, commit):
             argv = ("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--", str(own))
@@ -231,7 +234,7 @@ def _lend(source: Path, commit: str | None, uuid: str) -> None:
 
 
 def read_fork_point(folder: Path) -> ForkPoint | None:
-    """The origin of the task with this folder, None for a task that began from its issue."""
+    """Read from where the task with this folder begins; None for a task that begins from its issue."""
     try:
         return ForkPoint(**orjson.loads((folder / FILE).read_bytes()))
     except FileNotFoundError:

@@ -1,9 +1,9 @@
 """Handles one task from its issue to its end: prepare → loop → deliver → notify → close.
 
-`worker/attempt.py` calls the handler in the process that holds the lock and the claim.  Each step saves its result to
-disk before the next begins.  If the handler runs again from the start after a crash, it repeats no outside effect that
-has happened.  The table in `error_disposition.py` defines the effect of an error on the task.  A `session.TaskRun` has
-the parts that the steps share; `Delivery` and `Conversation` exist from the step that makes them.
+`worker/attempt.py` calls the handler in the process that holds the task's lock and its claim.  Each step saves its
+result to disk before the next begins.  If the handler runs again from the start after a crash, it repeats no outside
+effect that was completed.  What an error does to the task is decided in `error_disposition.py`.  A `session.TaskRun`
+has the objects that all steps use; `Delivery` and `Conversation` exist only after the step that makes them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ if TYPE_CHECKING:
 
 
 class TaskHandler:
-    """Handles one task.  `attempt` is the fence of the claim; `publishing` and `asked_here` are as in `TaskRun`."""
+    """Handles one task.  `attempt` is the number of the claimed attempt, `publishing` and `asked_here` are as in
+    `TaskRun`."""
 
     def __init__(
         self, wiring: Wiring, *, attempt: int | None = None, publishing: bool = True, asked_here: bool = False
@@ -51,7 +52,7 @@ class TaskHandler:
         self.run: TaskRun | None = None
         self.delivery: Delivery | None = None
         self.conversation: Conversation | None = None
-        self.outcome: Outcome | None = None  # the result of the work, if only publishing is left
+        self.outcome: Outcome | None = None  # the result of the model's work, once it is finished
         self.drain_wanted = False
 
     @property
@@ -60,7 +61,8 @@ class TaskHandler:
         return self.run is not None and self.run.ended is Status.FAILED
 
     def drain(self, *_: object) -> None:
-        """Let the task end at the next turn and release the row; a signal handler may call this method at any time."""
+        """Let the task end before the next turn and release its row; a signal handler may call this method at any
+        time."""
         self.drain_wanted = True
         if self.run is not None:
             self.run.control.drain()
@@ -79,7 +81,7 @@ class TaskHandler:
                 try:
                     return self._steps(run)
                 except Exception as error:
-                    outcome = self._after_error(run, error)  # every error reaches the row and the person
+                    outcome = self._after_error(run, error)  # every error reaches the row and the issue
                     if outcome is None:
                         raise
                     return outcome
@@ -90,11 +92,11 @@ class TaskHandler:
     def _steps(self, run: TaskRun) -> Outcome:
         """Run prepare → loop → deliver → notify → close, from the step at which an earlier attempt stopped."""
         with run.held, deadline.listening(run.control.has_request):
-            # the end is decided, and perhaps posted
+            # an earlier attempt stored the end, and may have posted it
             if (ending := FinalState.load(run.context.context_dir)) is not None:
                 self.outcome = ending.outcome
                 return notify_and_close(run, ending)
-            # the end was decided on another host, which has the texts
+            # another host stored the end; that host has the texts
             if (ending := FinalState.from_row(run.context.row)) is not None:
                 close_row(run, ending, untold=run.publishing)
                 return ending.outcome
@@ -103,15 +105,15 @@ class TaskHandler:
             try:
                 outcome = self._work(run) if pending is None else self._take_up(run, pending.outcome)
                 return self._conclude(run, outcome)
-            except Interrupted as stop:  # the set-up command or the verify command was interrupted
+            except Interrupted as stop:  # a stop interrupted the set-up command or the verify command
                 return self._conclude(run, stop.outcome)
-            except StopHeard:  # a wait of this program was interrupted
+            except StopHeard:  # a stop interrupted another wait of this program
                 if run.control.outcome is None:
                     raise
                 return self._conclude(run, run.control.outcome)
 
     def _work(self, run: TaskRun) -> Outcome:
-        """Prepare, then let the model work: from the briefing, or from where an earlier attempt stopped."""
+        """Prepare, then let the model work, from the briefing or from the step at which an earlier attempt stopped."""
         conversation = self._prepare(run, set_up=True)
         if said := requeue.restart(run.context):
             run.emit("task_anew", turns=run.context.elsewhere.turns)
@@ -128,11 +130,11 @@ class TaskHandler:
         conversation = self._prepare(run, set_up=is_checked(outcome))
         work_tree_snapshot.mark_restored(run.context.context_dir)
         run.replica.start(conversation.workspace)
-        run.control.read_at_once(forge=True)  # git calls have already polled before the comments could be read
+        run.control.read_at_once(forge=True)  # git calls polled before the comments could be read
         return run.control.poll() or outcome
 
     def _prepare(self, run: TaskRun, *, set_up: bool) -> Conversation:
-        """Prepare issue, sandbox, work tree, set-up and tools.  Without `set_up` no command can be run in the tree."""
+        """Prepare issue, sandbox, work tree, set-up and tools.  Without `set_up` the set-up command is not run."""
         prepared = prepare(run)
         self.delivery = Delivery(run, prepared)
         if set_up:
@@ -141,7 +143,7 @@ class TaskHandler:
         return self.conversation
 
     def _conclude(self, run: TaskRun, outcome: Outcome) -> Outcome:
-        """Run deliver → notify → close: the files change first, the forge second, the row last.
+        """Run deliver → notify → close: first the files change, then the forge, and the row last.
 
         Finished work that is not ready may be sent back to the model instead.
         """
@@ -150,7 +152,7 @@ class TaskHandler:
         run.replica.save(END_SECONDS)
         if outcome.end in (End.DRAINED, End.PAUSED, End.ASKED):
             return self._wait(run, outcome)
-        # the delivery; None if the task ended while the work tree was being opened
+        # `delivery` is None if the task ended while the work tree was being opened
         if outcome.end is End.STOPPED or self.delivery is None:
             why = (run.inbox.asked_by if outcome.end is End.STOPPED else "") or outcome.summary
             kept = unpublished_work.keep(run, self.delivery)
@@ -167,7 +169,7 @@ class TaskHandler:
         return self._close(run, outcome, report)
 
     def _close(self, run: TaskRun, outcome: Outcome, report: Report | None) -> Outcome:
-        """Run notify → close: store the end with its texts, then post it and close the task."""
+        """Run notify → close: store the end with its texts, then post it, and close the task."""
         self.outcome = outcome = with_review(outcome, report)
         record_delivery(run, report)
         ending = compose(run, outcome, report, decide(outcome, report))
@@ -177,27 +179,27 @@ class TaskHandler:
         return notify_and_close(run, ending)
 
     def _wait(self, run: TaskRun, outcome: Outcome) -> Outcome:
-        """Leave the task waiting for the next daemon, or for a person."""
+        """Leave the task open for a later attempt: released, paused, or waiting for an answer."""
         if outcome.end is End.DRAINED:
             release_row(run)
         elif outcome.end is End.PAUSED:
             pause_row(run, "paused", tell=lambda: notify_paused(run, outcome))
         else:
-            self.outcome = outcome  # a question that cannot be posted waits in the same way as a result
+            self.outcome = outcome  # if the question cannot be posted, that is tried again as for a result
             notify_paused(run, outcome)
             unpublished_work.mark_asked(run.effects)
             pause_row(run, "asked")
         return outcome
 
     def _after_error(self, run: TaskRun, error: Exception) -> Outcome | None:
-        """Carry out the disposition of an error.
+        """Decide about an error, and carry the decision out.
 
         Returns the outcome if the task is closed because a person or the forge demands it, None if the caller still has
         to raise the error.
 
         If the task fails, the work so far is delivered as a draft, with the reason, as at any other end.  If the
-        delivery fails too, the first error stays the reason: the work then waits for publication, or the final comment
-        names its place.
+        delivery of the draft fails too, the first error remains the reason: the work then waits for publication, or the
+        final comment names its place.
         """
         todo = disposition_of(run, error, self.outcome)
         if todo.what != "fail" or self.outcome is not None or self.delivery is None or not run.has_worked():
@@ -205,6 +207,6 @@ class TaskHandler:
         self.outcome = Outcome(End.FAILED, todo.why, code=todo.code)
         try:
             self._conclude(run, self.outcome)
-        except Exception as second:  # noqa: BLE001 - the first error remains the reason of the end
+        except Exception as second:  # noqa: BLE001 - the first error remains the reason of the failure
             self._after_error(run, second)
         return None

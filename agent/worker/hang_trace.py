@@ -1,4 +1,4 @@
-"""Writes a trace of a worker that hangs: SIGUSR1 makes the process write a stack trace of each of its threads."""
+"""Makes a worker that hangs write a trace: on SIGUSR1 the process writes a stack trace of each of its threads."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 @contextmanager
 def trace_on_signal(log: Path) -> Iterator[None]:
-    """Inside the block, SIGUSR1 makes this process write the stack of each thread to `log`, even while the process
-    hangs in C code; if that file cannot be opened, to stderr."""
+    """Inside the block, SIGUSR1 makes this process write the stack of each thread to `log`, even while it hangs in C
+    code; to stderr if that file cannot be opened."""
     try:
         descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError:

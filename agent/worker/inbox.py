@@ -1,10 +1,11 @@
-"""Comments of people on a running task: the model gets their text at the next turn, and commands take effect at once.
+"""Comments of people on a running task: the model gets their text before its next turn, and commands take effect at
+once.
 
-Each worker has one inbox.  The loop polls at each turn.  The control polls about every 15 seconds while the model
-thinks, from another thread; loop and control share the results.  A text waits in the inbox until the loop has appended
-it, and only then does the cursor in the row move: a process that dies in between delivers a comment twice rather than
-never.  A command is stored in the row together with the comment's id, so that it is executed once even if it is read
-again (`ledger.request`).
+Each worker has one inbox.  The loop polls the forge at each turn.  While the model answers, another thread
+(`TaskControl`) polls about every 15 seconds; both share the results.  A text waits in the inbox until the loop has
+appended it, and only then the cursor in the row moves on: if the process dies in between, a comment is delivered twice
+rather than never.  A command is stored in the row together with the comment's id, so that it is executed only once even
+if the comment is read again (`ledger.request`).
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ FIRST_AGAIN, LONGEST_AGAIN = 60.0, 3600.0
 
 
 class CommentInbox:
-    """The comments of one task.
+    """Reads the comments on one task.
 
-    `moved` writes the cursor into the row.  `refused` notifies a person that a command changes nothing.  `often` is the
-    value of `scheduling.interval`: the comments may be read as often as the daemon polls.  `pulls` returns the
-    addresses of the pull requests of the task, whose comments are read too.  `seen` shows at a comment of a person that
-    it was read.  `asked_by` is the name of the author of the last command that was executed."""
+    `moved` writes the cursor into the row.  `refused` tells a person on the issue that a command changes nothing.
+    `often` is the value of `scheduling.interval`: comments may be read as often as the daemon polls.  `pulls` returns
+    the addresses of the task's pull requests; their comments are read too.  `seen` marks a person's comment on the
+    forge as read.  `asked_by` is a sentence about the author and the command of the last comment that was executed."""
 
     def __init__(
         self,
@@ -61,25 +62,26 @@ class CommentInbox:
         self.moved = moved
         self.events = events
         self.refused = refused
-        self.unanswered: list[Comment] = []  # commands that failed at the ledger or the forge, to be tried again
+        # comments with commands that failed because of the ledger or the forge; they are tried again
+        self.unanswered: list[Comment] = []
         self.cursor: str | None = None
-        # the position up to which comments were read; the cursor follows when their text is appended
+        # up to where comments were read; `cursor` follows when the loop has appended their text
         self.ahead: str | None = None
         self.talk: list[Comment] = []
         self.asked_by = ""
         self.begun = False
         self.every = forge.news_interval if often is None else min(often, forge.news_interval)
         self.looked_at = -self.every
-        self.away_since: float | None = None  # time of the monotonic clock of the first failure in a row
+        self.away_since: float | None = None  # monotonic time of the first failure in a row
         self.tell_at, self.pause = 0.0, FIRST_AGAIN
         self.lock = threading.RLock()
-        # a wait inside a poll checks for a stop, which calls poll again (`deadline.is_stopping`)
+        # True inside a poll: a wait in it checks for a stop, which calls `poll` again (`deadline.is_stopping`)
         self.is_reading = False
 
     def start(self, cursor: str | None, already: Iterable[Comment] = (), read_at: float | None = None) -> None:
-        """Begin reading at `cursor`.  `already`: comments from the waiting time that the briefing contains.  `read_at`:
-        the time of the monotonic clock at which everything before `cursor` was read; the first poll then waits as it
-        would after another poll."""
+        """Begin to read after `cursor`.  `already` are comments from the time in which the task waited; the briefing
+        has their text, but commands in them are executed.  `read_at`: the time of the monotonic clock at which
+        everything before `cursor` was read; the first poll then waits as it would after another poll."""
         self.cursor = self.ahead = cursor
         if read_at is not None:
             self.looked_at = read_at
@@ -88,9 +90,9 @@ class CommentInbox:
         self.begun = True
 
     def poll(self, *, now: bool = False) -> bool:
-        """Ask the forge for comments, if that is due or `now` is set; returns whether a command was executed.
+        """Read new comments if the time for that has come or `now` is set; returns whether a command was executed.
 
-        If the forge is unreachable, an event is emitted and the task continues.
+        If the forge cannot be reached, an event is emitted, and the task continues.
         """
         with self.lock:
             due = now or clock.monotonic() - self.looked_at >= self.every
@@ -129,14 +131,14 @@ class CommentInbox:
             self.events.emit("poll_failed", source=self.forge.source, instance=self.forge.instance, error=str(error))
 
     def _back(self) -> None:
-        """Report that the forge answers again, once."""
+        """Report once that the forge answers again."""
         if self.away_since is not None:
             seconds = round(clock.monotonic() - self.away_since, 1)
             self.away_since = None
             self.events.emit("poll_recovered", source=self.forge.source, instance=self.forge.instance, seconds=seconds)
 
     def _position(self) -> str | None:
-        """The cursor, which reads the pull requests of the task from their first comment on."""
+        """The cursor, extended so that each pull request of the task is read from its first comment."""
         cursor = self.ahead
         for url in self.pulls():
             cursor = ForgeReports(self.forge).with_pull(cursor, url)
@@ -145,9 +147,9 @@ class CommentInbox:
     def take_comments(
         self, append: Callable[[Sequence[Comment]], Iterable[FencedComment]], durable: Callable[[], None]
     ) -> Iterator[FencedComment]:
-        """Yield the waiting comments in the form in which the loop appends them (`append` makes that form).
+        """Yield the waiting comments in the form that the loop appends; `append` converts them.
 
-        When the loop has appended all comments, `durable` makes them durable, and then the cursor moves past them."""
+        When the loop has appended all comments, `durable` syncs them to disk, and then the cursor moves past them."""
         with self.lock:
             talk, ahead = self.talk, self.ahead
             self.talk = []
@@ -159,9 +161,9 @@ class CommentInbox:
             self.moved(ahead)
 
     def _handle(self, comment: Comment, names: Sequence[str]) -> bool:
-        """Execute the command in a comment; returns whether the command was new.
+        """Execute the command in a comment, if it has one; returns whether a new command was executed.
 
-        `/retry` and `/resume` cancel a requested pause and have no other effect on a running task.
+        For a running task `/retry` and `/resume` only cancel a requested pause.
         """
         order = command_in(comment, names)
         if order is None:
@@ -175,7 +177,7 @@ class CommentInbox:
                 self.refused(row, comment)
                 return False
             self.ledger.request(self.uuid, word, comment=comment.id)
-        except UsageError as error:  # the row was closed meanwhile
+        except UsageError as error:  # the row has been closed meanwhile
             self.events.emit("effect_failed", effect=order, error=str(error))
             return False
         except (LedgerError, ForgeError) as error:
@@ -188,16 +190,17 @@ class CommentInbox:
 
 
 def for_model(comments: Iterable[Comment], names: Sequence[str]) -> list[Comment]:
-    """The comments for the model: without those of bots, and without commands."""
+    """The comments that the model gets: without those of bots, and with the lines of commands removed."""
     told = [replace(one, body=message_in(one, names)) for one in comments if not one.is_bot]
     return [one for one in told if one.body.strip()]
 
 
 def comments_since(comments: Iterable[Comment], moment: str, started_by: str | None = None) -> list[Comment]:
-    """The comments for the task that began to wait at `moment`, or that the comment `started_by` requested.
+    """The comments that belong to the task that was queued at the time `moment`, or on request of the comment
+    `started_by`.
 
-    The result has all comments after `started_by`; without that comment, all comments written at `moment` or later.  A
-    comment without a time counts as older."""
+    The result has all comments after `started_by`; without such a comment, all that were written at `moment` or later.
+    A comment without a time counts as older than `moment`."""
     said = list(comments)
     ids = [one.id for one in said]
     if started_by in ids:

@@ -1,7 +1,8 @@
-"""Checks that a task may work on its issue: it has not ended, no other daemon has the issue, and nobody has altered the
-issue, or pushed to the fork of a pull request, since it was asked for.
+"""Checks that a task may work on its issue: the task has not ended, no other daemon has the issue, and nobody has
+changed the issue, or pushed to the fork of a pull request, since a person requested the task.
 
-`preparation.py` calls this module.  The claim is the first comment that a task writes on an issue (`issue/claims.py`).
+`preparation.py` calls this module.  The claim of an issue is the first comment that a task writes on it
+(`issue/claims.py`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def blocked_rules(settings: Settings, issue: IssueText) -> tuple[str, ...]:
-    """The ids of the rules for which `security.block` refuses the issue; () if it does not."""
+    """The ids of the rules because of which `security.block` refuses the issue; () if it is not refused."""
     if not settings.security.block:
         return ()
     guard = SecurityFilter(block=True)
@@ -31,7 +32,8 @@ def blocked_rules(settings: Settings, issue: IssueText) -> tuple[str, ...]:
 
 
 def withheld(settings: Settings, comment: Comment) -> Comment:
-    """The comment for the model: with `security.block`, a refused text is replaced by the ids of its rules."""
+    """The comment as the model gets it: with `security.block`, a refused text is replaced by the ids of the rules that
+    it matches."""
     if not settings.security.block:
         return comment
     found = SecurityFilter(block=True).detect_abuse(comment.body)
@@ -42,14 +44,14 @@ def withheld(settings: Settings, comment: Comment) -> Comment:
 
 
 def check_issue(run: TaskRun, issue: IssueText, started_by: str | None) -> None:
-    """Claim the issue, unless an earlier attempt did so.
+    """Claim the issue, unless an earlier attempt did so, and check it.
 
-    Raises EndedBefore when the forge shows the end of this task; TakenElsewhere when another daemon has the issue;
-    IssueUnreadable when the text was altered, or a fork's branch has changed, after a person requested the task, or
-    when `security.block` refuses a text.
+    Raises EndedBefore if the forge shows the end of this task; TakenElsewhere if another daemon has the issue;
+    IssueUnreadable if the text of the issue, or the branch of a fork, was changed after a person requested the task, or
+    if `security.block` refuses a text.
 
-    After the model has read an issue, an edit is delivered to it as a comment (`Forge.comments_since`).  A work tree
-    that has begun at a commit stays at it.
+    Once the model has read the issue, a later edit is delivered to it as a comment (`Forge.comments_since`).  The work
+    tree stays at the commit at which it was begun.
     """
     status = claims.shown_end(run.forge, run.key, run.uuid, issue.labels)
     if status is not None:

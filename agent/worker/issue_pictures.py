@@ -1,7 +1,7 @@
-"""The pictures of an issue and its comments: finds, fetches, sanitises and saves them in the task's folder.
+"""Finds the pictures of an issue and its comments, fetches and sanitises them, and saves them in the task's folder.
 
-The files are `images/0001.png` and so on, in the order of the text.  A picture that is not sent is reported to the
-model in the message, and to the person in the reports, so that nobody assumes that the model has seen it.
+The files are named `images/0001.png` and so on, in the order of the text.  If a picture is not sent, the message tells
+the model so, and the reports tell the person, so that nobody assumes that the model has seen it.
 `worker/conversation.py` calls this module.
 """
 
@@ -36,7 +36,7 @@ SHARE = 4
 
 @dataclass
 class IssuePictures:
-    """The pictures of one task.  `takes_any` False: the model accepts no pictures, so none is fetched."""
+    """Fetches the pictures of one task.  `takes_any` False: the model accepts no pictures, so none is sent."""
 
     forge: Forge
     key: TaskKey
@@ -45,8 +45,7 @@ class IssuePictures:
     takes_any: bool
 
     def fetch(self, *texts: str) -> tuple[list[Json], str]:
-        """(the pictures in the texts of one message, the note to the model about them, which is "" if there are
-        none).
+        """Returns (the pictures in the texts of one message, the note for the model about them, "" if there are none).
 
         Raises DiskError.
         """
@@ -91,7 +90,7 @@ class IssuePictures:
 
 
 def add_note(context_dir: Path, sentence: str) -> None:
-    """Save a sentence for the person; the same sentence is saved only once.  Raises DiskError."""
+    """Save a sentence for the reports about a picture; the same sentence is saved only once.  Raises DiskError."""
     if sentence in notes(context_dir):
         return
     path = durable_files.make_dir(context_dir / FOLDER) / NOTES
@@ -100,7 +99,7 @@ def add_note(context_dir: Path, sentence: str) -> None:
 
 
 def notes(context_dir: Path) -> list[str]:
-    """The saved sentences, including those of earlier processes of the task."""
+    """The sentences for the reports, including those of earlier processes of the task."""
     try:
         return (context_dir / FOLDER / NOTES).read_text("utf-8").splitlines()
     except FileNotFoundError:
@@ -108,7 +107,7 @@ def notes(context_dir: Path) -> list[str]:
 
 
 def describe(taken: list[Json], unseen: list[str]) -> str:
-    """The sentences about the pictures for the model."""
+    """The note for the model: which pictures follow, and which it cannot see."""
     parts = []
     if taken:
         names = ", ".join(one["file"] for one in taken)

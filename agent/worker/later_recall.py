@@ -1,9 +1,9 @@
-"""Memories for a task after its briefing: about new comments, after a compaction, and after the first index of the
-history.
+"""Retrieves memories for a task after its briefing: about new comments, after a compaction, and after the history was
+indexed for the first time.
 
-Each retrieval is a line of recalled.jsonl, and then a message.  The files show which retrieval or message is due, so a
-process that starts again after a crash at any step does the next one: a retrieval without its message gets the message,
-and a compaction without a retrieval gets one.
+Each retrieval is first recorded as a line of recalled.jsonl and then appended as a message.  The files show which
+retrieval or message is missing, so a process that continues after a crash at any step does the next one: a retrieval
+without its message gets the message, and a compaction without a retrieval gets one.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ PART = 2
 
 
 class LaterRecall:
-    """The retrievals of one task after its briefing.  Each method yields the messages to append, and yields none if
-    this program's memory is off.
+    """The retrievals of one task after its briefing.  Each method yields the messages to append; it yields none if the
+    program's own memory is off.
     """
 
     def __init__(self, run: TaskRun, window: Window, tools: Toolbox) -> None:
@@ -47,7 +47,7 @@ class LaterRecall:
         self.compactions = int(newest.get("compactions", done)) if newest is not None else 0
 
     def _line_without_message(self) -> Json | None:
-        """The newest retrieval, if the process that made it died before its message was appended."""
+        """The newest retrieval, if its message was not appended because the process died."""
         line = self.records.newest(*LATER)
         if line is None or not line.get("text"):
             return None
@@ -60,7 +60,7 @@ class LaterRecall:
         return line
 
     def take_lost(self) -> Iterator[FencedComment]:
-        """The message that an earlier process could not append."""
+        """Yield the message of a retrieval that an earlier process did not append."""
         line, self.lost = self.lost, None
         if line is not None:
             yield FencedComment(str(line["text"]), kind="memory", memory=message_data(line))
@@ -70,7 +70,7 @@ class LaterRecall:
         yield from self._recall(COMMENT, query, self.records.given())
 
     def after_compaction(self) -> Iterator[FencedComment]:
-        """Retrieve memories for the present step, once after each compaction."""
+        """Retrieve memories for the open steps of the plan, once after each compaction."""
         count = self.store.index.cut.count
         if not self.is_on or count <= self.compactions:
             return
@@ -82,7 +82,8 @@ class LaterRecall:
         yield from self._recall(COMPACTION, query, self.records.given(BRIEFING, shown))
 
     def after_index(self) -> Iterator[FencedComment]:
-        """Retrieve the similar files that the briefing lacked, after the history was indexed for the first time."""
+        """Retrieve the files that similar changes touched, once after the history was indexed for the first time, since
+        the briefing had none."""
         if self.awaited is None or self.awaited.is_open(self.base_dir):
             return
         self.awaited = None
@@ -92,7 +93,7 @@ class LaterRecall:
     def _recall(
         self, purpose: str, query: str, given: frozenset[str], kinds: Collection[str] | None = None
     ) -> Iterator[FencedComment]:
-        """The message with memories that the model has not got yet, if there are any."""
+        """Yield a message with the memories that the model has not got yet, if there are any."""
         assembler, room = self.window.assembler, self.window.shares.memory // PART
         count = self.store.index.cut.count
         text, data = assembler.recall.again(purpose, query, room, assembler, given, count, kinds)

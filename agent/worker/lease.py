@@ -1,10 +1,10 @@
 """Renews the lease of the task on which this process works, as long as the work makes progress.
 
-In each turn the loop sends a heartbeat of its own (`loop.py`).  A clone, a push or an answer of the model may take
-longer than a lease: meanwhile a thread renews the lease, but only while the current step (`agent/deadline.py`) is
-within its time-out.  Because of this rule a worker that hangs loses its lease.  Other hosts then take the task over,
-and the daemon of this host finds a row with an expired `lease_until` although the folder's lock is held.  If another
-attempt owns the row, the current step is interrupted.
+Apart from that, the loop sends a heartbeat in each turn (`loop.py`).  A clone, a push or an answer of the model may
+take longer than a lease; meanwhile a thread renews the lease, but only as long as the current step
+(`agent/deadline.py`) is within its time limit.  So a worker that hangs loses its lease.  Other hosts then take the task
+over, and the daemon of this host finds a row with an expired `lease_until` whereas the lock of the folder is still
+held.  If another attempt owns the row, the current step is interrupted.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RENEW_SECONDS = 20.0
 
 
 class Lease:
-    """The lease of one attempt, renewed while the `with` block runs in the thread that works."""
+    """The lease of one attempt: a thread renews it while the thread that works is inside the `with` block."""
 
     def __init__(self, ledger: Ledger, uuid: str, attempt: int, events: Events) -> None:
         self.ledger = ledger
@@ -60,7 +60,7 @@ class Lease:
             self._ended.set()
             deadline.interrupt(error)
         except MakimonoError:
-            pass  # the ledger cannot be reached now; a lease outlasts several tries
+            pass  # the ledger cannot be reached now; the lease lasts for several tries
 
     def _run(self) -> None:
         while not self._ended.wait(RENEW_SECONDS):

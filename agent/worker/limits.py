@@ -1,9 +1,10 @@
-"""Enforces the limits of a task: turns, tokens, money, wall time, disk space (`limits` in config.yaml).
+"""Enforces the limits of a task: turns, tokens, money, wall time, memory, disk space (`limits` in config.yaml).
 
-Turns, tokens and money count over the whole task, including earlier processes, because the numbers come from the
-stores.  Wall time counts from the moment at which the model begins to work in this process, so neither the preparation
-nor the time that a task waits for a person counts.  The clock is stopped while finished work is checked and published:
-a slow forge must not end a task whose work is done, and takes no time from the model if the work is sent back.
+Turns, tokens and money are counted for the whole task, including earlier processes, because the numbers come from its
+files.  Wall time is counted for each process, from the moment at which the model begins to work; neither the
+preparation nor the time that a task waits for a person is counted.  The clock is stopped while finished work is checked
+and published, so that a slow forge does not end a task with finished work, and takes no time from the model if the work
+is sent back to it.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ WALL = "wall_seconds"
 
 @dataclass
 class TaskLimits:
-    """A call returns the outcome when a limit is reached; it names the key, the limit and the usage."""
+    """A call returns an outcome if a limit is reached; its text names the key, the limit and the usage."""
 
     limits: Limits
     used: Callable[[], Totals]
@@ -37,29 +38,30 @@ class TaskLimits:
     stopped: float | None = None
 
     def restart_clock(self) -> None:
-        """Let the wall time begin now."""
+        """Start counting the wall time from zero."""
         self.started, self.stopped = clock.monotonic(), None
 
     def stop_clock(self) -> None:
-        """Let no wall time pass until `start_clock`."""
+        """Stop counting the wall time until `start_clock` is called."""
         if self.stopped is None:
             self.stopped = clock.monotonic()
 
     def start_clock(self) -> None:
-        """Let the wall time go on from the moment of `stop_clock`."""
+        """Continue counting the wall time after `stop_clock`."""
         if self.stopped is not None:
             self.started += clock.monotonic() - self.stopped
             self.stopped = None
 
     def __call__(self) -> Outcome | None:
-        """The outcome of the first limit that is reached; None if no limit is reached."""
+        """The outcome for the first limit that is reached; None if none is reached."""
         used = self.used()
         if (over := limit_outcome_of("turns", self.limits.turns, used.turns, "turns")) is not None:
             return over
         return self.check_requests()
 
     def check_requests(self) -> Outcome | None:
-        """The outcome of the first limit that is reached by requests outside the conversation, which are no turns."""
+        """The outcome for the first limit that is reached, without the limit of turns, since requests outside of the
+        conversation are no turns."""
         used = self.used()
         for key, limit, value, unit in (
             ("tokens", self.limits.tokens, used.tokens, "tokens"),
@@ -70,17 +72,18 @@ class TaskLimits:
         return self.check_calls()
 
     def check_calls(self) -> Outcome | None:
-        """The outcome of the first limit that is reached among the resources that tool calls use: time, memory, disk
-        space.  The loop checks them between two calls of an answer.  Turns, tokens and money are not checked there: the
-        last turn that those limits allow is executed completely."""
+        """The outcome for the first limit that is reached of a resource that tool calls use: time, memory, disk space.
+        The loop calls this between two calls of an answer.  Turns, tokens and money are not checked: the last turn
+        within those limits is executed completely."""
         if (over := self.check_time()) is not None:
             return over
-        if self.limits.memory is not None and self.ran_over():  # the kernel ended a command, not this process
+        if self.limits.memory is not None and self.ran_over():  # the kernel has killed a command, not this process
             return Outcome(End.LIMIT, code="memory", summary=process_groups.too_large(self.limits.memory))
         return self.quota()
 
     def check_time(self) -> Outcome | None:
-        """The outcome if the wall time is over, which a single call or a slow answer can cause; else None."""
+        """The outcome if the wall time is used up, which may happen during a single call or a slow answer; else
+        None."""
         now = clock.monotonic() if self.stopped is None else self.stopped
         limit, wall = self.limits.wall_seconds, now - self.started
         return limit_outcome(WALL, limit, wall, "seconds") if limit is not None and wall >= limit else None
@@ -92,7 +95,7 @@ def limit_outcome_of(key: str, limit: float | None, value: float, unit: str) -> 
 
 
 def limit_outcome(key: str, limit: float, value: float, unit: str) -> Outcome:
-    """The outcome of a task that has used up its `limits.{key}`."""
+    """The outcome for a task that has used up `limits.{key}`."""
     return Outcome(
         End.LIMIT,
         code=f"limit_{key}",

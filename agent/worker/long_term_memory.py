@@ -1,8 +1,8 @@
-"""The long-term memory of one task: recall for the briefing, the model's tool `recall`, and the request to index the
-repository's history.
+"""The program's own long-term memory for one task: recall for the briefing, the model's tool `recall`, and the request
+to index the repository's history.
 
-Whether the tool is offered is decided once and recorded in effects.jsonl, since the tools of a task never change.  A
-replay has no memory: its tool returns the recorded results.  While memory is off, nothing imports the room `memory`.
+Whether the model gets the tool is decided once and recorded in effects.jsonl, since the tools of a task never change.
+A replay has no memory: its tool returns the recorded results.  While memory is off, nothing imports `agent/memory/`.
 docs/memory.md, "What comes out", has the rules.
 """
 
@@ -39,7 +39,7 @@ TOOL_SECONDS = 5.0
 
 
 def own_memory(run: TaskRun, prepared: Prepared) -> TaskRecall | None:
-    """The memory of this program for the task; None if memory is switched off, and in a replay."""
+    """The program's own memory for the task; None if memory is off, and in a replay."""
     if not (run.publishing and run.settings.memory.enabled):
         return None
     from agent.wiring.memory import task_recall
@@ -55,7 +55,7 @@ def own_memory(run: TaskRun, prepared: Prepared) -> TaskRecall | None:
 
 
 def recall_tool(context: TaskContextManager, own: TaskRecall | None) -> Recall | None:
-    """The tool `recall` of the task; None if memory was off when the task began."""
+    """The tool `recall` for the task; None if memory was off when the task began."""
     effects, records = context.get_effect_store(), context.get_recalled_store()
     if (receipt := effects.receipt(OFFERED)) is not None:
         offered = bool(receipt.get("offered"))
@@ -66,14 +66,15 @@ def recall_tool(context: TaskContextManager, own: TaskRecall | None) -> Recall |
 
 
 class MemoryQuestions:
-    """Answers the memory queries of the model, and records them."""
+    """Answers the queries of the tool `recall`, and records them."""
 
     def __init__(self, context: TaskContextManager, own: TaskRecall | None) -> None:
         self.context = context
         self.own = own
 
     def __call__(self, query: str) -> str:
-        """The results inside a fence, "" if there are none.  Raises ToolError when memory cannot be used."""
+        """The memories that match the query, inside a fence; "" if there are none.  Raises ToolError if the memory
+        cannot be used."""
         records: RecalledStore = self.context.get_recalled_store()
         if self.own is None:
             same = (one for one in records.records() if one.get("purpose") == TOOL and one.get("query") == query)
@@ -92,7 +93,7 @@ class MemoryQuestions:
 
 
 class _Search:
-    """An adapter from `TaskRecall.search` to the method `recall` that the window calls."""
+    """Gives `TaskRecall.search` the interface that `recall_memories` calls."""
 
     def __init__(self, own: TaskRecall) -> None:
         self.own = own
@@ -105,9 +106,10 @@ class _Search:
 
 
 def request_index(run: TaskRun, workspace: Workspace, own: TaskRecall | None) -> None:
-    """Before the briefing, ask the daemon to index the history of the base branch, unless all of it is indexed.
+    """Before the briefing, request that the daemon indexes the history of the base branch, unless it is indexed
+    already.
 
-    If no commit is indexed yet, a receipt records that, so that the task retrieves similar files later
+    If no commit is indexed yet, a receipt records the request, so that the task can retrieve similar files later
     (`awaited_index`).
     """
     if own is None or workspace.base_commit is None or not run.settings.remembers:
@@ -131,7 +133,8 @@ def request_index(run: TaskRun, workspace: Workspace, own: TaskRecall | None) ->
 
 
 def awaited_index(context: TaskContextManager) -> IndexRequest | None:
-    """The index that the task waits for; None if it waits for none, or has already retrieved files from it."""
+    """The request for the index that the task waits for; None if it waits for none, or has retrieved files from it
+    already."""
     receipt = context.get_effect_store().receipt(AWAITED)
     if receipt is None or context.get_recalled_store().newest(HISTORY) is not None:
         return None

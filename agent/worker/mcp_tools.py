@@ -1,8 +1,8 @@
 """The tools of MCP servers in one task.
 
-The tools of all servers are listed once, before the first message, and recorded in mcp.jsonl.  Every later process of
-the task offers the recorded tools.  A replay starts no server: its calls get the recorded results.  docs/mcp.md has the
-rules.
+The tools of all servers are listed once, before the first message of the task, and recorded in mcp.jsonl.  Every later
+process of the task offers these recorded tools.  A replay starts no server: its calls return the recorded results.
+docs/mcp.md has the rules.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ NAMED = 12
 
 
 class TaskMcpTools:
-    """The tools and servers of one task.
+    """The MCP tools and servers of one task.
 
-    `tools` are the tools for the toolbox; `servers` is None in a replay.  Raises ConfigError for a mcp.lock that cannot
-    be read.
+    `tools` are the MCP tools for the toolbox; `servers` is None in a replay.  Raises ConfigError if mcp.lock cannot be
+    read.
     """
 
     def __init__(self, run: TaskRun, commands: CommandRunner) -> None:
@@ -72,7 +72,7 @@ class TaskMcpTools:
         self.tools = [McpTool(OfferedTool.from_dict(one), self._answer) for one in self.store.tools() or ()]
 
     def check_window(self, tools: Toolbox, count: Callable[[str], int], window: int) -> None:
-        """Raise ConfigError when the tools leave too little of the window to a task that begins."""
+        """Raise ConfigError if the tools leave too little of the window; checked only when a task begins."""
         if not self.tools or self.run.is_briefed():
             return
         all_tools = sum(count(_text(schema)) for schema in tools.schemas())
@@ -89,7 +89,7 @@ class TaskMcpTools:
     # --- the lists -------------------------------------------------------------------------------------------
 
     def _take_lists(self, servers: McpServers) -> None:
-        """List the tools of all servers, and record those that the model gets."""
+        """List the tools of all servers, and record those that the model will get."""
         lock = McpLock(self.run.settings.base_dir)
         found: list[OfferedTool] = []
         self.commands.check_stop()
@@ -116,7 +116,8 @@ class TaskMcpTools:
     def _offered(
         self, lock: McpLock, name: str, listed: Sequence[ListedTool], before: Sequence[OfferedTool]
     ) -> list[OfferedTool]:
-        """The pinned tools of one server; the first list of a server is pinned here, and other tools are reported."""
+        """The tools of one server that are pinned in mcp.lock; the first list of a server is pinned here, and tools
+        that changed later are reported."""
         run, server = self.run, self.settings[name]
         changes = lock.pin_first(name, listed)
         refused: set[str] = set()
@@ -157,7 +158,7 @@ class TaskMcpTools:
         return self.run.control.poll() is not None
 
     def _answer(self, tool: OfferedTool, arguments: Json) -> RawResult:
-        """Call a tool, record the result and return it; a replay returns the recorded result."""
+        """Call a tool, record its result and return it; in a replay, return the recorded result."""
         if self._recorded is not None:
             return self._replayed(tool, arguments)
         try:
@@ -213,7 +214,7 @@ class TaskMcpTools:
 
 
 def recorded_calls(store: McpStore) -> dict[str, deque[Json]]:
-    """The recorded calls by tool and arguments; calls with the same arguments are in their order."""
+    """The recorded calls, by tool and arguments; calls with the same arguments stay in their order."""
     found: dict[str, deque[Json]] = defaultdict(deque)
     for record in store.calls():
         found[_key(str(record.get("name")), record.get("args"))].append(record)
@@ -221,7 +222,7 @@ def recorded_calls(store: McpStore) -> dict[str, deque[Json]]:
 
 
 def tool_text(tool: OfferedTool) -> str:
-    """The text of a tool as it is sent to the model, for counting its tokens."""
+    """The schema of a tool as it is sent to the model, to count its tokens."""
     function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
     return _text({"type": "function", "function": function})
 
@@ -239,7 +240,7 @@ def _pair(item: tuple[str, str]) -> str:
 
 
 def _some(names: Any) -> str:
-    """Names as one text, at most NAMED of them."""
+    """Join names into one text, at most NAMED of them."""
     every = [str(name)[:200] for name in names]
     more = f" and {len(every) - NAMED:,} more" if len(every) > NAMED else ""
     return ", ".join(every[:NAMED]) + more

@@ -1,13 +1,14 @@
 """Limits the memory of a task and of each of its commands: `limits.memory` and `sandbox.limits.memory`.
 
-In a control group with a memory controller, the kernel counts all memory of the group: pages of processes, memfds,
-System V segments, files of a tmpfs.  Without such a group this process sums up the memory of processes from /proc
-(`process_tree.py`) a few times a second; a System V segment then counts while a process has it mapped.
+In a control group with a memory controller, the kernel counts all memory of the group: that of processes, memfds,
+System V segments, and files in a tmpfs.  Without a control group that counts memory, this process sums up the memory of
+its processes from /proc (`process_tree.py`) a few times a second; a System V segment then counts only while a process
+has it mapped.
 
-Kernel memory of a command (socket buffers, page tables, semaphores) belongs to no process in /proc.  Outside a
-container, the growth of this machine's kernel memory since the start of the command is counted instead.  A command over
-its limit is killed, and the model gets the reason; a task over its limit ends.  `command_runner.py` calls this module
-around each command, and `limits` and `control` call it for the task.
+Kernel memory that a command uses (socket buffers, page tables, semaphores) belongs to no process in /proc.  Outside of
+a container, the growth of the machine's whole kernel memory since the start of the command is counted instead.  A
+command over its limit is killed, and the model gets the reason; a task over its limit is ended.  `command_runner.py`
+calls this module for each command; `limits` and `control` call it for the task.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ SHARE = 20
 
 @dataclass
 class TaskMemory:
-    """The memory of one attempt.  A call returns the outcome when the task uses too much and no control group limits
-    it."""
+    """Measures the memory of one attempt.  A call returns an outcome if the task uses too much memory; if a control
+    group limits the task, it returns None."""
 
     settings: Settings
     uuid: str
@@ -59,7 +60,7 @@ class TaskMemory:
         return Outcome(End.LIMIT, code="memory", summary=process_groups.too_large(wanted, used))
 
     def measure(self) -> bool:
-        """Measure the memory, unless it was measured just now; returns whether it was measured."""
+        """Measure the memory, unless that was done just before; returns whether it was measured."""
         started = clock.monotonic()
         if started < self.next_look:
             return False
@@ -71,15 +72,15 @@ class TaskMemory:
         return True
 
     def ran_over(self) -> bool:
-        """Whether the kernel has killed a process of the attempt because its control group was too large."""
+        """Whether the kernel has killed a process of the attempt because its control group used too much memory."""
         return process_groups.ran_over(self.settings.base_dir, self.uuid, self.attempt)
 
     def watch_command(self) -> CommandMemory:
-        """A monitor for a command that is about to start."""
+        """Make a monitor for a command that is about to start."""
         limit = process_groups.in_bytes(self.settings.sandbox.limits.memory)
         if limit is not None:
             held = process_groups.memory_used(self.settings.base_dir, self.uuid, self.attempt)
-            if held is None:  # only servers of MCP may run below this process yet
+            if held is None:  # before the command, only MCP servers can run below this process
                 held = process_tree.memory_of(os.getpid(), itself=False) if proc.has_children() else 0
             self.held = held
             self.next_look = max(self.next_look, clock.monotonic() + SECONDS)
@@ -89,7 +90,7 @@ class TaskMemory:
 
 @dataclass
 class CommandMemory:
-    """A call returns whether the command uses too much memory; `why` is then the reason for the model."""
+    """A call returns whether the command uses too much memory; `why` is then the reason, for the model."""
 
     task: TaskMemory
     limit: int | None
@@ -115,7 +116,8 @@ class CommandMemory:
 
 @dataclass
 class ServerMemory:
-    """The memory of a server of MCP.  A call returns whether the server uses too much memory; `why` is then the reason.
+    """Monitors the memory of an MCP server.  A call returns whether the server uses too much memory; `why` is then the
+    reason.
 
     `pid` is the process that contains the server, 0 before it has started.
     """
@@ -140,7 +142,7 @@ class ServerMemory:
 
 
 def _of_the_kernel() -> int | None:
-    """The machine's kernel memory; None in a container, where the number says nothing about this process."""
+    """The machine's kernel memory; None in a container, where it depends on other processes too."""
     return process_tree.kernel_memory() if process_groups.is_whole_machine() else None
 
 

@@ -1,6 +1,6 @@
-"""Notices for people that are derived from the files of a task, including files of earlier processes.
+"""Makes notices for people from the files of a task, so that they also cover earlier processes.
 
-The notices are added to the comments and the pull request, among the reports of the run (`session.TaskRun.facts`).
+The notices are added to the reports of the run (`session.TaskRun.facts`), which the comments and the pull request show.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 def notices_of(context: TaskContextManager) -> list[str]:
-    """The sentences about calls in text, missing memory, unseen pictures and a restored work tree."""
+    """The notices about tool calls in text, missing memory, unseen pictures and a restored work tree."""
     index = context.get_message_store().index
     return [*_on_text_calls(index.forms), *_on_memory(index.memory), *notes(context.context_dir)]
 
 
 def _on_text_calls(forms: Collection[str]) -> Iterator[str]:
-    """`forms` are the forms of tool calls in the conversation."""
+    """`forms` are the forms in which the model has written tool calls in this conversation."""
     if TEXT in forms:
         yield (
             "the model, or its server as it was started, has no tool calls: it called tools in its text. "
@@ -37,6 +37,6 @@ def _on_text_calls(forms: Collection[str]) -> Iterator[str]:
 
 
 def _on_memory(memory: Mapping[str, Any] | None) -> Iterator[str]:
-    """`memory` is the data about long-term memory in the record of the briefing."""
+    """`memory` is what the record of the briefing contains about long-term memory."""
     for layer, why in ((memory or {}).get("missing") or {}).items():
         yield f"the task began without long-term memory {layer}, which could not be had: {why}"

@@ -1,6 +1,7 @@
-"""Notifies people when a run pauses or ends: the progress comment gets its final text, and one more comment is posted.
+"""Posts on the issue that a run pauses or ends: the progress comment gets its final text, and one more comment is
+posted.
 
-Every text is cleaned by `issue/publish_filter.py` and cut to the forge's limit.
+Every text is cleaned by `issue/publish_filter.py` and cut to the maximum length of a comment.
 """
 
 from __future__ import annotations
@@ -40,21 +41,21 @@ def notify_paused(run: TaskRun, outcome: Outcome) -> None:
         )
 
     _edit(run, run.progress.compose(str(outcome.end)))
-    if outcome.end is End.ASKED:  # a person who paused the task needs no comment
-        # The name depends on this folder: a task that lost its folder asks a new question after the answer to the old
-        # one.
+    if outcome.end is End.ASKED:  # a pause on a person's request needs no comment
+        # The name of the receipt depends on this folder: a task that lost its folder may ask a new question after the
+        # answer to the old one.
         folder = crc32(run.context.fence.encode())
         _post(run, f"question-{folder}-{run.context.get_tool_store().count_tool_calls()}", words)
     run.move_label("paused")
 
 
 def compose(run: TaskRun, outcome: Outcome, report: Report | None, decision: Decision) -> FinalState:
-    """Compose the end with the texts for people, at any stage of the run; secrets are masked."""
+    """Make the end of a run with its texts for people, at any stage of the run; secrets are masked."""
     failed = decision.status is Status.FAILED
     state = "failed" if failed and outcome.end is not End.LIMIT else str(outcome.end)
     facts = run.facts()
     if outcome.end is End.STOPPED and run.publishing:
-        with suppress(ForgeError):  # the comment then lacks the state of the pull request
+        with suppress(ForgeError):  # the comment then does not show whether the issue was closed
             facts["closed"] = run.forge.read_issue(run.key).state == "closed"
 
     def render(words: str) -> Public:
@@ -73,7 +74,7 @@ def compose(run: TaskRun, outcome: Outcome, report: Report | None, decision: Dec
 
 
 def notify_finished(run: TaskRun, ending: FinalState) -> None:
-    """Post the comment of this end, once, and update the progress comment.  Raises ForgeError."""
+    """Post the final comment, once, and update the progress comment.  Raises ForgeError."""
     if run.publishing:
         _edit(run, ending.progress)
         _post(run, FINAL, lambda: ending.final)
@@ -82,7 +83,7 @@ def notify_finished(run: TaskRun, ending: FinalState) -> None:
 def _edit(run: TaskRun, words: Public) -> None:
     try:
         run.progress.write(words)
-    # for example, a person deleted the progress comment; the final comment has the same content
+    # for example because a person deleted the progress comment; the final comment has the same content
     except ForgeError as error:
         run.events.emit("effect_failed", effect="progress", error=str(error))
 

@@ -1,7 +1,7 @@
-"""Maps the end of a run to a status, once for the row, the label, the comments and the pull request.
+"""Maps the end of a run to the task's status, which the row, the label, the comments and the pull request all use.
 
-Only a call of `finish` completes a task.  Only a change that is pushed, checked and without findings is ready for a
-person:
+Work with a change completes a task only if the model called `finish`; a text alone completes a task that changed
+nothing.  Only a change that is pushed, checked and without findings makes the pull request ready for review:
 
 | end | result | status, code | pull request |
 |---|---|---|---|
@@ -16,8 +16,8 @@ person:
 | the model finished | the check failed in another way, or could not run | failed, verify_failed | not ready |
 | the model stopped with a text, or finished | every command was refused | failed, no_sandbox | not ready |
 
-`worker/delivery.py` calls this module before it marks a pull request as ready, `worker/handler.py` at the end, and
-`worker/fix_rounds.py`, which sends correctable findings back to the model.
+This module is called by `worker/delivery.py` before it marks a pull request as ready, by `worker/handler.py` at the
+end, and by `worker/fix_rounds.py`, which sends findings back to the model.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ MENDABLE = ("push_rejected", "push_too_large", "lfs_refused")
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """`code` and `message` are the reason why the run is not completed; with `ready` the pull request is marked as
+    """`code` and `message` give the reason if the run is not completed; with `ready` the pull request is marked as
     ready for review."""
 
     status: Status
@@ -51,7 +51,8 @@ class Decision:
 
 
 def decide(outcome: Outcome, report: Report | None) -> Decision:
-    """Combine the model's end with the result of the delivery.  `report` is None if nothing was delivered."""
+    """Decide from how the model ended and from the result of the delivery.  `report` is None if nothing was
+    delivered."""
     if outcome.end is End.STOPPED:
         return Decision(Status.STOPPED, "stopped", outcome.summary)
     changed = report is not None and report.changed
@@ -68,14 +69,15 @@ def decide(outcome: Outcome, report: Report | None) -> Decision:
 
 
 def review_code(report: Report | None) -> str:
-    """The row's `outcome` for work that the reviewers did not approve: denied, conditional, failed_safe; "" if they
-    did, or were not asked."""
+    """The value of the row's `outcome` for work that the reviewers did not approve: denied, conditional, failed_safe;
+    "" if they approved it or were not asked."""
     word = str(report.review["decision"]).lower() if report is not None and report.review is not None else ""
     return "" if word == "approved" else word
 
 
 def with_review(outcome: Outcome, report: Report | None) -> Outcome:
-    """The outcome; if the task completes with work that the reviewers did not approve, its code is `review_code`."""
+    """`outcome`; if the task completes with work that the reviewers did not approve, its code is replaced by
+    `review_code`."""
     word = review_code(report)
     return replace(outcome, code=word) if word and decide(outcome, report).status is Status.COMPLETED else outcome
 
@@ -86,7 +88,7 @@ def is_checked(outcome: Outcome) -> bool:
 
 
 def is_mendable(outcome: Outcome, report: Report) -> bool:
-    """Whether finished work is sent back: the model can correct the problem, or should reconsider it once."""
+    """Whether finished work is sent back to the model: it can correct the problem, or should look at it once more."""
     if outcome.end is not End.FINISHED:
         return False
     if report.left_behind and decide(outcome, report).status is Status.COMPLETED:
@@ -99,7 +101,7 @@ def is_mendable(outcome: Outcome, report: Report) -> bool:
         return True
     if report.rejected or report.verdict is None or report.verdict.ok:
         return False
-    if report.verdict.exit_code is None:  # there is no sandbox, or no set-up
+    if report.verdict.exit_code is None:  # without a sandbox, or without its set-up, the check cannot run
         return False
     before = report.before
     return report.verdict.is_red or before is None or before.ok or before.is_red

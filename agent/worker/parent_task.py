@@ -1,10 +1,10 @@
-"""Reads the earlier task that a new task continues: the label was set again, or a comment asked for more work, after
-the end of the earlier task.
+"""Reads the earlier task that a new task continues: after its end the label was set again, or a comment asked for more
+work.
 
-The new task has its own uuid, folder and conversation.  The new task starts on the branch of the earlier task while the
-pull request of that branch is open, and its briefing contains the earlier summary (docs/forges.md, "Talk").
-Unpublished commits of the earlier task are taken from its folder, if that still exists (`UnpublishedCommits`).  The
-earlier folder is not changed.
+The new task has a uuid, a folder and a conversation of its own.  The new task starts on the branch of the earlier task
+if the pull request of that branch is open, and its briefing contains the earlier summary (docs/forges.md, "Talk").
+Unpublished commits of the earlier task are taken from its folder, if the folder still exists (`UnpublishedCommits`).
+The folder of the earlier task is not changed.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ found."""
 
 @dataclass(frozen=True, slots=True)
 class UnpublishedCommits:
-    """Unpublished commits of an earlier task: from `start` up to `commit`, in its own `git_dir`.
+    """Unpublished commits of an earlier task: those after `start` up to `commit`, in its own `git_dir`.
 
-    `pushed`: the last commit that was pushed, None if there is none.  `refused`: the commit may not be published
-    unchanged."""
+    `pushed`: the last commit that was pushed, None if there is none.  `refused`: the commits may not be published as
+    they are."""
 
     git_dir: Path
     commit: str
@@ -56,8 +56,8 @@ class Parent:
     """An earlier task that a new task continues.
 
     `branch` is None if there is no branch to continue (merged, closed, never pushed); `url` is the address of its pull
-    request, "" without one; `cursor` is the task's position in the comments; `kept` are the task's unpublished commits,
-    None if there are none.
+    request, "" without one; `cursor` is the position up to which the task has read comments; `kept` are its unpublished
+    commits, None if there are none.
     """
 
     uuid: str
@@ -70,12 +70,13 @@ class Parent:
 
     @property
     def is_gone_on_from(self) -> bool:
-        """Whether a following task finds work of this task to continue."""
+        """Whether the next task finds work of this task that it can continue."""
         return self.branch is not None or (self.kept is not None and self.kept.pushed is None)
 
 
 def parent_of(settings: Settings, ledger: Ledger, key: TaskKey) -> str | None:
-    """The newest closed task of the key, within `context_inheritance.expiry_days`; else None."""
+    """The uuid of the newest closed task for the same issue, if it ended within `context_inheritance.expiry_days`; else
+    None."""
     row = ledger.latest(key)
     if row is None or row.status not in CLOSED_STATUSES or not row.completed_at:
         return None
@@ -84,7 +85,7 @@ def parent_of(settings: Settings, ledger: Ledger, key: TaskKey) -> str | None:
 
 
 def read_parent(settings: Settings, ledger: Ledger, forge: Forge, uuid: str | None) -> Parent | None:
-    """The task `uuid` with its branch, summary and unpublished commits; None if its row is gone."""
+    """The task `uuid` with its branch, summary and unpublished commits; None if it has no row any more."""
     row = ledger.get(uuid) if uuid else None
     if row is None:
         return None
@@ -94,7 +95,7 @@ def read_parent(settings: Settings, ledger: Ledger, forge: Forge, uuid: str | No
 
 
 def _worked(folders: Path, ledger: Ledger, row: Row) -> Path:
-    """The folder of the task; if the task never had a work tree, the folder of the newest earlier task that had one."""
+    """The folder of the task; if the task never had a work tree, that of the newest earlier task that had one."""
     now: Row | None = row
     for _ in range(GENERATIONS):
         if now is None or now.parent_uuid is None or os.path.lexists(folders / now.uuid / "git"):
@@ -104,10 +105,10 @@ def _worked(folders: Path, ledger: Ledger, row: Row) -> Path:
 
 
 def _kept(folder: Path) -> UnpublishedCommits | None:
-    """The unpushed commits in the earlier task's own git directory.
+    """The commits in the earlier task's own git directory that were not pushed.
 
-    The result is also None if the commits need content of Git LFS, which is in no commit, or if the directory cannot be
-    read.
+    Returns None if no commit is unpublished, if the commits need content of Git LFS (which no commit contains), or if
+    the directory cannot be read.
     """
     git_dir = folder / "git"
     try:
@@ -123,8 +124,8 @@ def _kept(folder: Path) -> UnpublishedCommits | None:
 
 
 def _branch(forge: Forge, row: Row) -> str | None:
-    """The branch of the earlier task if its pull request is still open; after a merge or a refusal nothing is pushed to
-    the branch again."""
+    """The branch of the earlier task if its pull request is still open, else None: once it was merged or closed,
+    nothing more is pushed to the branch."""
     if not row.branch:
         return None
     pull = forge.find_pull(row.key, row.branch)
@@ -132,8 +133,9 @@ def _branch(forge: Forge, row: Row) -> str | None:
 
 
 def _summary(folder: Path, row: Row) -> str:
-    """The final text of the earlier task: the summary of `finish`, else the last message, else the reason of the
-    failure.  In a folder that `cleanup` has reduced, only the stored end is left, which has the same text."""
+    """The final text of the earlier task: the summary of its `finish`, else its last message, else the reason of its
+    failure.  After `cleanup` has reduced the folder, the text is taken from the stored end, which is the only file left
+    that has it."""
     for _, record in jsonl.backwards(folder / "tools.jsonl"):
         if record.get("tool") == "finish" and record.get("status") == "success":
             return str((record.get("args") or {}).get("summary") or "")[:LONGEST]

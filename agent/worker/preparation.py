@@ -1,4 +1,4 @@
-"""The first step of a task: read and claim the issue, then make the sandbox, the work tree and the publisher.
+"""The first step of a task: reads and claims the issue, then makes the sandbox, the work tree and the publisher.
 
 `worker/handler.py` calls this module.
 """
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """The results of `prepare` that only some of the later steps need.
+    """The results of `prepare`.
 
     `read_at` is the time of the monotonic clock at which the issue and its comments were read.  `trusts_author`:
-    whether the author of the issue may ask for work.  `parent` is the earlier task that this one continues, None if
+    whether the author of the issue may request work.  `parent` is the earlier task that this one continues, None if
     there is none.
     """
 
@@ -48,7 +48,7 @@ class Prepared:
 
 
 def _with_pull(forge: Forge, issue: IssueText, parent: Parent | None) -> IssueText:
-    """The issue with the comments of the pull request in which the earlier task has ended."""
+    """The issue, together with the comments on the earlier task's pull request."""
     cursor = ForgeReports(forge).with_pull(issue.cursor, parent.url) if parent is not None else issue.cursor
     if cursor is None or cursor == issue.cursor:
         return issue
@@ -58,11 +58,11 @@ def _with_pull(forge: Forge, issue: IssueText, parent: Parent | None) -> IssueTe
 
 
 def prepare(run: TaskRun) -> Prepared:
-    """Read the issue, claim it, move its label and post the progress comment; then make the sandbox, fetch the mirror,
-    and open the work tree at the commit where the task starts or was left.
+    """Read the issue, claim it, move its label and post the progress comment; then make the sandbox, fetch into the
+    mirror, and open the work tree at the commit where the task starts or stopped.
 
-    The function is idempotent: a resumed task finds its tree unchanged.  The function runs no command of the
-    repository.  Raises TakenElsewhere, EndedBefore or IssueUnreadable when the task may not work on the issue."""
+    Idempotent: a resumed task finds its work tree unchanged.  Runs no command of the repository.  Raises
+    TakenElsewhere, EndedBefore or IssueUnreadable if the task may not work on the issue."""
     settings, context, forge = run.settings, run.context, run.forge
     parent = read_parent(settings, run.wiring.ledger, forge, context.row.get("parent_uuid"))
     started_by = context.row.get("started_by")
@@ -82,7 +82,8 @@ def prepare(run: TaskRun) -> Prepared:
     sandbox = make_sandbox(settings, uuid=run.uuid, base_dir=settings.base_dir)
     sandbox_user.share(context.context_dir, sandbox.uid)
     run.isolation = {"sandbox": sandbox.kind, "sandbox_reason": sandbox.reason}
-    network = {**network_environment(), proc.MARK: run.uuid}  # by this mark a push of a dead attempt is found and ended
+    # by its mark, a push that an attempt left running is found and ended
+    network = {**network_environment(), proc.MARK: run.uuid}
     login = login_of(forge, run.key, repository)
     where = (repository.host, repository.owner, repository.repo, repository.url)
     mirror = Mirror(settings.base_dir, *where, env=network, **login)

@@ -1,9 +1,9 @@
-"""Ends all processes that a task's attempt has started: they are found by their mark (`proc.end_tree`), and by the
-attempt's control group if there is one (`agent/cgroups.py`).
+"""Ends all processes that an attempt of a task has started: they are found by a mark in their environment
+(`proc.end_tree`), and by the attempt's control group if there is one (`agent/cgroups.py`).
 
-A worker joins the group `makimono-{base_dir}-{uuid}-{attempt}` after its claim.  A worker cannot remove the group
-itself: the supervisor removes it after the worker's end, and a later daemon removes the groups of an earlier one.  Only
-workers are in such groups; `solve` stays in the group of its terminal.
+After its claim a worker joins the group `makimono-{base_dir}-{uuid}-{attempt}`.  A worker cannot remove its own group:
+the supervisor removes it after the worker's end, and a later daemon removes what an earlier one left.  Only workers are
+in such groups; `solve` stays in the group of its terminal.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 @cache
 def group_places() -> cgroups.GroupPlaces:
-    """The places where this process can make groups; they are searched once, before the process joins one."""
+    """Where this process can make control groups; this is searched once, before the process joins a group."""
     return cgroups.find()
 
 
 def join(settings: Settings, uuid: str, attempt: int) -> None:
-    """Put this process, the attempt's worker, into its group."""
+    """Put this process, the worker of the attempt, into the attempt's group."""
     cgroups.join(_name(settings.base_dir, uuid, attempt), group_places(), in_bytes(settings.limits.memory))
 
 
@@ -40,14 +40,14 @@ def end_tree(base_dir: Path, uuid: str) -> None:
 
 
 def remove(base_dir: Path, uuid: str = "") -> None:
-    """Remove the empty groups of the task, or of all tasks of this base_dir."""
+    """Remove the empty groups of the task, or those of all tasks of this base_dir."""
     cgroups.remove(_name(base_dir, uuid), group_places())
 
 
 def ran_over(base_dir: Path, uuid: str, attempt: int | None = None) -> bool:
     """Whether the kernel killed a process of the attempt because `limits.memory` was used up.
 
-    If `attempt` is None, the last attempt is meant: its group is the only one that is not removed yet.
+    With `attempt` None, any group of the task counts; only that of the last attempt still exists.
     """
     if attempt is None:
         return cgroups.any_ran_over(_name(base_dir, f"{uuid}-"), group_places())
@@ -56,27 +56,27 @@ def ran_over(base_dir: Path, uuid: str, attempt: int | None = None) -> bool:
 
 @cache
 def machine() -> int:
-    """Bytes of memory of this machine, or of the container in which this process runs."""
+    """Bytes of memory of this machine, or of the container in which this process runs if that is less."""
     return cgroups.machine_memory()
 
 
 def is_whole_machine() -> bool:
-    """Whether this process may use the whole machine, that is, no container limits its memory."""
+    """Whether this process may use the memory of the whole machine: no container limits it."""
     return machine() == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def in_bytes(limit: int | str | None) -> int | None:
-    """A memory limit of the configuration in bytes."""
+    """A memory limit of the configuration, converted to bytes."""
     return memory_in_bytes(limit, machine()) if limit is not None else None
 
 
 def memory_used(base_dir: Path, uuid: str, attempt: int) -> int | None:
-    """Bytes that the attempt's group uses; None if no group counts them."""
+    """Bytes of memory that the attempt's group uses; None if no group counts them."""
     return cgroups.used(_name(base_dir, uuid, attempt), group_places())
 
 
 def too_large(limit: int | str, used: int | None = None) -> str:
-    """The sentence for a person about a task that exceeds `limits.memory`."""
+    """The sentence for a person about a task that exceeded `limits.memory`."""
     held = f"held {used / (1 << 20):,.0f} MiB together" if used else "wanted more memory than they may have"
     return (
         f"the task's processes {held}; `limits.memory` is {memory_text(limit)}. What it committed is on its branch. "

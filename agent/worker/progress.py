@@ -1,8 +1,9 @@
-"""The single progress comment of a task: posted at the start, then edited in place at most every EDIT_SECONDS.
+"""The progress comment of a task, of which there is one: posted at the start, then edited in place at most every
+EDIT_SECONDS.
 
-As a listener this object only records the loop's events.  The comment is edited between two turns
-(`checkpoint_publisher.py`) and before a long wait for the model's server (`WaitEvents`).  If the forge refuses an edit,
-the run continues.  If another attempt owns the task, nothing is edited and Fenced is raised.
+As a listener of the loop's events, the object only records them.  The comment is edited between two turns
+(`checkpoint_publisher.py`), and before a long wait for the model's server (`WaitEvents`).  If the forge refuses an
+edit, the run continues.  If another attempt owns the task, nothing is edited and Fenced is raised.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ ORDERED = (End.PAUSED, End.STOPPED)
 
 
 class ShownRun(Protocol):
-    """The parts of a run that the comment needs (`session.TaskRun`).  `tools` is None until the tools are restored."""
+    """The interface of a run that the comment needs (`session.TaskRun`).  `tools` is None until the tools are
+    restored."""
 
     settings: Settings
     publishing: bool
@@ -48,7 +50,7 @@ class ShownRun(Protocol):
     tools: Toolbox | None
 
     def check_held(self) -> None:
-        """Raise Fenced when another attempt owns the task."""
+        """Raise Fenced if another attempt owns the task."""
         ...
 
     @property
@@ -58,7 +60,7 @@ class ShownRun(Protocol):
 
     @property
     def inbox(self) -> CommentInbox:
-        """The comments of people on the task."""
+        """The inbox with the comments of people on the task."""
         ...
 
     @property
@@ -67,18 +69,18 @@ class ShownRun(Protocol):
         ...
 
     def facts(self) -> dict[str, Any]:
-        """The values for the texts about the run, at any stage."""
+        """The values that the texts about the run show, at any stage."""
         ...
 
     def fit_comment(self, text: Public) -> Public:
-        """The text, cut to the size of a comment."""
+        """The text, cut to the maximum length of a comment."""
         ...
 
 
 class Progress:
-    """Progress of one run.
+    """The progress comment of one run.
 
-    `start` posts or finds the comment; a call records an event, and `update` edits the comment.
+    `start` posts the comment or finds the one that exists; a call records an event, and `update` edits the comment.
     """
 
     def __init__(self, run: ShownRun) -> None:
@@ -96,7 +98,7 @@ class Progress:
         return found
 
     def start(self) -> None:
-        """Post the comment, once per task; the daemon may have posted it when it queued the task."""
+        """Post the comment, once per task; the daemon may have posted it already when it queued the task."""
         run, known = self.run, self.is_posted
 
         def words() -> Public:
@@ -108,15 +110,15 @@ class Progress:
         self.comment = post_once(run.forge, run.key, run.uuid, PROGRESS, words, run.effects, self._signed)
         if not known:
             self.edit("started")
-            self.edited_at = -EDIT_SECONDS  # lets the first turn be shown at once
+            self.edited_at = -EDIT_SECONDS  # so that the first turn is shown at once
 
     @property
     def is_posted(self) -> bool:
-        """Whether an earlier attempt has seen the comment."""
+        """Whether the files of the task record that the comment was posted."""
         return self.run.effects.receipt(PROGRESS) is not None
 
     def __call__(self, name: str, fields: Mapping[str, Any]) -> None:
-        """Record the last action from an event of the loop."""
+        """Record the newest action, from an event of the loop."""
         if name == "tool_finished":
             self.last = f"{fields['tool']}: {fields['status']}"
         elif name == "model_wait":
@@ -127,9 +129,9 @@ class Progress:
             self.last, self.waiting = "" if self.waiting else self.last, False
 
     def update(self, *, now: bool = False) -> None:
-        """Edit the comment if the last edit is old enough, or if `now` is set.
+        """Edit the comment if the last edit is long enough ago, or if `now` is set.
 
-        If the forge refuses the edit, an event is emitted.  Raises Fenced.
+        If the forge refuses the edit, only an event is emitted.  Raises Fenced.
         """
         if not now and clock.monotonic() - self.edited_at < EDIT_SECONDS:
             return
@@ -140,11 +142,11 @@ class Progress:
             self.run.events.emit("effect_failed", effect="progress", error=str(error))
 
     def edit(self, state: str, **values: Any) -> None:
-        """Write the comment for this state if its text has changed."""
+        """Edit the comment so that it shows this state, if its text changes."""
         self.write(self.compose(state, **values))
 
     def write(self, words: Public) -> None:
-        """Set the comment's text; if there is no comment, for example in a run that fails early, nothing is done."""
+        """Set the text of the comment; without a comment, for example in a run that failed early, nothing is done."""
         if self.comment is None and (receipt := self.run.effects.receipt(PROGRESS)) is not None:
             self.comment = str(receipt["id"])
         if self.comment is None or words == self.text or not self.run.publishing:
@@ -158,7 +160,7 @@ class Progress:
         return with_claim_markers(words, self.run.uuid, self.started_by, home_of(self.run.settings))
 
     def compose(self, state: str, **values: Any) -> Public:
-        """The comment's text for this state, at any stage of the run."""
+        """The text of the comment for this state, at any stage of the run."""
         run = self.run
         plan = run.tools.plan() if run.tools is not None else []
         if state in ORDERED and run.inbox.asked_by:
@@ -177,9 +179,9 @@ class Progress:
 
 
 class WaitEvents:
-    """The events of the model's client.
+    """Passes on the events of the model client.
 
-    This object shows a wait on the issue before the wait begins, because the run is blocked until the wait ends.
+    Before a long wait, WaitEvents edits the progress comment, since the run is blocked until the wait ends.
     """
 
     def __init__(self, run: ShownRun, progress: Progress) -> None:
@@ -187,7 +189,7 @@ class WaitEvents:
         self.progress = progress
 
     def emit(self, name: str, /, **fields: Any) -> None:
-        """Emit the event; then edit the comment if the event is a long wait."""
+        """Emit the event; if it announces a wait, then edit the comment."""
         self.run.events.emit(name, **fields)
         if name == "model_wait":
             self.progress.update(now=float(fields.get("seconds") or 0.0) >= WAIT_SECONDS)

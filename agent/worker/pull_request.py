@@ -1,9 +1,9 @@
-"""The pull request of a task: opened once, then updated in place.
+"""The pull request of a task: opened once, and then updated in place.
 
-`effects.jsonl` records the opening, so that a restart opens no second pull request.  A pull request that a person has
-merged stays merged, and later work goes into another pull request; one that a person has closed or removed is not
-opened again, unless the host closed it because its branch was removed.  `pull_text.py` composes title and text.
-`delivery.py` calls this module after each push.
+`effects.jsonl` records that it was opened, so that a restarted process opens no second one.  After a person has merged
+the pull request, later work goes into another one; after a person has closed or removed it, it is not opened again,
+unless the host closed it because its branch was removed.  `pull_text.py` composes title and text.  `delivery.py` calls
+this module after each push.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ ROOM = 400
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a pull request is to show: the delivery, its title (None while the model works), and the end of the run."""
+    """What the pull request is to show: the delivery, its title (None while the model works), and the end of the
+    run."""
 
     report: Report
     title: str | None
@@ -43,7 +44,8 @@ class Wanted:
 
 
 class PullRequest:
-    """The pull request of one run.  `shown` is the commit that the pull request shows, as far as this process knows."""
+    """The pull request of one run.  `shown` is the newest commit that this process has shown in the pull request, None
+    if there is none."""
 
     def __init__(self, run: TaskRun, issue: IssueText, workspace: Workspace) -> None:
         self.run = run
@@ -53,10 +55,10 @@ class PullRequest:
 
     def show(self, report: Report, title: str | None, *, ready: bool, summary: str, ended: str) -> PullRef:
         """Open the pull request for the pushed commits of the report, or update its text and state; with `ready` False
-        it is a draft.  `title` is None while the model works, `summary` the summary of the model, `ended` the code of
-        an end that is not `finish`.
+        it is a draft.  `title` is None while the model works, `summary` is the model's summary, `ended` the code of the
+        end if it is not `finish`.
 
-        Raises PushRejected when the branch can have no open pull request; ForgeError; or Fenced, before anything is
+        Raises PushRejected if the branch cannot have an open pull request; ForgeError; or Fenced, before anything is
         done."""
         if report.base_gone:
             said = (
@@ -71,21 +73,22 @@ class PullRequest:
         return pull
 
     def retract(self) -> None:
-        """Make an open pull request a draft before more is pushed to its branch: what arrives is not checked yet."""
+        """Make an open pull request a draft before more is pushed to its branch, since the new commits are not checked
+        yet."""
         head = self.workspace.head()
         if head is None or self.workspace.mirror.commit_of(self.workspace.branch) in (None, head):
             return
         pull = self._find()
         if pull is not None and pull.state == "open" and not pull.draft:
             self.run.check_held()  # before each change, since the search takes time
-            with suppress(ForgeRefused):  # the repository has no drafts
+            with suppress(ForgeRefused):  # the repository does not support drafts
                 self.run.forge.update_pull(self.run.key, pull, draft=True)
 
     def _opened_or_updated(self, wanted: Wanted) -> PullRef:
         head = self.workspace.branch
         pull = self._find()
         if pull is not None and pull.state == "closed" and self.run.effects.receipt(REMOVED) is not None:
-            # the host closed it when somebody removed the branch, which is pushed again
+            # the host closed the pull request when somebody removed the branch; the branch was pushed again
             if (opened := self._open_once(f"pull-after-{pull.id}", wanted, after=pull)) is not None:
                 return opened
             pull = self._find()
@@ -108,8 +111,8 @@ class PullRequest:
         return self._update(pull, wanted)
 
     def _open_once(self, effect: str, wanted: Wanted, *, after: PullRef | None) -> PullRef | None:
-        """Open the pull request, unless `effect` has happened or the branch has another one than `after` by now;
-        returns None in these cases."""
+        """Open the pull request, unless that was done before as `effect`, or the branch already has another one than
+        `after`; returns None in these cases."""
         run, head = self.run, self.workspace.branch
         opened: list[PullRef] = []
 
@@ -125,7 +128,7 @@ class PullRequest:
             run.check_held()
             try:
                 pull = run.forge.open_pull(run.key, title=name, body=body, head=head, base=base, draft=not wanted.ready)
-            except ForgeRefused as refused:  # a retry would change nothing, but a person can
+            except ForgeRefused as refused:  # a repeated request would be refused again, but a person can change that
                 raise PushRejected(f"{refused}. The branch is pushed", code="pull_refused") from refused
             opened.append(pull)
             run.context.set_columns(branch=head, url=pull.url)
@@ -136,7 +139,8 @@ class PullRequest:
         return opened[0] if opened else None
 
     def _part(self, wanted: Wanted, body: str | None) -> str:
-        """This program's part of the text; `body` is the present text, with the summaries of earlier tasks."""
+        """This program's part of the text of the pull request; `body` is its present text, which may have summaries of
+        earlier tasks."""
         run = self.run
 
         def render(words: str) -> str:
@@ -164,8 +168,8 @@ class PullRequest:
         return fitted(render, wanted.summary, room, note)
 
     def _update(self, pull: PullRef, wanted: Wanted) -> PullRef:
-        """Set the text and state of the pull request; a pull request that is the task itself keeps the text of its
-        author, and a title that a person has set stays."""
+        """Set the text and state of the pull request; if the pull request is itself the task, it keeps the text of its
+        author, and a title that a person has set is never changed."""
         run, title, body = self.run, None, None
         if self.issue.pull is None or self.issue.pull.head != self.workspace.branch:
             if wanted.title and is_own_title(pull.title, pull.body):

@@ -1,9 +1,9 @@
-"""Title and text of a task's pull request, beside what people have written into it.
+"""Makes the title and text of a task's pull request, and preserves what people have written into it.
 
-The part of this program stands between two hidden marks; everything outside of them belongs to people and stays.  A
-task that goes on in an open pull request takes the summaries of the earlier tasks over, so that they add up.  The title
-is changed only while it is one that this program has set; a digest of it is in a third mark.  The functions are pure;
-`pull_request.py` calls them (docs/forges.md, "The pull request").
+The program's own part of the text is between two hidden markers; the text outside of them belongs to people and is not
+changed.  A task that continues in an open pull request takes over the summaries of earlier tasks, so that the text has
+all of them.  The title is changed only if this program has set the present one; a digest of it is in a third marker.
+The functions have no side effects; `pull_request.py` calls them (docs/forges.md, "The pull request").
 """
 
 from __future__ import annotations
@@ -39,24 +39,24 @@ _UNMARKED_LENGTH = len(f"task `{'-' * 36}`</sub>")
 
 
 def marks(uuid: str, name: str) -> tuple[str, str]:
-    """The hidden marks before and after a part."""
+    """The hidden markers at the beginning and end of a part."""
     return hide(marker(uuid, name)), hide(marker(uuid, f"{name}-end"))
 
 
 def title_of(text: str) -> str:
-    """The digest of a title, by which it is known again."""
+    """The digest by which a title is recognised."""
     seen = " ".join(text.split())[:TITLE_SEEN]
     return blake2b(seen.encode("utf-8", "replace"), digest_size=6).hexdigest()
 
 
 def is_own_title(title: str, body: str | None) -> bool:
-    """Whether this program has set the title of the pull request with this text; True where that is unknown."""
+    """Whether this program has set the title of the pull request with the text `body`; True if that is unknown."""
     known = _TITLE.search(body or "")
     return known is None or known[2] == title_of(title)
 
 
 def summaries(body: str | None, uuid: str) -> list[str]:
-    """The parts with the summaries of other tasks than `uuid`, with their marks, oldest first."""
+    """The parts of the text with the summaries of tasks other than `uuid`, with their markers, oldest first."""
     text = _lines(body)
     ends: dict[str, list[re.Match[str]]] = {}
     for end in _SUMMARY_END.finditer(text):
@@ -74,8 +74,9 @@ def summaries(body: str | None, uuid: str) -> list[str]:
 
 
 def merged(body: str | None, part: str, uuid: str, title: str) -> Public:
-    """The text of the pull request with `part` in place of the part of this program; `body` is the present text, None
-    or "" for none.  `title` is the title that is set with it, or the digest in the present text if none is set."""
+    """The text of the pull request, with `part` as the program's own part; `body` is its present text, None or "" if
+    there is none.  `title` is the title that is set together with the text; if it is "", the digest in the present text
+    stays."""
     begin, end = marks(uuid, TEXT)
     known = _TITLE.search(body or "")
     digest = title_of(title) if title else known[2] if known else title_of("")
@@ -101,7 +102,7 @@ def _lines(body: str | None) -> str:
 
 
 def closed(text: str) -> str:
-    """`text`, with an end of the code block that it leaves open: what follows would be a part of that block."""
+    """Close a code block that `text` leaves open, since what is put after the text would become a part of the block."""
     fence = ""
     for line in text.splitlines():
         found = re.match(r" {0,3}(`{3,}|~{3,})(.*)", line)
@@ -115,10 +116,11 @@ def closed(text: str) -> str:
 
 
 def fitted(render: Callable[[str], str], words: str, room: int, note: str) -> str:
-    """`render(words)`, with `words` cut, and `note` behind them, until the whole has at most `room` characters.
+    """The text `render(words)`; if it has more than `room` characters, `words` is cut until it fits, and `note` is put
+    after the rest.
 
-    What is cut is the model's own text, and not the end of the whole, where branch, check and closing word are.  A
-    template that is longer by itself stays too long."""
+    So the model's own text is cut, and not the end of the whole text, which has the branch, the result of the check and
+    the closing keyword.  If the template alone is longer than `room`, the result is too long."""
     keep = len(words)
     text = render(closed(words))
     for _ in range(TRIES):

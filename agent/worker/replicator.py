@@ -1,10 +1,10 @@
 """Updates the replica of a running task, in a thread of its own (`context_storage.replica`).
 
-At the end of each turn the task's process calls `snapshot`.  `snapshot` records the state of the files and saves the
-work tree, and the thread copies that state to the replica.  The replica is at most one turn behind: the next turn waits
-for the thread, for WAIT_SECONDS at most, and not at all while the replica's storage is unreachable.  Unreachable
-storage does not stop the task.  The problem is reported once (`replica_away`) and the write is tried again; then one
-write copies all missing content.  `store/replica.py` defines the format.
+The task's process calls `snapshot` at the end of each turn.  `snapshot` records the state of the files and saves the
+work tree; the thread then copies that state to the replica.  The replica is at most one turn behind: the next turn
+waits for the thread, but for at most WAIT_SECONDS, and not at all while the storage of the replica cannot be reached.
+Storage that cannot be reached does not stop the task.  The problem is reported once (`replica_away`), and the write is
+tried again; when it succeeds, everything that is missing is copied.  `store/replica.py` defines the format.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 
 
 class Replicator:
-    """The replica of one task while this process works on it.  `workspace` is open."""
+    """Copies the state of one task to its replica while this process works on the task.  `workspace` must be open."""
 
     def __init__(self, address: str, context: TaskContextManager, workspace: Workspace, events: Events) -> None:
         self.address = address
@@ -54,7 +54,7 @@ class Replicator:
         self._thread.start()
 
     def snapshot(self) -> None:
-        """Replicate the current state of the task.  Raises DiskError."""
+        """Record the present state of the task, and let the thread copy it.  Raises DiskError."""
         if self._ended:
             return
         self.wait(WAIT_SECONDS)
@@ -67,8 +67,8 @@ class Replicator:
             self._changed.notify_all()
 
     def wait(self, seconds: float) -> bool:
-        """Wait until the replica is up to date; returns False when the seconds are over or the storage is
-        unreachable."""
+        """Wait until the replica is up to date; returns False if the seconds are over or the storage cannot be
+        reached."""
         until = clock.monotonic() + seconds
         with self._changed:
             while self._next is not None or self._busy:
@@ -79,7 +79,7 @@ class Replicator:
         return True
 
     def close(self) -> None:
-        """End the thread; a state that is not written yet is dropped."""
+        """End the thread; a state that is not copied yet is dropped."""
         with self._changed:
             self._ended = True
             self._next = None
@@ -87,7 +87,8 @@ class Replicator:
         self._thread.join(1.0)
 
     def _save_tree(self) -> None:
-        """Save the work tree.  Work that cannot be saved (too large, or git fails) is left out and reported once."""
+        """Save the work tree in the task's folder.  Work that cannot be saved (because it is too large, or git fails)
+        is left out, and reported once."""
         saved = work_tree_snapshot.save(self.workspace, self._word)
         self._word, self._made = saved.word, saved.files or self._made
         if saved.lacks and saved.lacks != self._lacks:
@@ -105,7 +106,7 @@ class Replicator:
                     place = RemoteFolder(self.address)
                     writer = Writer(place, self._folder, self.context.uuid, self.context.attempt, self._generation)
                 writer.write(shot)
-            except Exception as error:  # noqa: BLE001 - a driver is foreign code; its errors never end a task
+            except Exception as error:  # noqa: BLE001 - an error of the driver for the storage must never end a task
                 if self._ended:
                     return
                 why = str(error) if isinstance(error, MakimonoError) else error_words(error)
@@ -134,14 +135,14 @@ class Replicator:
         with self._changed:
             self._busy, self.away = False, failed
             if failed and self._next is None and not self._ended:
-                self._next = shot  # unless there is a newer state
+                self._next = shot  # unless a newer state is waiting
             self._changed.notify_all()
 
 
 class TaskReplica:
     """The replica of one run, if one is configured; without one, each method does nothing.
 
-    The replica is updated even after the end of the work: a task that is requeued still records the reason in its
+    The replica is updated even after the model has finished: a task that is requeued still records the reason in its
     files."""
 
     def __init__(self, settings: Settings, context: TaskContextManager, events: Events, *, publishing: bool) -> None:
@@ -152,18 +153,18 @@ class TaskReplica:
         self._replicator: Replicator | None = None
 
     def start(self, workspace: Workspace) -> None:
-        """Begin with the present state; `workspace` is open.  Raises DiskError."""
+        """Begin with the present state; `workspace` must be open.  Raises DiskError."""
         if self.address is not None and self._replicator is None:
             self._replicator = Replicator(self.address, self.context, workspace, self.events)
             self._replicator.snapshot()
 
     def save(self, seconds: float = 0.0) -> None:
-        """Update the replica to the present state of the files; wait for that up to `seconds`.  Raises DiskError."""
+        """Update the replica to the present state of the files; wait at most `seconds` for that.  Raises DiskError."""
         if self._replicator is not None:
             self._replicator.snapshot()
             self._replicator.wait(seconds)
 
     def close(self) -> None:
-        """Stop the replica, because the files are removed or another process may work on them."""
+        """Stop the updates, because the files will be removed or another process may work on them."""
         if self._replicator is not None:
             self._replicator.close()

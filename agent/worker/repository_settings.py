@@ -1,9 +1,9 @@
-"""Reads `.makimono.yaml` of a repository's default branch, once for each task.
+"""Reads `.makimono.yaml` from the default branch of a repository, once for each task.
 
-The file counts as it is in the newest commit of the default branch when the task begins: never as it is in the branch
-of a pull request, in a named base, or in the work tree.  The commit is recorded in the folder of the task, so that a
-later attempt reads the same text.  A file with a fault is left out as a whole; the reports of the task name the fault
-once, with its line.
+The file is read from the commit that is the newest of the default branch when the task begins: never from the branch of
+a pull request, a base that the issue names, or the work tree.  The commit that was read is recorded in the task's
+folder, so that a later attempt reads the same text.  A file with an error is ignored as a whole; the reports of the
+task describe the error once, with its line.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NAME = "repository_file.json"
 
 @dataclass(frozen=True, slots=True)
 class RepositorySettings:
-    """What the file sets, and a sentence about its fault, "" if it has none."""
+    """The settings in the file, and a sentence about an error in it, "" if it has none."""
 
     keys: RepositoryKeys
     problem: str = ""
@@ -39,7 +39,7 @@ NOTHING = RepositorySettings(RepositoryKeys())
 
 
 def apply_repository_file(run: TaskRun, mirror: Mirror) -> RepositorySettings:
-    """Read the file from the mirror, which was fetched, and replace the settings of the run."""
+    """Read the file from the mirror, which must be fetched before, and replace the settings of the run."""
     found = _read(run, mirror)
     run.settings = with_file(run.settings, found.keys)
     return found
@@ -63,7 +63,7 @@ def _read(run: TaskRun, mirror: Mirror) -> RepositorySettings:
 
 
 def _commit(folder: Path, mirror: Mirror) -> str | None:
-    """The commit of the default branch at the first attempt of the task, None for an empty repository."""
+    """The commit of the default branch when the task began, None for an empty repository."""
     path = folder / NAME
     try:
         known = str(orjson.loads(path.read_bytes())["commit"])
@@ -79,9 +79,9 @@ def _commit(folder: Path, mirror: Mirror) -> str | None:
 
 
 def read_blob(git_dir: Path, commit: str) -> bytes | None:
-    """The content of the file in a commit, None if there is none.
+    """The content of the file in a commit, None if the commit does not contain it.
 
-    Raises ConfigError for anything but a regular file, and for one that is too large.
+    Raises ConfigError if the file is not a regular file or is too large.
     """
     listed = git("ls-tree", "-z", "-l", commit, "--", FILE, git_dir=git_dir).output
     if not listed:

@@ -1,9 +1,10 @@
-"""Puts a task back into the queue when its forge, its model or its remote repository is unreachable.
+"""Releases the row of a task so that it is tried again later, after an error that may pass (an unreachable forge, model
+or remote, for example).
 
-If the model still has work to do, this costs only a wait.  When the model has finished, or asks a question, and only
+If the model still has work to do, nothing but time is lost.  If the model has finished or asks a question, and only
 publishing is left, the next attempt publishes the result and sends nothing to the model (`unpublished_work.py`).  If
 the folder of a task is lost, the task begins again and reports that.  `worker/handler.py` and `end_by_error.py` call
-this module; the daemon calls it at its start to let waiting rows try at once, perhaps with a new token.
+this module; the daemon calls it when it starts, to let waiting rows try at once, perhaps with a new token.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ ANEW = "anew"
 
 
 def state_of(context: TaskContextManager, outcome: Outcome | None) -> TaskState:
-    """The state of the task for `dispose`.  `outcome` is the result of the task's work, None while the model works."""
+    """The state of the task for `dispose`.  `outcome` is the result of the model's work, None if it had not ended."""
     effects = context.get_effect_store()
     kept = pending_publication(effects) if outcome is not None else None
     return TaskState(
@@ -47,13 +48,13 @@ def state_of(context: TaskContextManager, outcome: Outcome | None) -> TaskState:
         begun=context.get_message_store().last_seq > 0,
         tries=_tries(context),
         waits=None if kept is None else clock.now() - kept.since,
-        # tries do not count if the folder is new in each attempt
+        # the number cannot be trusted if each attempt has a new folder
         lost=context.attempt >= ATTEMPTS and not context.resumed,
     )
 
 
 def _tries(context: TaskContextManager) -> int:
-    """Consecutive releases of the task without an answer of the model between them."""
+    """How often in a row the task was released without an answer of the model in between."""
     known = context.get_effect_store().receipt(TRIES)
     if not known or known["answers"] != context.get_message_store().totals().turns:
         return 0
@@ -61,17 +62,17 @@ def _tries(context: TaskContextManager) -> int:
 
 
 def is_outcome_decided(context: TaskContextManager) -> bool:
-    """Whether the row records that the model has finished: an end is decided, or publication is pending.
+    """Whether, by the row, the model has finished: an end is stored, or publication is pending.
 
-    No other host may begin a finished task again from the start.
+    No other host may begin a task again from its issue if the model has finished it.
     """
     outcome = context.column("outcome")
     return outcome == MARK or is_decided(outcome)
 
 
 def restart(context: TaskContextManager) -> tuple[str, ...]:
-    """Sentences for people if the model repeats the work of an earlier attempt; the function also records this in the
-    row.  The result is empty if no attempt did any work before."""
+    """Sentences for people if the model must repeat the work of an earlier attempt, because that work is not here; this
+    is also recorded in the row.  The result is empty if no earlier attempt did any work, or if the work is here."""
     if context.column("outcome") not in (MARK, ANEW):
         turns = context.elsewhere.turns
         if context.get_message_store().last_seq > 0 or not turns:
@@ -90,7 +91,8 @@ def restart(context: TaskContextManager) -> tuple[str, ...]:
 
 
 def requeue_task(run: TaskRun, todo: Disposition, outcome: Outcome | None) -> Status:
-    """Put the task back into the queue, with the reason in the row.  If the row has a decided end, the end stays.
+    """Release the row of the task, with the reason, so that it is tried again later.  An end that the row has is not
+    changed.
 
     Each further try is later than the one before.  Returns the status of the row; if a person made a request meanwhile,
     the request is executed instead (`Ledger.release`)."""
@@ -117,7 +119,8 @@ def requeue_task(run: TaskRun, todo: Disposition, outcome: Outcome | None) -> St
 
 
 def try_now(ledger: Ledger) -> None:
-    """Make every row due now that waits for publication, for a notification or for the server of its model."""
+    """Let every row be tried now that waits for publication, for a notice on the issue, or for the server of its
+    model."""
     items = Items.logging("try_now")
     for row in ledger.list("queued"):
         with items.handling(row.uuid):

@@ -1,10 +1,10 @@
-"""Asks the reviewers about finished work, before its pull request is called ready (`consensus.enabled`).
+"""Asks the reviewers about finished work, before its pull request is marked as ready (`consensus.enabled`).
 
-`worker/delivery.py` calls this module after the check, the scan for secrets and the path policy have passed; so no vote
-outweighs them.  A task without `consensus.enabled` does not import this module.
+`worker/delivery.py` calls this module only after the check, the scan for secrets and the path policy have passed, so no
+vote outweighs them.  A task without `consensus.enabled` does not import this module.
 
-Each commit is reviewed once: after a crash the deliberation continues after the last finished vote, and a recorded
-decision is used again.  A replay uses the recorded decisions and asks nobody.
+Each commit is reviewed once: after a crash the deliberation continues after the last recorded statement, and a recorded
+decision other than FAILED_SAFE is used again.  A replay uses the recorded decisions and sends no requests.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ MET = "Reviewers set these conditions for an earlier version of the change. Chec
 
 
 def reviewed(run: TaskRun, issue: IssueText, workspace: Workspace, report: Report, sandbox: str) -> Report:
-    """The report with the decision about its commit; `sandbox` is the kind of the sandbox in which its check ran.
+    """The report, completed with the reviewers' decision about its commit; `sandbox` is the kind of the sandbox in
+    which the check ran.
 
     Raises Interrupted for a stop, DiskError, or Fenced.
     """
@@ -73,8 +74,8 @@ def _deliberate(
     conditions: list[str],
     isolation: str,
 ) -> Json:
-    """Ask the reviewers; anything that prevents a vote gives FAILED_SAFE, even a limit of tokens or cost, because the
-    work is finished and a person can decide about it."""
+    """Ask the reviewers; an error or a limit of tokens or cost that prevents a vote gives FAILED_SAFE, because the work
+    is finished and a person can decide about it."""
     run.check_held()
     if (over := run.limits.check_requests()) is not None:
         return _failed(over.summary)
@@ -108,7 +109,7 @@ def _deliberate(
 
 
 def _of_safety(decisions: list[Json]) -> set[str]:
-    """The conditions that the safety reviewer has set so far, as they are in messages."""
+    """The conditions that the safety reviewer has set so far, each on one line, as in the messages to the model."""
     votes = [one["votes"].get(SAFETY) for one in decisions]
     return {" ".join(text.split()) for vote in votes if vote is not None for text in vote["conditions"]}
 
@@ -122,7 +123,7 @@ def _failed(reason: str) -> Json:
 
 
 def _material(issue: IssueText, workspace: Workspace, report: Report) -> Material:
-    """The change of the task's branch, with the texts that the reviewers need to judge it."""
+    """The change on the task's branch, with the texts that the reviewers need to judge it."""
     git_dir, base = workspace.git_dir, workspace.base_commit
     head = workspace.head() or ""
     diff = diff_of(git_dir, base or changes.empty_tree(git_dir), head)

@@ -1,7 +1,7 @@
-"""The shared parts of one run of a task: row, files, forge, comments, limits, control, progress.
+"""The objects that all steps of one run of a task use: row, files, forge, comments, limits, control, progress.
 
-The steps of `worker/handler.py` take a `TaskRun` as their first argument.  The object is built before the first step,
-and reads and writes nothing by itself.  Parts that one step makes and only some later steps need are in the result of
+The steps of `worker/handler.py` take a `TaskRun` as their first argument.  The TaskRun is made before the first step,
+and does not read or write anything by itself.  What one step makes and only some later steps need is in the result of
 that step (`preparation.Prepared`, `conversation.Conversation`).
 """
 
@@ -47,15 +47,15 @@ BRIEFED = 2
 
 
 class TaskRun:
-    """One run of one task.
+    """One run of one task in one process.
 
-    `publishing` False: nothing outside the task's folder is changed (replay).  `asked_here`: a person at this machine
-    asked for the issue in its present state (`solve`).
+    `publishing` False: nothing outside of the task's folder is changed (in `replay`).  `asked_here`: a person at this
+    machine started the run for the issue in its present state (`solve`).
 
-    `workspace`, `tools` and `model` are None until the step that opens them is done.  `reports` are notices for people
-    that do not prevent the delivery; `isolation` describes how commands run.  `resting`: this attempt has paused the
-    row, and has not finished showing the pause on the issue.  `ended` is the status with which this attempt closed the
-    row, None before.
+    `workspace`, `tools` and `model` are None until the step that makes them is done.  `reports` are notices for people
+    that do not prevent the delivery; `isolation` describes the sandbox of commands.  `resting`: this attempt has paused
+    the row, but may not have shown the pause on the issue yet.  `ended` is the status with which this attempt closed
+    the row, None if it has not.
     """
 
     def __init__(
@@ -94,18 +94,19 @@ class TaskRun:
             patience=settings.scheduling.drain_seconds,
             why=self._why,
         )
-        self.held = ExitStack()  # connections and a thread, which are closed at the end of the run
+        self.held = ExitStack()  # connections and a thread, closed at the end of the run
         self.held.callback(quota.close)
         context.get_request_store().failed = self._request_failed
 
     @cached_property
     def forge(self) -> Forge:
-        """The forge of the task.  Raises ConfigError when the source of the task is not configured any more."""
+        """The forge of the task.  Raises ConfigError if the source of the task is not configured any more."""
         return self.wiring.forge_of(self.key)
 
     @cached_property
     def author(self) -> tuple[str, str]:
-        """(name, mail address) of the author of commits: as configured, else that of the account at the host."""
+        """(name, mail address) of the author of commits: the configured one, else the account at the host, else that of
+        this program."""
         configured = self.settings.commit.identity()
         return configured or author_at(self.forge) or (NAME, EMAIL)
 
@@ -116,7 +117,7 @@ class TaskRun:
 
     @cached_property
     def inbox(self) -> CommentInbox:
-        """The comments of people on the task."""
+        """The inbox with the comments of people on the task."""
         return CommentInbox(
             self.forge,
             self.key,
@@ -131,21 +132,21 @@ class TaskRun:
         )
 
     def pull_urls(self) -> list[str]:
-        """The addresses of the pull requests that this task has opened, or goes on in; the newest last."""
+        """The addresses of the pull requests that this task has opened or continues in, the newest last."""
         found = [self.effects.receipt(name) for name in self.effects.intended() if name.startswith("pull")]
         urls = [str(receipt["url"]) for receipt in found if receipt and receipt.get("url")]
         return list(dict.fromkeys([*urls, *filter(None, [self.context.column("url")])]))
 
     def check_held(self) -> None:
-        """Raise Fenced when another attempt owns the task; called before each outside effect."""
+        """Raise Fenced if another attempt owns the task; called before each outside effect."""
         if not self.resting:
             deadline.check()
             self.context.check_held()
 
     def heartbeat(self) -> None:
-        """Write the heartbeat and the counters; reap orphans of commands.
+        """Write the heartbeat and the counters into the row; also reap orphaned processes of commands.
 
-        Raises Fenced when a newer attempt owns the row.
+        Raises Fenced if a newer attempt owns the row.
         """
         process_tree.reap_orphans()
         if self.model is not None and self.model.takes_no_pictures:
@@ -153,15 +154,15 @@ class TaskRun:
         self.context.heartbeat()
 
     def is_briefed(self) -> bool:
-        """Whether the first messages are written: the system prompt and the briefing."""
+        """Whether the first messages (system prompt and briefing) are written."""
         return self.context.get_message_store().last_seq >= BRIEFED
 
     def has_worked(self) -> bool:
-        """Whether the model has done anything, in this attempt or an earlier one."""
+        """Whether the model has called any tool, in this attempt or an earlier one."""
         return self.context.get_tool_store().count_tool_calls() > 0
 
     def written_paths(self) -> list[str]:
-        """Paths that the tools wrote; there are none before the tools exist."""
+        """Paths of the files that tools wrote; none before the tools exist."""
         return self.tools.written_paths() if self.tools is not None else []
 
     def emit(self, name: str, **fields: object) -> None:
@@ -177,7 +178,7 @@ class TaskRun:
             self.forge.move_label(self.key, state)
 
     def facts(self) -> dict[str, Any]:
-        """The values for the texts about the run, at any stage."""
+        """The values that the texts about the run show, at any stage."""
         totals = self.context.totals()
         provider = self.settings.provider()
         return {
@@ -197,11 +198,11 @@ class TaskRun:
         }
 
     def fit_comment(self, text: Public) -> Public:
-        """The text, cut to the size of a comment."""
+        """The text, cut to the maximum length of a comment."""
         return truncate(text, self.forge, self.uuid)
 
     def _reply_without_effect(self, row: Row, comment: Comment) -> None:
-        """Reply to a person that a command has no effect on a running task."""
+        """Tell a person in a reply that a command has no effect on a running task."""
         if self.publishing:
             self.check_held()
             post_reply(self.wiring.ledger, self.forge, self.events, self.publish_filter, row, comment, "running")
@@ -214,23 +215,23 @@ class TaskRun:
     # --- what ends the run: requests of people, and limits ------------------------------------------------------
 
     def _requested(self) -> str | None:
-        """The request in the row.  Raises Fenced when another attempt owns the task."""
+        """The request that the row has, None if there is none.  Raises Fenced if another attempt owns the task."""
         deadline.check()
         return self.wiring.ledger.requested(self.uuid)
 
     def _wanted(self) -> str | None:
-        """The request from the forge while the model thinks: a command in a comment, or a removed label."""
+        """The request from the forge while the task runs: a command in a comment, or a removed label."""
         if self.inbox.poll():
             return self._requested()
         word = self.forge.requested(self.key)
         return None if word == "stop" and is_closed_by_merge(self.forge, self.key, self._branch()) else word
 
     def _why(self) -> str:
-        """What ended the task on the forge; "" for a command in a comment, which the progress comment names."""
+        """What stopped the task on the forge; "" for a command in a comment, since the progress comment names that."""
         return "" if self.inbox.asked_by else reason_on_forge(self.forge, self.key)
 
     def _branch(self) -> str | None:
-        """The branch of this task, or before there is one that of the task that it continues."""
+        """The branch of this task; before it has one, that of the task that it continues."""
         if self.workspace is not None:
             return self.workspace.branch
         parent = self.wiring.ledger.get(str(self.context.row.get("parent_uuid") or ""))
@@ -238,21 +239,22 @@ class TaskRun:
         return found
 
     def _over_time(self) -> Outcome | None:
-        """The outcome if the wall time is over while the model works; None while its clock is stopped."""
+        """The outcome if the wall time is used up; None also while its clock is stopped."""
         return None if self.limits.stopped is not None else self.limits.check_time()
 
     def finish_work(self, outcome: Outcome) -> None:
-        """Record that the work is over with `outcome` and its publication begins: no wall time passes."""
+        """Record that the work has ended with `outcome` and its publication begins: from now on wall time is not
+        counted."""
         self.limits.stop_clock()
         self.control.finish_work(outcome)
 
     def resume_work(self) -> None:
-        """Record that the model continues after all."""
+        """Record that the model continues to work."""
         self.limits.start_clock()
         self.control.resume()
 
     def _leftovers(self) -> Leftovers | None:
-        """The files that commands left in the tree, which may be removed if the disk is full."""
+        """The files that commands left in the work tree; they may be removed if the disk is full."""
         if self.workspace is None:
             return None
         names, taken = self.workspace.unknown(), self.workspace.unknown(ignored=False)
@@ -266,7 +268,7 @@ class TaskRun:
 def open_run(wiring: Wiring, task: Task, *, attempt: int | None, publishing: bool, asked_here: bool) -> TaskRun:
     """Open the files and the row of a task for one run, and emit an event about it.
 
-    `attempt` is the fence of the claim.
+    `attempt` is the number of the claimed attempt.
     """
     settings = wiring.settings
     context = TaskContextManager(

@@ -1,13 +1,13 @@
-"""Takes a task over from another host: fetches the newest state of the task from the replica before the work begins.
+"""Takes a task over from another host: fetches its newest state from the replica before the work begins.
 
-`worker/attempt.py` calls this module after the row is claimed; it holds the folder's lock.  If the last attempt worked
-in this folder, nothing is fetched.  If the last attempt worked elsewhere, the newest manifest decides whether the
-folder's state is older.  An older state is moved into quarantine, and the fetched files replace it after each segment
-was checked.  `replica.json` is removed first and written last: so the next attempt repeats a takeover that was
-interrupted in between.
+`worker/attempt.py` calls this module when it has claimed the row and holds the lock of the folder.  If the last attempt
+worked in this folder, nothing is fetched.  If the last attempt worked elsewhere, the newest manifest in the replica
+shows whether the state in this folder is older.  An older state is moved to the quarantine folder; the fetched files
+take its place once each of their segments was checked.  `replica.json` is removed first and written last, so that the
+next attempt repeats a takeover that was interrupted.
 
-If the replica does not answer, the task waits for it, PATIENCE_SECONDS at most.  After that time, and if no manifest in
-the replica is complete, the task continues from the folder, or from its issue, and reports that.
+If the replica cannot be reached, the task waits for it, at most PATIENCE_SECONDS.  After PATIENCE_SECONDS, or if no
+manifest in the replica is complete, the task continues from its folder, or from its issue, and reports that.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ STAYS = ("lock", "worker.log", "request.json", SINCE, FETCHED)
 
 
 def take_over(wiring: Wiring, claim: Claim, folder: Path) -> None:
-    """Bring the folder to the newest state that the replica has.
+    """Replace the state in the folder by the newest one of the replica, if that is newer.
 
-    Raises ReplicaAway when the storage does not answer or refuses a request; the caller tries again later.  Raises
+    Raises ReplicaAway if the storage cannot be reached or refuses a request; the caller tries again later.  Raises
     DiskError or Fenced.
     """
     address = wiring.settings.context_storage.replica
@@ -62,7 +62,7 @@ def take_over(wiring: Wiring, claim: Claim, folder: Path) -> None:
 
 
 def _was_begun(wiring: Wiring, claim: Claim) -> bool:
-    """Whether any attempt has taken a turn; if none has, there is nothing to fetch or to wait for."""
+    """Whether any attempt has taken a turn; if not, there is nothing to fetch."""
     row = wiring.ledger.get(claim.uuid)
     return row is not None and row.llm_call_count > 0
 
@@ -77,7 +77,7 @@ def _look(wiring: Wiring, claim: Claim, folder: Path, address: str) -> None:
 
 
 def _waited(folder: Path) -> float:
-    """Seconds since the first try to fetch on this host."""
+    """Seconds since this host first tried to fetch the task."""
     path = folder / SINCE
     now = clock.now()
     try:
@@ -118,12 +118,12 @@ def _fetch_newest(wiring: Wiring, claim: Claim, folder: Path, place: RemoteFolde
 
 
 def _is_newer(manifest: Manifest, folder: Path) -> bool:
-    """Whether the replica continues the state of this folder."""
+    """Whether the replica has a newer state of the task than this folder."""
     here = _newest_here(folder)
     generation, attempt = read_state(folder)
     if here == 0:
         return True
-    if generation in ("", manifest.generation):  # the folder is older than its replica, or the disk was set back
+    if generation in ("", manifest.generation):  # one history; the folder may be the older one
         return int(manifest.facts.get("last_seq") or 0) > here
     return manifest.generation != generation and manifest.attempt > attempt
 
@@ -135,13 +135,13 @@ def _newest_here(folder: Path) -> int:
 
 
 def _messages_last(path: Path) -> tuple[bool, str]:
-    """Sort key for moving files: messages.jsonl is last, because a folder without it counts as empty."""
+    """Sort key for moving files: messages.jsonl is moved last, because a folder without it counts as empty."""
     return path.name == "messages.jsonl", path.name
 
 
 def _replace(base_dir: Path, folder: Path, claim: Claim) -> str:
-    """Move the old files aside and the fetched files into their place; returns the folder of the old files, "" if there
-    were none."""
+    """Move the old files away and the fetched files into their place; returns the folder with the old files, "" if
+    there were none."""
     (folder / STATE).unlink(missing_ok=True)  # ours
     old = [path for path in sorted(folder.iterdir(), key=_messages_last) if path.name not in STAYS]
     aside = ""

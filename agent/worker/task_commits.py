@@ -1,4 +1,4 @@
-"""Commits the work of a task, and reports on the commits: size, changed tests, notable paths, hidden text, refusals.
+"""Commits the work of a task, and describes the commits: size, changed tests, notable paths, hidden text, refusals.
 
 `delivery.py` calls this module.  The module publishes nothing.
 """
@@ -36,7 +36,7 @@ PATCH_LIMIT = 50_000
 
 
 class TaskCommits:
-    """The commits of one task.  `pushes` False: the commits will be handed over as a patch."""
+    """Makes and describes the commits of one task.  `pushes` False: the commits will be handed over as a patch."""
 
     def __init__(self, run: TaskRun, prepared: Prepared) -> None:
         self.run = run
@@ -48,18 +48,18 @@ class TaskCommits:
         self._described: tuple[tuple[str | None, ...], Report] | None = None
 
     def commit(self, title: str) -> Report:
-        """Commit all changes under `title`; returns the report of all commits so far.
+        """Commit all changes under `title`; returns a report about all commits of the task.
 
-        Raises RulesRefused when something may not be committed, or GitError, WorkError, DiskError.
+        Raises RulesRefused if git must not read a file, or GitError, WorkError, DiskError.
         """
         name, email = self.author
         self.workspace.commit(self._message(title), name=name, email=email)
         return self.describe() if self.workspace.has_commits() else self.report()
 
     def describe(self) -> Report:
-        """The report of the commits; at least one commit exists.
+        """A report about the commits; there must be at least one.
 
-        The diff is read once for each newest commit, since it can be large."""
+        The diff is read only once for each newest commit, since it can be large."""
         span = (self.workspace.base_commit, self.workspace.start, self.workspace.head())
         if self._described is None or self._described[0] != span:
             self._described = span, self._describe()
@@ -79,19 +79,19 @@ class TaskCommits:
         )
 
     def describe_refused(self) -> Report:
-        """The report of a change that cannot be committed: it describes the commits so far, if there are any."""
+        """A report about a change that cannot be committed; it describes the commits so far, if there are any."""
         if self.workspace.has_commits():
             return self.describe()
         return self.report(changed=True, base=self.workspace.base, commit=self.workspace.head())
 
     def report(self, **more: Any) -> Report:
-        """A report with the fields that every report has."""
+        """A report with `more` and the fields that every report has."""
         return Report(self.workspace.branch, unrun=self.commands.refusal or "", **more)
 
     def refuse(self, report: Report, rejected: PushRejected) -> Report:
-        """The report of commits that the repository or the forge refused.
+        """The report about commits that the repository or the forge refused.
 
-        Refused content must not stay in the history of the next push.
+        The commit is recorded as refused, so that its content is not in the history of the next push.
         """
         self.run.events.emit("push_refused", findings=[str(rejected)])
         if rejected.code in MENDABLE:
@@ -99,7 +99,7 @@ class TaskCommits:
         return replace(report, rejected=str(rejected), code=rejected.code)
 
     def catch_up(self, report: Report) -> Report:
-        """Integrate, once, the commits that others pushed meanwhile to the task's branch and to its base."""
+        """Merge in, once, the commits that others pushed meanwhile to the task's branch and to its base."""
         try:
             moved = catch_up(self.workspace, self.author)
         except PushRejected as rejected:
@@ -107,13 +107,13 @@ class TaskCommits:
         if moved.removed:
             self.run.effects.done(REMOVED, {"branch": self.workspace.branch})
         self.workspace.reports.extend(moved.notes)
-        if not self.workspace.has_commits():  # the base already has the whole change, from another source
+        if not self.workspace.has_commits():  # the base already contains the whole change, from another source
             return self.report(base=self.workspace.base, landed=True)
         return replace(self.describe(), conflicts=moved.conflicts, base_gone=moved.base_gone)
 
     def conflicts_of_branch(self, report: Report) -> Report:
-        """The report of a task that goes on in the branch of an earlier one and has changed nothing itself: the
-        conflicts of that branch with its base, if there are any."""
+        """The report for a task that continues on the branch of an earlier one and has changed nothing itself: it has
+        the conflicts of that branch with its base, if there are any."""
         workspace = self.workspace
         head = workspace.head()
         if head is None or head == workspace.base_commit:
@@ -124,12 +124,12 @@ class TaskCommits:
         return replace(self.describe(), conflicts=found) if found else report
 
     def are_first(self) -> bool:
-        """Whether the repository was empty when the task began and still has no base branch (as of the last fetch)."""
+        """Whether the repository was empty when the task began, and by the last fetch still has no base branch."""
         return self.workspace.base_commit is None and self.workspace.mirror.commit_of(self.workspace.base) is None
 
     def write_patch(self, report: Report) -> Report:
-        """Write the change to a file of the task; the report gets the name of the file, and the text if a comment can
-        show it without damage."""
+        """Write the change as a patch to a file in the task's folder; the report gets the name of the file, and the
+        text if a comment can show it unchanged."""
         path = self.workspace.context_dir / PATCH
         durable_files.write_file(path, self.workspace.patch())
         text = ""
@@ -141,10 +141,10 @@ class TaskCommits:
         return replace(report, patch=text if whole else "", patch_file=PATCH)
 
     def _message(self, title: str) -> Public:
-        """The commit message: that of the program, or that of the operator (`commit.template`)."""
+        """The commit message, made by the program's template or by the configured one (`commit.template`)."""
         run, issue, wanted = self.run, self.issue, self.run.settings.commit
         if wanted.template is None:
-            title = run.publish_filter.masked(title)  # the title is masked before it is cut
+            title = run.publish_filter.masked(title)  # secrets are masked before the title is cut
             message = run.publish_filter.render("commit", title=title, issue=issue, key=run.key, uuid=run.uuid)
         else:
             message = run.publish_filter.commit_message(

@@ -1,9 +1,9 @@
-"""Facts about a task that long-term memory needs after its end, as receipts in effects.jsonl.
+"""Records facts about a task that long-term memory needs after its end, as receipts in effects.jsonl.
 
-ORIGIN is written together with the briefing: the actor of its memory, the path of the repository's mirror, and whether
-the author of the issue may ask for work.  DELIVERY is written after the work was delivered; it has the commit, the
-files and the result of the check.  The work tree, the verdict and the text of the issue may be gone or changed when the
-task is taken into memory (`extraction/task_record.py`).
+The receipt ORIGIN is written with the briefing: the actor (the owner of the memories), the path of the repository's
+mirror, and whether the author of the issue may request work.  The receipt DELIVERY is written after the delivery; it
+has the commit, the files and the result of the check.  The work tree, the result of the check and the text of the issue
+may be gone or changed when memories are extracted from the task (`extraction/task_record.py`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MOST_BLOBS = 50
 
 
 def _blobs(git_dir: Path, report: Report) -> Mapping[str, str]:
-    """path → blob of the delivered files; {} if there are too many, or git fails."""
+    """path → blob hash of each delivered file; {} if there are too many, or git fails."""
     if report.commit is None or not 0 < len(report.paths) <= MOST_BLOBS:
         return {}
     try:
@@ -44,8 +44,8 @@ def _blobs(git_dir: Path, report: Report) -> Mapping[str, str]:
 
 
 def may_author_ask(run: TaskRun, issue: IssueText) -> bool:
-    """Whether the author of the issue may ask for work, for `record_origin`.  The forge is not asked where nothing is
-    to be recorded; False then, and if the forge does not answer."""
+    """Whether the author of the issue may request work, for `record_origin`.  False without a request to the forge if
+    nothing will be recorded, and False if the forge does not answer."""
     if not (run.publishing and run.settings.remembers) or run.effects.receipt(ORIGIN) is not None:
         return False
     try:
@@ -55,7 +55,7 @@ def may_author_ask(run: TaskRun, issue: IssueText) -> bool:
 
 
 def record_origin(run: TaskRun, issue: IssueText, workspace: Workspace, *, may_ask: bool) -> None:
-    """Record the actor, the mirror and the trust in the author (`may_ask`), once."""
+    """Record, once, the actor, the mirror, and whether the author may request work (`may_ask`)."""
     if run.effects.receipt(ORIGIN) is not None:
         return
     from agent.wiring.memory import actor_of_task  # not imported while memory is off
@@ -77,7 +77,7 @@ def record_origin(run: TaskRun, issue: IssueText, workspace: Workspace, *, may_a
 
 
 def record_delivery(run: TaskRun, report: Report | None) -> None:
-    """Record the delivered work, if long-term memory is on; a later delivery with other content is recorded again."""
+    """Record the delivered work, if long-term memory is on; a later delivery with other facts is recorded again."""
     if report is None or not run.publishing or not run.settings.remembers:
         return
     effects, git_dir = run.effects, run.workspace.git_dir if run.workspace is not None else None

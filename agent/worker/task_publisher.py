@@ -1,4 +1,5 @@
-"""Makes the publisher of a task from its settings: what is scanned, which paths are guarded, which file is too large.
+"""Makes the publisher of a task from its settings: what is scanned for secrets, which paths are guarded, which files
+are too large.
 
 `preparation.py` calls this module.
 """
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 def open_publisher(
     run: TaskRun, workspace: Workspace, url: str, env: Mapping[str, str], login: dict[str, Any]
 ) -> Publisher:
-    """The publisher of the commits in `workspace` to the repository at `url`; `env` is the environment of
-    git, `login` the result of `login_of`."""
+    """The publisher that pushes the commits in `workspace` to the repository at `url`; `env` is the environment of git,
+    `login` the result of `login_of`."""
     policy = run.settings.policy
     return Publisher(
         workspace,

@@ -1,7 +1,7 @@
-"""The templates of one task, which uses the set with which it began until its end (docs/templates.md).
+"""Makes a task use one set of templates from its beginning to its end (docs/templates.md).
 
-`worker/attempt.py` and the job of long-term memory call this module.  Without templates of people, a task checks only
-that a file is missing, and imports no other module.
+`worker/attempt.py` and the extraction job of long-term memory call this module.  If no templates of users are
+configured, a task checks only that it has no file with a set, and imports no other module.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FILE = "prompts.json"
 
 @contextmanager
 def present_templates(settings: Settings, events: Events) -> Iterator[None]:
-    """Use the present templates, for work that belongs to no task."""
+    """Use the configured templates inside the block, for work that belongs to no task."""
     if not settings.prompts.is_set:
         yield
         return
@@ -35,9 +35,9 @@ def present_templates(settings: Settings, events: Events) -> Iterator[None]:
 
 @contextmanager
 def templates_of(settings: Settings, events: Events, folder: Path) -> Iterator[None]:
-    """Use the templates that the task with this folder began with, inside the block.
+    """Inside the block, use the templates with which the task with this folder began.
 
-    A task that begins gets the present set, which is recorded in its folder.  Raises DiskError."""
+    A task that begins uses the configured templates; they are recorded in its folder.  Raises DiskError."""
     if not settings.prompts.is_set and not (folder / FILE).exists():
         with prompts.using(None):
             yield

@@ -1,8 +1,8 @@
-"""Counts the attempts of a task that ended after the claim and before the task was opened.
+"""Counts the attempts of a task that ended after the claim but before the task was opened.
 
-An attempt that was not opened has no conversation and no effects, so `requeue.py` cannot count it.  The number is in a
-small file in the task's folder, each host counts its own attempts, and the file is removed when the task is opened.
-`attempt.py` calls this module.
+An attempt that ended before the task was opened has no conversation and no effects, so `requeue.py` cannot count it.
+The number of attempts is in a small file in the task's folder, so each host counts its own attempts; the file is
+removed when the task is opened.  `attempt.py` calls this module.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ OF_HOST = (DiskError, HostError, LedgerError)
 
 
 def count(folder: Path) -> int:
-    """Record one more attempt that was not opened; returns their number.  If the disk cannot be written, the number
-    stays.
+    """Record one more attempt that was not opened; returns their number.  If the disk cannot be written, the file has
+    the old number.
     """
     tries = known(folder) + 1
     with suppress(DiskError, OSError):
@@ -41,7 +41,7 @@ def known(folder: Path) -> int:
 
 
 def forget(folder: Path) -> None:
-    """Remove the number, because the task was opened, or has ended."""
+    """Remove the file with the number, because the task was opened or has ended."""
     with suppress(OSError):
         (folder / NAME).unlink()  # ours
 

@@ -1,12 +1,13 @@
-"""The work of a task that is not published: the stored outcome, the host that has the work, and its place for a person.
+"""Describes the work of a task that is not published yet: its stored outcome, the host that has it, and its place for a
+person.
 
-When the model has finished, or asks a question, and only publishing is left, the outcome is stored in `effects.jsonl`,
-and the row's `outcome` is `publishing`.  The next attempt uses the work tree and the receipts as they are, publishes
-the missing parts, and sends nothing to the model (docs/forges.md, "What users of such agents report", row 16).
+If the model has finished or asks a question, and only publishing is left, the outcome is stored in `effects.jsonl`, and
+the row's `outcome` is `publishing`.  The next attempt uses the work tree and the receipts as they are, publishes what
+is missing, and sends nothing to the model (docs/forges.md, "What users of such agents report", row 16).
 
-When hosts share a ledger, the host with the work tree takes the row and the others leave it.  After that host has been
-silent for PUBLISHING_HOURS, another host starts the work again, as for any lost folder.  The worker calls this module,
-and the daemon calls it for the tasks of workers that died.
+If several hosts share a ledger, only the host with the work tree takes the row.  If the host with the work has sent no
+heartbeat for PUBLISHING_HOURS, another host begins the task again, as if its folder were lost.  The worker calls this
+module, and so does the daemon for tasks of workers that died.
 """
 
 from __future__ import annotations
@@ -40,14 +41,14 @@ MARK = "publishing"
 
 @dataclass(frozen=True, slots=True)
 class PendingPublication:
-    """The outcome of the model, and the time since which the publication is pending."""
+    """The outcome that is not published yet, and since when."""
 
     outcome: Outcome
     since: datetime
 
 
 def pending_publication(effects: EffectStore) -> PendingPublication | None:
-    """The unpublished outcome of an earlier attempt, None if the model still has work to do."""
+    """The outcome of an earlier attempt that is not published yet; None if the model still has work to do."""
     kept = effects.receipt(MARK)
     if not kept:
         return None
@@ -55,21 +56,22 @@ def pending_publication(effects: EffectStore) -> PendingPublication | None:
 
 
 def mark_asked(effects: EffectStore) -> None:
-    """Mark a pending question as posted; after the answer the model continues."""
+    """Record that nothing is pending any more: the question was posted, or the work went back to the model."""
     if pending_publication(effects) is not None:
         effects.done(MARK, {})
 
 
 def save_outcome(effects: EffectStore, outcome: Outcome) -> None:
-    """Make the outcome durable, and record that only publishing is left."""
+    """Store the outcome on disk; it records that only publishing is left."""
     effects.done(MARK, {**outcome.to_dict(), "since": clock.stamp()})
 
 
 def lies_elsewhere(settings: Settings, row: Row, now: datetime) -> bool:
-    """Whether the unpublished work of a queued row is on another host, which may still publish it.
+    """Whether another host has the unpublished work of a queued row, and may still publish it.
 
-    A folder here counts if it has the outcome, regardless of the host that wrote it, because hosts may share a
-    base_dir.  If the folder is missing on the host that wrote it, the work is lost.
+    If the task's folder is here and has the outcome, the work is not elsewhere, whichever host wrote it, because hosts
+    may share a base_dir.  If the host that wrote the outcome has lost the folder, the work is lost, and that host does
+    not look for it elsewhere.
     """
     if row.outcome != MARK or not of_another_host(row, settings) or row.heartbeat_at is None:
         return False
@@ -79,16 +81,16 @@ def lies_elsewhere(settings: Settings, row: Row, now: datetime) -> bool:
 
 
 def is_pending_in(folder: Path) -> bool:
-    """Whether a task's folder, which is only read, has an outcome that waits to be published."""
+    """Whether an outcome in a task's folder waits to be published; the folder is only read."""
     return bool(receipt_in(folder, MARK))
 
 
 def leave_to_publish(wiring: Wiring, row: Row, outcome: Outcome) -> bool:
-    """Leave the work of a dead worker to one more attempt, which publishes it as `outcome` without a request to the
-    model.
+    """Store `outcome` for a task after its worker died, so that one more attempt publishes the work without a request
+    to the model.
 
-    Returns False if there is no work here, or if the dead worker was that attempt already.  The row's holder is dead;
-    the caller queues the row."""
+    Returns False if there is no work here, or if the worker that died was already such an attempt.  The caller must
+    know that no worker holds the row, and queues the row afterwards."""
     folder = wiring.settings.base_dir / "running" / row.uuid
     if not has_work(folder) or is_pending_in(folder):
         return False
@@ -104,7 +106,7 @@ def leave_to_publish(wiring: Wiring, row: Row, outcome: Outcome) -> bool:
         try:
             held.set(outcome=MARK, error_code=outcome.code, error_message=outcome.summary)
         except LedgerError:
-            effects.done(MARK, {})  # otherwise a second try would take this attempt for the one that died
+            effects.done(MARK, {})  # otherwise a second call would assume that the attempt which publishes has died too
             raise
     except DiskError:
         return False
@@ -115,7 +117,7 @@ def leave_to_publish(wiring: Wiring, row: Row, outcome: Outcome) -> bool:
 
 
 def has_work(folder: Path) -> bool:
-    """Whether the model has done anything in a task's folder, which is only read."""
+    """Whether the model has called any tool; the task's folder is only read."""
     try:
         tools = folder / "tools.jsonl"
         return durable_files.is_real_dir(folder) and tools.is_file() and tools.stat().st_size > 0
@@ -124,19 +126,19 @@ def has_work(folder: Path) -> bool:
 
 
 def keep(run: TaskRun, delivery: Delivery | None) -> str:
-    """Commit the work of a task that ends without publishing it; returns a sentence with its place, "" if there is
-    none.  `delivery` is None if the task ended before its work tree was open."""
+    """Commit the work of a task that ends without publishing it; returns a sentence that names its place, "" if there
+    is no work.  `delivery` is None if the task ended before its work tree was open."""
     if not run.has_worked():
         return ""
     kept = True
     if delivery is not None:
-        with suppress(GitError, WorkError, DiskError):  # the work is then in the work tree
+        with suppress(GitError, WorkError, DiskError):  # the work is then uncommitted in the work tree
             kept = delivery.commit()
     return describe_kept_work(run.context.context_dir) if kept else ""
 
 
 def describe_kept_work(folder: Path) -> str:
-    """A sentence with the place of the work in a task's folder, for the final comment; "" if there is no work."""
+    """A sentence for the final comment that names the place of the work in a task's folder; "" if there is none."""
     state = read_state(folder / "git")
     if state is None:
         return ""

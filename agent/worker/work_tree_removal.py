@@ -1,6 +1,6 @@
-"""Removes the work tree of an ended task, according to `workspace.keep`.
+"""Removes the work tree of a task that has ended, according to `workspace.keep`.
 
-`end_of_attempt.py` calls this module.  The records of the task and its git directory stay.
+`end_of_attempt.py` calls this module.  The records of the task and its git directory are not removed.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 def remove_work_tree(run: TaskRun, status: Status) -> None:
-    """Remove the work tree and the home of a task that ended with `status`, unless the tree has work that is in no
-    pushed commit.  If the removal fails, `cleanup` removes the tree later."""
+    """Remove the work tree and the home folder of a task that ended with `status`, unless the tree has work that was
+    not pushed.  If the removal fails, `cleanup` removes the tree later."""
     keep = run.settings.workspace.keep
     if keep == "always" or (keep == "failed" and status is not Status.COMPLETED):
         return

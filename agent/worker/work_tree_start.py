@@ -1,7 +1,7 @@
 """Opens the work tree of a task at the commit where the task starts, or as an earlier attempt left it.
 
 A task starts from the base branch, from an open pull request, from the branch or the unpublished commits of the task
-that it continues, or from a past point of another task (`fork_task.py`).  `branch_plan.py` chooses the branches.
+that it continues, or from an earlier point of another task (`fork_task.py`).  `branch_plan.py` chooses the branches.
 `preparation.py` calls this module.
 """
 
@@ -35,11 +35,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StartedTree:
-    """An open work tree and its origin.
+    """An open work tree, and from what it was started.
 
-    `point`: the past point of another task at which the tree starts.  `restored`: the result of restoring the tree from
-    the replica of another host.  `takes_up`: the tree contains the unpublished commits of the earlier task.  An
-    attribute that does not apply is None or False."""
+    `point`: the point of another task from which this task starts, else None.  `restored`: the result of restoring the
+    tree from a replica, else None.  `takes_up`: the tree contains unpublished commits of the earlier task."""
 
     workspace: Workspace
     plan: BranchPlan
@@ -51,17 +50,17 @@ class StartedTree:
 def open_work_tree(
     run: TaskRun, issue: IssueText, repository: Repository, parent: Parent | None, mirror: Mirror, sandbox: Sandbox
 ) -> StartedTree:
-    """Fetch the mirror, choose branch and start commit, and open the tree at that commit.
+    """Fetch into the mirror, choose branch and start commit, and open the tree at that commit.
 
-    An existing tree keeps its content.  Notices for people about the start become the first entries of
-    `run.reports`.  Raises IssueUnreadable when the branch of a fork changed during the fetch.
+    A tree that exists already keeps its content.  Notices for people about the start are the first entries of
+    `run.reports`.  Raises IssueUnreadable if the branch of a fork changed during the fetch.
     """
     settings, folder = run.settings, run.context.context_dir
     point = read_fork_point(folder)
     earlier = parent.branch if parent and point is None else None
     name = run.publish_filter.branch(private_tracker.branch_name(settings, run.key.instance))
     prefix = settings.branch.prefix
-    # for a host without the task's files; with files, `Workspace` uses their branch
+    # for a host without the task's files; if there are files, `Workspace` uses the branch in them
     decided = run.context.column("branch")
     start = work_tree_snapshot.started_at(folder)
     plan = plan_branch(run.key, run.uuid, issue, repository, earlier, name, decided, prefix, start)
@@ -72,7 +71,7 @@ def open_work_tree(
         issue = replace(issue, base=settings.workspace.base)
         plan = plan_branch(run.key, run.uuid, issue, repository, earlier, name, decided, prefix, start)
     said = _check_fork(run, issue.pull, plan, mirror, begun=bool(start))
-    if earlier is not None and mirror.commit_of(earlier) is None:  # a person removed the branch
+    if earlier is not None and mirror.commit_of(earlier) is None:  # somebody removed the branch
         plan = plan_branch(run.key, run.uuid, issue, repository, None, name, decided, prefix, start)
     if point is not None:
         plan = replace(plan, start_at=point.commit)
@@ -108,10 +107,10 @@ def open_work_tree(
 
 
 def _check_fork(run: TaskRun, pull: PullRef | None, plan: BranchPlan, mirror: Mirror, *, begun: bool) -> str:
-    """Check that the fetched commit of a fork is the one that was checked (`issue_checks.py`) before the fetch.
+    """Check that the fetched commit of a fork is the one that `issue_checks.py` checked before the fetch.
 
-    Returns a sentence about newer commits of the fork if the task has begun already and stays at its own commit, else
-    "".  Raises IssueUnreadable when the branch changed during the fetch.
+    A task that has begun already stays at its own commit; the result is then a sentence about newer commits of the
+    fork, "" if there are none.  Raises IssueUnreadable if the branch changed during the fetch.
     """
     present = mirror.commit_at(plan.refs[0]) if plan.refs else None
     if pull is None or not pull.fork or present is None or plan.start_at in (present, *plan.refs):
@@ -123,8 +122,8 @@ def _check_fork(run: TaskRun, pull: PullRef | None, plan: BranchPlan, mirror: Mi
 
 
 def open_or_restore(run: TaskRun, workspace: Workspace) -> RestoredTree | None:
-    """Open the work tree from this folder, or restore it from a replica of another host; returns the result of
-    restoring."""
+    """Open the work tree in this folder, or restore it from the replica that another host wrote; returns the result of
+    restoring, None if nothing was restored."""
     folder = run.context.context_dir
     if not work_tree_snapshot.is_waiting(folder):
         workspace.open()
@@ -139,10 +138,10 @@ def open_or_restore(run: TaskRun, workspace: Workspace) -> RestoredTree | None:
 def _unpublished(
     kept: UnpublishedCommits | None, plan: BranchPlan, mirror: Mirror
 ) -> tuple[UnpublishedCommits | None, BranchPlan]:
-    """The unpublished commits of the earlier task if they still fit, and the plan that begins with them.
+    """The unpublished commits of the earlier task if they can be used here, and the plan that starts from them.
 
-    Unpublished commits fit if they are on top of the branch that this task continues, or on a commit of the same
-    base."""
+    The commits can be used if they are on top of the branch that this task continues, or start from a commit of the
+    same base."""
     if kept is None or not plan.pushes:
         return None, plan
     if plan.start_at is not None:
@@ -157,7 +156,7 @@ def _unpublished(
 
 
 def _take_up(workspace: Workspace, kept: UnpublishedCommits) -> bool:
-    """Begin with the commits of the earlier task; returns whether they are in the work tree."""
+    """Put the commits of the earlier task into the work tree; returns whether they are there."""
     if workspace.head() == kept.commit:
         return True
     try:

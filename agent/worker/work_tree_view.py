@@ -1,7 +1,8 @@
-"""The work tree for a compaction: its difference from the base, and the content of a file (`values.PresentWork`).
+"""Gives a compaction access to the work tree: its difference from the base commit, and the content of files
+(`values.PresentWork`).
 
-git provides the difference, and the tools' own reader the content: the reader follows no symlink and masks declared
-secrets.  A file with a usual name for secrets, or with text that looks like a key, is not shown.
+git determines the difference, and the tools' own reader gets the content: it follows no symlink and masks declared
+secrets.  The content of a file with a name that is usual for secrets, or with text that looks like a key, is not shown.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ npmrc, openssl-pkcs12(1)."""
 
 
 class WorkTreeView:
-    """`changes` asks git; `tools` reads the files."""
+    """`changes` gets the changes from git; `tools` reads the files."""
 
     def __init__(self, tools: Toolbox, changes: Callable[[], Iterable[FileChange]]) -> None:
         self._tools = tools
         self._changes = changes
 
     def changes(self) -> Sequence[FileChange]:
-        """The result of `Workspace.changes_now`, with printable names."""
+        """The changed files by `Workspace.changes_now`, with printable names."""
         return [replace(one, path=shown(one.path), source=shown(one.source)) for one in self._changes()]
 
     def text(self, path: str) -> str | None:

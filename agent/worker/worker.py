@@ -1,8 +1,7 @@
-"""The process of one task, forked by the supervisor, which reads the exit code.
+"""The process of one task: the supervisor forks it, and reads its exit code.
 
-The process is forked from a server that has all modules preloaded (`daemon/preload.py`).  The process has a session of
-its own and the title `makimono: {uuid}`, and survives the end of the daemon.  `attempt.py` contains the work on the
-task.
+The process is forked from a forkserver that has loaded all modules (`daemon/preload.py`).  The process has a session of
+its own and the title `makimono: {uuid}`, and survives the end of the daemon.  `attempt.py` does the work on the task.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ EXIT_WAITS = HostError.exit_code
 def process_task(settings: Settings, uuid: str, report: Connection | None = None, *, own: bool = False) -> int:
     """Work on the task `uuid` until it ends; returns the exit code of the process.
 
-    `report` receives `attempt.CLAIMED` after the claim, or the reason why the claim failed.  `own`: the process has no
-    other purpose.
+    `report` is the connection on which `attempt.CLAIMED` is sent after the claim, or the reason why the claim failed.
+    `own`: the process does nothing else.
     """
     with closing(Wiring(settings, events=Events([to_log]))) as wiring, ExitStack() as held:
         try:
@@ -61,7 +60,7 @@ def process_task(settings: Settings, uuid: str, report: Connection | None = None
 
 
 def is_queued(wiring: Wiring, uuid: str) -> bool:
-    """Whether the task waits in the queue for its next try."""
+    """Whether the row is `queued`, so that the task is tried again."""
     with suppress(MakimonoError):
         row = wiring.ledger.get(uuid)
         return row is not None and row.status is Status.QUEUED
@@ -69,15 +68,15 @@ def is_queued(wiring: Wiring, uuid: str) -> bool:
 
 
 def main(settings: Settings, uuid: str, report: Connection | None = None) -> None:
-    """Entry point of the forked process, which gets a session of its own and a title with its task.
+    """Entry point of the forked process; makes a session of its own and sets the title.
 
-    The log and the row have the end of the task; the exit code repeats it.  After a bug there is also a traceback on
-    stderr.
+    The log and the row record how the task ended; the exit code only repeats it.  After an unexpected error there is
+    also a traceback on stderr.
     """
     os.setsid()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_DRAINED))  # valid until the handler replaces it
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_DRAINED))  # until TaskHandler replaces it
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    proc.title(f"makimono: {uuid}")  # the title is also shown while the process waits for its row
+    proc.title(f"makimono: {uuid}")  # also while the process waits for its row
     log.lose_what_stderr_refuses()
     try:
         code = process_task(settings, uuid, report, own=True)
