@@ -68,9 +68,9 @@
 The errors of one package are defined and shown as a tree in a module of that package: those of `agent/window/` in
 `window/base.py`.
 
-An end that is no failure is not an error: "done", "limit reached", "asked a question" and "stopped" are values of
-`values.Outcome`.  The first argument of an error is the message for a person: what was found, what is allowed and what
-to do.
+Ends of a run that are no failures are not errors: "done", "limit reached", "asked a question" and "stopped" are values
+of `values.Outcome`.  The first argument of an error is the message for a person: what was found, what is allowed and
+what to do.
 """
 
 from __future__ import annotations
@@ -120,7 +120,8 @@ class HostError(MakimonoError):
 
 
 class DiskError(HostError):
-    """A write failed: disk full, read-only, not permitted.  Data that was written before is intact."""
+    """A write failed: disk full, read-only, not permitted.  A failed write (DiskError) leaves the data intact that was
+    written before."""
 
     code = "disk"
 
@@ -150,7 +151,7 @@ class ReplicaAway(HostError):
 class MemoryUnavailable(HostError):
     """memory.db is damaged, locked, from a newer version, or on a disk that fails.
 
-    The task continues without long-term memory.
+    Without a usable memory.db the task continues without long-term memory.
     """
 
     code = "memory"
@@ -307,7 +308,8 @@ class RequestUnreadable(ReachError):
 
 
 class RulesRefused(WorkError):
-    """The tree contains an ignore or attribute file that git must not read.  `findings` has a line for each file."""
+    """The tree contains an ignore or attribute file that git must not read.  `findings` has a line for each refused
+    file."""
 
     code = "rules_refused"
 
@@ -372,7 +374,8 @@ class ForgeError(MakimonoError):
 
 
 class IssueUnreadable(ForgeError):
-    """This issue cannot be read or worked on; other issues are not affected.  `code` is the error code for the row."""
+    """The issue of one task cannot be read or worked on; other issues are not affected.  `code` is the error code for
+    the row."""
 
     code = "issue_unreadable"
 
@@ -382,7 +385,8 @@ class IssueUnreadable(ForgeError):
 
 
 class ForgeUnreachable(ForgeError):
-    """There was no connection, a connection was cut, or the status was 5xx after every retry.
+    """The forge could not be reached: there was no connection, a connection was cut, or the status was 5xx after every
+    retry.
 
     `maybe`: the request would change something and was sent, so the change may have been made; check this before a
     retry.
@@ -441,7 +445,7 @@ class PictureRefused(MakimonoError):
 class StopHeard(MakimonoError):
     """A wait (for git on a work tree, a fetch, a lock) ended because the task shall stop or pause, or reached a limit.
 
-    The operation for which the program waited did not fail."""
+    StopHeard does not mean that the operation failed for which the program waited."""
 
     code = "stop_heard"
 
@@ -489,14 +493,14 @@ class ModelError(MakimonoError):
 
 
 class ModelUnreachable(ModelError):
-    """There was no connection, or the status was 5xx after every retry."""
+    """The model's server could not be reached: there was no connection, or the status was 5xx after every retry."""
 
     code = "model_unreachable"
     exit_code = 3
 
 
 class ModelStalled(ModelError):
-    """The stream was idle for too long or was cut, or the whole call took longer than allowed.
+    """The stream of the model's answer was idle for too long or was cut, or the whole call took longer than allowed.
 
     No part of the answer was used.
 
@@ -508,7 +512,8 @@ class ModelStalled(ModelError):
 
 
 class RateLimited(ModelError):
-    """The server asks to slow down.  `retry_after` is the number of seconds to wait, None if the server gives none."""
+    """The model's server asks to slow down.  `retry_after` is the number of seconds to wait, None if the server gives
+    none."""
 
     code = "rate_limited"
 
@@ -518,20 +523,20 @@ class RateLimited(ModelError):
 
 
 class QuotaExhausted(ModelError):
-    """The account has no quota or money left.  The request is never retried."""
+    """The account at the model's provider has no quota or money left.  The request is never retried."""
 
     code = "quota_exhausted"
 
 
 class AccessRefused(ModelError):
-    """The server answered with 401 or 403: the key is missing, wrong, or lacks a right."""
+    """The model's server answered with 401 or 403: the key is missing, wrong, or lacks a right."""
 
     code = "access_refused"
     exit_code = 3
 
 
 class ModelNotFound(ModelError):
-    """The server answered with 404, or no such model is loaded."""
+    """The model's server answered with 404, or no such model is loaded."""
 
     code = "model_not_found"
     exit_code = 3
@@ -591,7 +596,7 @@ class ToolsRefused(RequestRefused):
 
 
 class AnswerUnreadable(ModelError):
-    """The status was 200, but the body contains no answer."""
+    """The model's server answered with status 200, but the body contains no answer."""
 
     code = "answer_unreadable"
 
@@ -603,8 +608,8 @@ class ShapeWrong(AnswerUnreadable):
 
 
 class CallUnreadable(AnswerUnreadable):
-    """The model wrote a tool call that its own server cannot parse.  The same request may succeed when it is sent
-    again.
+    """The model wrote a tool call that its own server cannot parse.  After CallUnreadable, the same request may succeed
+    when it is sent again.
     """
 
     code = "call_unreadable"

@@ -141,7 +141,7 @@ class Loop:
     def take_comments(self, *, last: bool = False) -> bool:
         """Append the new comments of people, and the memories that match them; returns True if there were comments.
 
-        A person's answer to `ask_user` is such a comment too.
+        A person's answer to `ask_user` arrives as a comment too.
         """
         heard = False
         for said in self.new_comments(last):
@@ -207,8 +207,8 @@ class Loop:
         return None
 
     def handle_no_calls(self, text: str, reason: str) -> Outcome | None:
-        """Append a hint for the model after an answer without a call, a few times; only a call of `finish` completes a
-        task.
+        """Append a hint for the model after an answer without a call, a few times, since a task with a change is
+        completed only by `finish`.
 
         If the model still answers with text only, the run ends as ANSWERED.  ANSWERED is weaker than a call of
         `finish`: the text counts as the answer to a question only if the task changed nothing and at least one tool
@@ -242,7 +242,7 @@ class Loop:
         )
 
     def refuse_call(self, call: Json, why: str) -> ToolResult:
-        """Give a result to a call that must not be run."""
+        """Record a refusal as the result of a call that must not be run."""
         return self.record_result(call, ToolResult(why, status="error", error=why))
 
     def record_result(self, call: Json, result: ToolResult) -> ToolResult:

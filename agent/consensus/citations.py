@@ -117,12 +117,13 @@ def _places(diff: str) -> Iterator[tuple[str, int]]:
 
 
 def _second(names: str) -> str:
-    """The second of two equal names in a line `diff --git a/path b/path`; of a renamed file, `rename to` has it."""
+    """The name of the file in a line `diff --git a/path b/path` with two equal names; for a renamed file, a line
+    `rename to` gives the name."""
     return names[(len(names) + 1) // 2 :]
 
 
 def _prefixed(name: str) -> str:
-    """A name of `rename to` in the form of the other lines."""
+    """The name in a line `rename to`, with the prefix `b/` that the names in other lines have."""
     return f'"b/{name[1:]}' if name.startswith('"') else f"b/{name}"
 
 

@@ -7,7 +7,7 @@ The first of these rules that applies gives the decision:
 2. DENY of a persona that has a veto, with a finding at a place that exists: DENIED, regardless of the other votes.
 3. The number of DENY reaches the quorum: DENIED.
 4. The number of APPROVE and CONDITIONAL together reaches the quorum: CONDITIONAL if one is CONDITIONAL, else APPROVED.
-5. None of the rules above applies: FAILED_SAFE.
+5. If no other rule of this list applies: FAILED_SAFE.
 
 FAILED_SAFE means that there is no decision, neither for nor against.  The votes of a deliberation that ended as
 FAILED_SAFE are only in deliberations.jsonl, not in the decision.
@@ -129,7 +129,7 @@ def final_vote(provisional: CheckedVote | None, final: CheckedVote) -> tuple[Che
     """Returns (the vote that counts, whether that is the provisional DENY).
 
     An APPROVE after a provisional DENY counts only with a finding at a place that the provisional vote did not cite.
-    Without such a finding the reviewer has only joined the others, so its provisional DENY counts.
+    Without a finding at a new place, the reviewer has only joined the others, so its provisional DENY counts.
     """
     if provisional is None or provisional.vote.vote is not Vote.DENY or final.vote.vote is not Vote.APPROVE:
         return final, False

@@ -52,7 +52,7 @@ class _FailedSafe(Exception):
 
 @dataclass
 class Deliberation:
-    """The state of one deliberation.  `run` may be called once."""
+    """The state of one deliberation.  `run` may be called only once."""
 
     section: Consensus
     reviewers: Mapping[str, Reviewer]

@@ -47,7 +47,7 @@ class Material:
 
     `tests` are ids of tests that a finding may name.  `conditions` are the conditions of all reviewers for an earlier
     version of the change.  The safety reviewer gets only its own conditions (`safety_conditions`), since those of the
-    others may quote the issue.
+    other reviewers may quote the issue.
     """
 
     question: str = ""

@@ -2,7 +2,7 @@
 query that the record covers.
 
 A preference like "Use unittest, not pytest." can match at most three of the two hundred terms of an issue, so the share
-of the query that it covers is always small.  For such a record the share of the record that the query contains is the
+of the query that it covers is always small.  For a short record, the share of the record that the query contains is the
 better measure.  Terms that nearly every issue contains, and pairs of hiragana, which are mostly grammar, have a low
 weight.  Terms in the title of the query, and those that the query repeats, have a higher weight, since they name the
 subject.  A term of the record also counts in part if the query contains only its beginning or end: the query term
@@ -93,8 +93,8 @@ class Containment:
         self.known: dict[str, float] = {}
 
     def may_hold(self, terms: Collection[str]) -> bool:
-        """A check without the text: whether the query contains at least one of these terms that is not common, or the
-        beginning or end of one."""
+        """A check without the text: whether the query contains at least one of the given terms that is not common, or
+        the beginning or end of one."""
         return not self.rare.isdisjoint(terms) or any(map(self._has_part, terms))
 
     def _has_part(self, term: str) -> bool:

@@ -90,8 +90,8 @@ class ContextSearch:
         made = {}
         for key, block in blocks.items():
             turn, window = turns.get(key, 0.0), windows.get(key)
-            # a window contains the terms of its own text  So a text that matches although no window of it matches has
-            # no window.
+            # a window contains the terms of its own text, so a text that matches although no window of it matches has
+            # no window
             alone = turn > 0 and window is None
             made[key] = Scores(turn, None if alone else window or 0.0, None if alone else sessions.get(block, 0.0))
         return made

@@ -2,7 +2,8 @@
 
 The selection consists of the events and records that match the selector, and of every record with only forgotten
 sources.  Two things remain: hashes, by which the same texts are refused if they are stored again, and the numbers of
-the log entries.  Afterwards `purge.py` removes the deleted bytes from the file and checks that they are gone.
+the log entries.  After a text is forgotten, `purge.py` removes the deleted bytes from the file and checks that they are
+gone.
 """
 
 from __future__ import annotations

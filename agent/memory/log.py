@@ -22,7 +22,7 @@ class LocalLog:
 
     def __init__(self, database: MemoryDatabase) -> None:
         self.database = database
-        self._number: int | None = None  # number of the last entry, inside a transaction
+        self._number: int | None = None  # number of the entry that the open transaction appended last
 
     @contextmanager
     def transaction(self) -> Iterator[Any]:

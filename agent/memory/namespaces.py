@@ -111,7 +111,7 @@ def session_of(namespace: str) -> str:
 
 
 def scope(namespace: str) -> str:
-    """The first two parts of a namespace, like `/episodes/{actor}/`.  `memory.cap` limits the number of records below
-    such a prefix."""
+    """The first two parts of a namespace, like `/episodes/{actor}/`.  `memory.cap` limits the number of records below a
+    prefix like `/episodes/{actor}/`."""
     parts = namespace.strip("/").split("/")[:2]
     return f"/{'/'.join(parts)}/" if parts[0] else "/"

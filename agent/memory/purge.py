@@ -45,7 +45,7 @@ ELSEWHERE = (
 def purge(database: MemoryDatabase, views: Views, exports: Path, pieces: Sequence[bytes]) -> list[str]:
     """Remove the bytes of everything that was ever forgotten from memory.db and its exports.
 
-    Afterwards the files are searched for `pieces` (from `pieces_of`, parts of the forgotten texts); the result names
+    At the end the files are searched for `pieces` (from `pieces_of`, parts of the forgotten texts); the result names
     the files that still contain one, each with a reason.  The state `unpurged` in memory.db is removed at the end if
     nothing is left: if a process dies before, the state remains, and the next process purges again.
     """

@@ -1,10 +1,10 @@
 """Computes the relevance of hits, 0 to 1: a weighted sum of normalised scores, multiplied by coverage.
 
-BM25 has no upper bound and depends on the query, so each list of scores is divided by its highest score.  Then the
-weighted sum of each hit is divided by the highest sum.  Coverage is the share of the query that a hit contains,
-weighted by inverse document frequency: 1 for a full match.  For short records, `containment.py` has a second measure;
-the higher of the two values is used.  So a lower limit of 0 for the relevance accepts every hit, and 1 accepts full
-matches only.  The relevances of hits of different queries cannot be compared.
+BM25 has no upper bound and depends on the query, so each list of scores is divided by its highest score.  After that
+division, the weighted sum of each hit is divided by the highest sum.  Coverage is the share of the query that a hit
+contains, weighted by inverse document frequency: 1 for a full match.  For short records, `containment.py` has a second
+measure; the higher of the two values is used.  So a lower limit of 0 for the relevance accepts every hit, and 1 accepts
+full matches only.  The relevances of hits of different queries cannot be compared.
 """
 
 from __future__ import annotations
@@ -56,8 +56,9 @@ class Coverage:
 
 
 def relevance(scores: Mapping[int, Scores], extra: Mapping[int, float] | None = None) -> dict[int, float]:
-    """key → weighted sum of the normalised scores, 1 for the best text.  `extra` is added to the sum of its key.  If a
-    text has no window or session document, the score of the text alone replaces the missing score."""
+    """key → weighted sum of the normalised scores, 1 for the best text.  `extra` has numbers that are added to the
+    sums, by key.  If a text has no window or session document, the score of the text alone replaces the missing
+    score."""
     turn = max((one.turn for one in scores.values()), default=0.0)
     window = max((one.window or 0.0 for one in scores.values()), default=0.0)
     session = max((one.session or 0.0 for one in scores.values()), default=0.0)

@@ -96,7 +96,7 @@ class TaskRecall:
     def search(self, query: str) -> list[Mapping[str, Any]]:
         """The result of the `recall` tool: records, then events of earlier tasks, then files with their commits.
 
-        Each of them is a mapping with the same keys as those of `recall`.  Raises MemoryUnavailable.
+        Each item of the result is a mapping with the same keys as in the result of `recall`.  Raises MemoryUnavailable.
         """
         store = self.store
         if not store.path.exists():
@@ -114,7 +114,7 @@ class TaskRecall:
             and hit.session_id != self.session_id
             and hit.event_id not in known
         ]
-        each = {hit.text: hit for hit in sorted(events, key=lambda hit: hit.score)}  # tasks share the text of an issue
+        each = {hit.text: hit for hit in sorted(events, key=lambda hit: hit.score)}  # tasks of one issue share its text
         events = sorted(each.values(), key=lambda hit: -hit.score)[:FOUND]
         return [*map(_of_record, records), *map(_of_event, events), *map(_of_file, _plausible(likely))]
 

@@ -196,14 +196,14 @@ class Records:
     # --- reading ---------------------------------------------------------------------------------------------
 
     def get(self, record_id: str) -> MemoryRecord:
-        """The record with this id.  UsageError when there is none."""
+        """The record with this id.  UsageError when there is no record with the id."""
         rows = self.database.run("record_row", id=record_id)
         if not rows:
             raise UsageError(f"there is no memory record {record_id}")
         return self.of_rows(rows)[0]
 
     def of_rows(self, rows: Sequence[Mapping[str, Any]]) -> list[MemoryRecord]:
-        """Raises UsageError if there is none."""
+        """Raises UsageError if there is no record with this id."""
         ids = orjson.dumps([row["id"] for row in rows]).decode()
         sources = _by_record(self.database.run("sources_of", ids=ids))
         files = _by_record(self.database.run("files_of", ids=ids))

@@ -2,9 +2,9 @@
 that are missing since the shared log was restored from a backup.
 
 The entries with which both logs begin stay unchanged.  If the shared log has no further entries, the further entries of
-memory.db are appended with their numbers.  Otherwise the further entries of memory.db get new numbers: an event with a
-known `client_token` is not added again, a record with the same text in its namespace is merged, and a text that was
-forgotten in either log stays forgotten.
+memory.db are appended with their numbers.  If the logs have different entries, the further entries of memory.db get new
+numbers: an event with a known `client_token` is not added again, a record with the same text in its namespace is
+merged, and a text that was forgotten in either log stays forgotten.
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ class Join:
         }
 
     def _ids(self, ids: Iterable[str]) -> list[str]:
-        """The ids that these records have in the shared log, without those that it does not have."""
+        """The ids that these records have in the shared log; a record that the shared log does not have is left out."""
         found = dict.fromkeys(self.records.get(one, one) for one in ids)
         return [one for one in found if self._is_record(one)]
 

@@ -2,8 +2,8 @@
 them.
 
 "Use unittest" has no term in common with the issue "The importer skips the last row", but applies to it too.  If a
-namespace has at most `top_k` preferences, all of them are standing.  If it has more, those that at least SHOWN_BY tasks
-have shown are standing; the others are found only by a term of the issue.
+namespace has at most `top_k` preferences, all of them are standing.  If a namespace has more preferences than `top_k`,
+those that at least SHOWN_BY tasks have shown are standing; the others are found only by a term of the issue.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ LONGEST = 40
 
 
 class Stemmer:
-    """`Stemmer()(words)` maps each lower-case word to its stem.  Only one thread may use the object at a time."""
+    """`Stemmer()(words)` maps each lower-case word to its stem.  Only one thread may use a Stemmer at a time."""
 
     def __init__(self) -> None:
         self._connection = db.module().connect(":memory:", isolation_level=None, check_same_thread=False)

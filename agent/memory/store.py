@@ -337,7 +337,7 @@ class MemoryStore:
             return parts.records.of_rows(rows)
 
     def get_memory_record(self, record_id: str) -> MemoryRecord:
-        """The record with this id, with any status.  Raises UsageError if there is none."""
+        """The record with this id, with any status.  Raises UsageError if there is no record with this id."""
         with self._lock:
             return self._open.records.get(record_id)
 

@@ -2,7 +2,7 @@
 
 * `getUserName` and `get_user_name` both become `getusername`, `get`, `user`, `name`.
 * Scripts without spaces between words (Japanese, Chinese, Thai, and Korean, where endings are attached) are indexed as
-  single characters and as pairs of adjacent ones.  A query in such a script uses only the pairs.
+  single characters and as pairs of adjacent ones.  A query in a script without spaces uses only the pairs.
 * Text is normalised to NFKC, lower case, without accents.  English words are replaced by their stems (`stems.py`).
   Stop words like `the` are left out, unless the text has no other words.
 """

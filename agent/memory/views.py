@@ -1,8 +1,8 @@
 """Builds the tables that are used for searching from the entries of the log; the same entries always give the same
 tables.
 
-Each operation of the log has one method in `Views`, and no other code changes these tables.  Writers (`records.py`,
-`events.py`) make all decisions before they append an entry.
+Each operation of the log has one method in `Views`, and no other code changes the tables that are used for searching.
+Writers (`records.py`, `events.py`) make all decisions before they append an entry.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Downloads a set of templates (`prompts.url`) into a file of base_dir, from which the loader reads it.
 
-Only the daemon's main thread and the command `prompts reload` call this module; tasks do not, so a server that hangs
-delays no task. The document is a JSON object with `templates`, a list of objects with the fields of a template, and
-`schemas`, a mapping of `schema_ref` to JSON Schema.  The document is accepted only if its SHA-256 is `prompts.sha256`,
-or without a hash if the configuration allows that.
+Only a thread of its own in the daemon (`daemon/template_reloader.py`) and the command `prompts reload` download; tasks
+do not, so a server that hangs delays no task.  The document is a JSON object with `templates`, a list of objects with
+the fields of a template, and `schemas`, a mapping of `schema_ref` to JSON Schema.  The document is accepted only if its
+SHA-256 is `prompts.sha256`, or without a hash if the configuration allows that.
 """
 
 from __future__ import annotations

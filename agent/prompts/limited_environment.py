@@ -69,8 +69,8 @@ _WIDEST = 100
 
 
 class LimitExceeded(MakimonoError, TemplateError):
-    """A rendering needs more than a template may use.  The class is also a TemplateError, since Jinja itself catches
-    that one while it compiles."""
+    """A rendering needs more than a template may use.  LimitExceeded is also an error of Jinja (TemplateError), so that
+    Jinja itself can catch it."""
 
     code = "config"
 
@@ -97,7 +97,7 @@ _budget: ContextVar[_Budget] = ContextVar("budget of a rendering")
 
 def spend(amount: int) -> None:
     """Count `amount` against the budget of the rendering.  Without a budget, when Jinja evaluates constants while it
-    compiles, it raises LimitExceeded, so that Jinja leaves the evaluation to the rendering."""
+    compiles, `spend` raises LimitExceeded, so that Jinja leaves the evaluation to the rendering."""
     budget = _budget.get(None)
     if budget is None:
         raise LimitExceeded("constants are not evaluated before the rendering")

@@ -195,7 +195,7 @@ def use(replacements: Replacements | None) -> None:
 
 @contextmanager
 def using(replacements: Replacements | None) -> Iterator[None]:
-    """Use these replacements inside the block."""
+    """Use these replacements of templates inside the block."""
     before = _InUse.replacements
     use(replacements)
     try:

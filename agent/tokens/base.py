@@ -64,7 +64,7 @@ class Family:
     `pattern` is a regular expression that is searched in the lower-cased model name.  `fit` names the weights of the
     estimate.  `own` is a regular expression for the beginning of the model's name without its vendor; only models that
     match it are counted with `tokenizer`, because their vocabulary is known.  A model that was only trained on answers
-    of such a model, merged with it, or named after it is counted by the estimate of the family.
+    of a model of the family, merged with one, or named after one is counted by the estimate of the family.
     """
 
     name: str

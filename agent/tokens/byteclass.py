@@ -1,10 +1,10 @@
 """The byte-class estimate of a text's tokens, without any vocabulary (docs/counting.md).
 
 Each ASCII character has one of fifteen classes; all characters beyond ASCII share the sixteenth.  Each pair of
-neighbouring classes costs a fixed share of a token.  In addition, a character beyond ASCII costs the weight of its
-UTF-16 code unit, since the two bytes of the unit identify the script.  A long run of one character is counted by a rate
-of its own, since vocabularies have such runs as one token.  The weights of a family of vocabularies are a `Fit`
-(`estimate_weights.py`).
+neighbouring classes costs a fixed share of a token.  In addition to these costs, a character beyond ASCII costs the
+weight of its UTF-16 code unit, since the two bytes of the unit identify the script.  A long run of one character is
+counted by a rate of its own, since vocabularies have such runs as one token.  The weights of a family of vocabularies
+are a `Fit` (`estimate_weights.py`).
 
 The result is an estimate: `exact` is False, and `agent/window/` adds a margin for the error.  `counter_for` uses the
 estimate for every model without a known and installed vocabulary.
@@ -193,8 +193,8 @@ def _signs(text: str) -> tuple[bytes, bytes, bool]:
 def sample_of(text: str, signs: bytes = b"") -> bytes:
     """One byte for every EVERY-th character; equal characters give equal bytes.
 
-    `signs` (one byte for each character) is used for this if it is given and fewer than one in EVERY of its bytes are
-    question marks.
+    To compute this, `signs` (one byte for each character) is used if it is given and fewer than one in EVERY of its
+    bytes are question marks.
     """
     if signs and EVERY * signs.count(b"?") < len(signs):
         return signs[::EVERY]
@@ -263,8 +263,8 @@ def code_units(text: str) -> tuple[bytes, bytes]:
 
     Returns one string for the characters that `Fit.near` covers, and one for those of `Fit.far`.
 
-    In nearly all texts one of the two strings is empty.  Where ASCII characters are many, they are left out; otherwise
-    they remain, with the weight 0.
+    For nearly all texts one of the two strings (near, far) is empty.  Where ASCII characters are many, they are left
+    out; otherwise they remain, with the weight 0.
     """
     sample = text[::EVERY] if len(text) > BLOCK // EVERY else ""
     many = sample.encode("ascii", "replace").count(b"?") if sample else 0
