@@ -9,6 +9,8 @@ SHA-256 is `prompts.sha256`, or without a hash if the configuration allows that.
 from __future__ import annotations
 
 import hashlib
+import threading
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +32,10 @@ LIMIT = 1 << 20
 TIMEOUTS = (5.0, 10.0)
 """Timeout in seconds for the connection, and for each read of the answer."""
 WHOLE_SECONDS = 30.0
-"""Maximum seconds until the whole answer has arrived."""
+"""Maximum seconds until the whole answer has arrived, its head included."""
+MOST_HANGING = 8
+"""Maximum number of requests that go on although nobody waits for them any longer."""
+_hanging: list[threading.Thread] = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +95,7 @@ def download(settings: Settings) -> bool:
     url = settings.prompts.url
     assert url is not None, "the callers check this"
     before = read_download(settings)
-    answer = _ask(url, before.etag if before is not None else "")
+    answer = _ask_in_time(url, before.etag if before is not None else "")
     if answer is None:
         return False
     data, etag = answer
@@ -112,6 +117,33 @@ def download(settings: Settings) -> bool:
 
 def _hash(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
+
+
+def _ask_in_time(url: str, etag: str) -> tuple[bytes, str] | None:
+    """Like `_ask`, within WHOLE_SECONDS.
+
+    The time limits of a connection hold for each read, so a server that sends the head of its answer byte by byte would
+    hold the caller for hours.  The request is made in a thread that is left behind.
+    """
+    _hanging[:] = [one for one in _hanging if one.is_alive()]
+    late = TemplateRefused(f"prompts.url: {url} has not answered whole within {WHOLE_SECONDS:g} s")
+    if len(_hanging) >= MOST_HANGING:
+        raise late
+    found: Future[tuple[bytes, str] | None] = Future()
+
+    def ask() -> None:
+        try:
+            found.set_result(_ask(url, etag))
+        except Exception as error:  # noqa: BLE001 - the error is raised in the thread that waits
+            found.set_exception(error)
+
+    thread = threading.Thread(target=ask, name="download of templates", daemon=True)
+    thread.start()
+    try:
+        return found.result(WHOLE_SECONDS + 1)
+    except TimeoutError:
+        _hanging.append(thread)
+        raise late from None
 
 
 def _ask(url: str, etag: str) -> tuple[bytes, str] | None:

@@ -17,7 +17,7 @@ from functools import wraps
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any
 
-from jinja2 import StrictUndefined, nodes, pass_context
+from jinja2 import StrictUndefined, nodes, pass_context, pass_eval_context
 from jinja2 import filters as jinja_filters
 from jinja2.exceptions import SecurityError, TemplateError
 from jinja2.runtime import LoopContext, Macro, Undefined
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from jinja2 import Template
+    from jinja2.nodes import EvalContext
     from jinja2.runtime import Context
 
 TEMPLATE_LIMIT = 64 << 10
@@ -59,8 +60,8 @@ STRING_METHODS = frozenset(
 MAPPING_METHODS = frozenset(("get", "items", "keys", "values"))
 FILTERS = (
     *("abs", "capitalize", "count", "d", "default", "dictsort", "e", "escape", "first", "float", "groupby", "int"),
-    *("items", "last", "length", "list", "lower", "map", "max", "min", "reject", "rejectattr", "reverse", "round"),
-    *("select", "selectattr", "sort", "string", "title", "tojson", "trim", "truncate", "unique", "upper", "wordcount"),
+    *("items", "last", "length", "list", "lower", "map", "max", "min", "reject", "rejectattr", "reverse"),
+    *("select", "selectattr", "sort", "string", "title", "trim", "truncate", "unique", "upper", "wordcount"),
 )
 """Filters of Jinja that give results not much larger than their arguments; only these are available."""
 
@@ -173,13 +174,42 @@ def _replace(value: object, old: str, new: str) -> str:
 
 
 def _indent(value: object, width: int = 4, first: bool = False) -> str:
-    if not 0 <= int(width) <= _WIDEST:
-        raise LimitExceeded(f"indent takes a width from 0 to {_WIDEST}")
-    pad = " " * int(width)
+    pad = " " * _narrow("indent", width)
     lines = str(value).splitlines()
     _fits(len(lines) * len(pad))
     shown = [pad + one if one and (first or number) else one for number, one in enumerate(lines)]
     return "\n".join(shown)
+
+
+def _narrow(name: str, number: object, least: int = 0) -> int:
+    """A number that an argument of a filter is, if it is small enough."""
+    if not isinstance(number, int | float) or not least <= number <= _WIDEST:
+        raise LimitExceeded(f"{name} takes a number from {least} to {_WIDEST}")
+    return int(number)
+
+
+def _round(value: float, precision: int = 0, method: Any = "common") -> float:
+    """Round as Jinja does; it computes a power of ten with `precision`, which nothing can interrupt."""
+    return jinja_filters.do_round(value, _narrow("round", precision, -_WIDEST), method)
+
+
+@pass_eval_context
+def _tojson(context: EvalContext, value: Any, indent: int | None = None) -> Any:
+    """Write JSON as Jinja does; each line begins with `indent` blanks for each level."""
+    if indent is not None:
+        _fits(size(value) * _levels(value) * _narrow("tojson", indent))
+    return jinja_filters.do_tojson(context, value, indent)
+
+
+def _levels(value: object) -> int:
+    """The number of containers inside each other."""
+    deepest, waiting = 0, [(value, 1)]
+    while waiting:
+        one, depth = waiting.pop()
+        if isinstance(one, dict | list | tuple):
+            deepest = max(deepest, depth)
+            waiting += [(part, depth + 1) for part in (one.values() if isinstance(one, dict) else one)]
+    return deepest
 
 
 def _format(value: object, *args: Any, **named: Any) -> str:
@@ -329,6 +359,7 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
             "live": live,
         }
         own |= {"join": _join, "replace": _replace, "indent": _indent, "format": _format}
+        own |= {"round": _round, "tojson": _tojson}
         known = {name: jinja_filters.FILTERS[name] for name in FILTERS} | own
         self.filters = {name: _counted(function) for name, function in known.items()}
         self.globals = {"range": _range}
