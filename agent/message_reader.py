@@ -109,10 +109,11 @@ class MessageReader:
         self._identity: Identity = ()  # identity of the last file, up to `offset`
 
     def began(self) -> None:
-        """Called when a new list begins.  A subclass that sums up messages in `took` starts its sums again."""
+        """This method is called when a new list begins.  A subclass that sums up messages in `took` starts its sums
+        again."""
 
     def took(self, message: Json) -> None:
-        """Called for each message that was read; {} for a line that is not an object."""
+        """This method is called with each message that was read, with {} for a line that is not an object."""
 
     def read_list(self, spans: Sequence[Span]) -> MessageList:
         """Read the new lines of `spans`; a missing file counts as empty.

@@ -193,7 +193,8 @@ def children() -> list[int]:
 def _unattended(found: Iterable[int]) -> set[int]:
     """The dead children in `found` for which no code waits.
 
-    The function must be called after the children were listed: code that started one of them waits for it by then.
+    The function must be called after the children were listed: the code that started a child that is in the list waits
+    for it already.
     """
     return set(found) - proc.waited() - _of_multiprocessing()
 

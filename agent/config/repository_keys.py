@@ -2,7 +2,7 @@
 
 The file is text from outside.  The file may set only what concerns tasks of its own repository, or runs inside the
 sandbox anyway.  docs/forges.md, "A repository's own file", lists what it may not set, with the reasons.  No `${NAME}`
-in it is replaced, since the environment is that of the operator.  `worker/repository_settings.py` reads the file.
+in the file is replaced, since the environment is that of the operator.  `worker/repository_settings.py` reads the file.
 """
 
 from __future__ import annotations

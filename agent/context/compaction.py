@@ -176,7 +176,7 @@ def trimmed(store: CompactableMessages, start_seq: int, end_seq: int, largest: i
 def trim(store: CompactableMessages, start_seq: int, end_seq: int, largest: int) -> int:
     """Record and commit a trim; returns the id of the compaction."""
     before, after = store.get_current_token_count(), tokens_after(store, trimmed(store, start_seq, end_seq, largest))
-    store.sync(force=True)  # the messages that it shortens must be durable first
+    store.sync(force=True)  # the messages that the trim shortens must be durable before the line that refers to them
     return store.compactions.add(
         strategy="trim",
         start_seq=start_seq,

@@ -95,7 +95,7 @@ class TaskFolder:
     def sweep(self) -> list[str]:
         """Remove files that a request, a compaction or a replacement left behind; returns their names.
 
-        Called at the start, to remove the files of a dead process, and at the end of the task.
+        The method is called at the start, to remove the files of a dead process, and at the end of the task.
         """
         return sweep(self.path)
 

@@ -258,8 +258,8 @@ class MessageStore:
     def brief_again(self, text: str) -> int:
         """Append a new briefing that replaces the old one in the view, with the pictures that are still shown.
 
-        Returns the id of the compaction.  Not allowed while calls are open, since no message may come between a call
-        and its result.
+        Returns the id of the compaction.  The briefing must not be replaced while calls are open, since no message may
+        come between a call and its result.
         """
         record, cut = self.briefing() or {}, self._survey.cut
         shown = record.get("seq", 0) > max(cut.end_seq, cut.mask_end)

@@ -1,10 +1,10 @@
 """Reports whether the daemon of a base_dir is alive, and whether it starts tasks, or why not.
 
-The daemon writes `daemon-health.json` beside its lock when the content changes, and updates its time in each round of
-its loop.  `health`, `GET /ready` and `/live` check the lock and the file, so that a daemon that hangs cannot report
-itself as healthy.  A model server or a host at which no tasks are started counts as a reason why the daemon starts no
-tasks.  A single repository for which no tasks are started does not count as such a reason, because the tasks of other
-repositories start.
+The daemon writes `daemon-health.json` beside its lock when the content changes, and updates the time of the file in
+each round of the daemon's loop.  `health`, `GET /ready` and `/live` check the lock and the file, so that a daemon that
+hangs cannot report itself as healthy.  A model server or a host at which no tasks are started counts as a reason why
+the daemon starts no tasks.  A single repository for which no tasks are started does not count as such a reason, because
+the tasks of other repositories start.
 """
 
 from __future__ import annotations

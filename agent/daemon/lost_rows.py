@@ -1,7 +1,7 @@
 """Detects at each sweep that rows were lost from the ledger while the daemon ran, and makes them again from folders.
 
 `self_check.py` detects that the file of the ledger was replaced; this module detects that single rows, or the table,
-are gone.  `supervisor.py` calls it.
+are gone.  `supervisor.py` calls this module.
 """
 
 from __future__ import annotations

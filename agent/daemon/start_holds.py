@@ -247,7 +247,7 @@ class StartHolds:
         try:
             durable_files.write_file(self.path, orjson.dumps([asdict(one) for one in self.known.values()]), sync=False)
         except DiskError:
-            pass  # this daemon has the state in memory, so no task is lost
+            pass  # the error is ignored: this daemon has the state in memory, and only the next one lacks it
 
 
 def read(base_dir: Path) -> list[StartHold]:

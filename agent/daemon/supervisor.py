@@ -538,7 +538,7 @@ class Supervisor:
         return True
 
     def start(self, uuid: str) -> None:
-        """Fork one worker.  Raises OSError or EOFError when that fails; then no part of the worker remains."""
+        """Fork one worker.  Raises OSError or EOFError when the fork fails; then no part of the worker remains."""
         receive, send = self.context.Pipe(duplex=False)
         self.watch.start(uuid)
         try:

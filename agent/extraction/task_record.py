@@ -87,9 +87,9 @@ class Failure:
 class TaskRecord:
     """One ended task.
 
-    `marker` is the random marker of its fences.  `origin` and `delivery` are the receipts of `worker/task_facts.py`, {}
-    if the task ended before they were written; `end` is end.json.  `summary` is the model's final text, `written` the
-    paths that its tools wrote, and `commands` the number of commands that ran.
+    `marker` is the random marker of the fences in the task's conversation.  `origin` and `delivery` are the receipts of
+    `worker/task_facts.py`, {} if the task ended before they were written; `end` is end.json.  `summary` is the model's
+    final text, `written` the paths that its tools wrote, and `commands` the number of commands that ran.
     """
 
     folder: Path

@@ -38,7 +38,8 @@ class HttpServer:
         self._thread: Thread | None = None
 
     def start(self, address: str, port: int) -> int:
-        """Listen; returns the port (with `port` 0 a free one is chosen).  Raises HostError if that is impossible."""
+        """Listen; returns the port (with `port` 0 a free one is chosen).  Raises HostError if the port cannot be
+        opened."""
         kind = _Server6 if ":" in address else _Server
         try:
             server = kind((address, port), _Silent)

@@ -31,7 +31,8 @@ numbers differ and its `socketcall` hides the socket family.
 """
 
 X32 = 0x4000_0000
-"""The bit in a call number on x86_64 that selects the x32 ABI; its arch value is that of the 64-bit ABI."""
+"""The bit in a call number on x86_64 that selects the x32 ABI; the AUDIT_ARCH value of the x32 ABI is that of the
+64-bit ABI."""
 
 FAMILIES = (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK)
 """Socket families that programs use; netlink serves look-ups of names and interfaces.

@@ -6,7 +6,7 @@ and an empty environment, and the process with the secrets decodes none.  PNG, J
 accepted.
 
 The token count is an upper estimate: pixels / 750 (docs.anthropic.com, Vision) + 85.  The tiles of OpenAI and of common
-local models cost less at this size.  Called by `worker/issue_pictures.py`.
+local models cost less at this size.  `worker/issue_pictures.py` calls this module.
 """
 
 from __future__ import annotations

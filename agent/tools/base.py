@@ -1,11 +1,11 @@
 """The contract of a tool, the values around it, and the registry of the built-in tools.
 
-A tool has a `name`, a one-line `description` and `parameters` (the JSON schema of an object).  All three are sent to
-the model with every request, so they are short and never change within a task.  `run(arguments)` gets arguments that
-match the schema.  `run` returns a RawResult, or raises ToolError with a text for the model: what was found, what is
-allowed, what to do next.  A tool does not count tokens, cap, mask or record; `toolbox.Toolbox`, the only caller, does
-this for all tools.  A tool opens files of the work tree only through `ToolContext.tree`, and treats their contents as
-data.  DiskError is no fault of a tool: it is raised and ends the turn.
+A tool has a `name`, a one-line `description` and `parameters` (the JSON schema of an object).  Name, description and
+parameters are sent to the model with every request, so they are short and never change within a task.  `run(arguments)`
+gets arguments that match the schema.  `run` returns a RawResult, or raises ToolError with a text for the model: what
+was found, what is allowed, what to do next.  A tool does not count tokens, cap, mask or record; `toolbox.Toolbox`, the
+only caller, does this for all tools.  A tool opens files of the work tree only through `ToolContext.tree`, and treats
+their contents as data.  DiskError is no fault of a tool: it is raised and ends the turn.
 
 A built-in tool is a class that is constructed with one `ToolContext`; it is one file and one line in `TOOLS`.  Other
 tools are passed to the toolbox as instances.
@@ -110,7 +110,7 @@ class Tool(Protocol):
     parameters: Json
 
     def run(self, arguments: Json) -> RawResult:
-        """Run the tool; raises ToolError when that fails."""
+        """Run the tool; raises ToolError when the tool fails."""
         ...
 
 

@@ -1,9 +1,10 @@
 """Finds out whether a git server, or only a page, answers at the HTTP address of a repository.
 
-A login page or a maintenance page comes with status 200 from many proxies.  When git gets such a page, it falls back to
-its "dumb" protocol, in which `info/refs` is a plain file (gitprotocol-http(5), "Discovering References"), and git reads
-a page without line breaks as the list of an empty repository: `ls-remote` and `fetch` succeed and return nothing.  So
-`remote.py` calls this module when git reports no refs at all, and to describe what was answered after an error.
+A login page or a maintenance page comes with status 200 from many proxies.  When git gets a page in place of its
+protocol, it falls back to its "dumb" protocol, in which `info/refs` is a plain file (gitprotocol-http(5), "Discovering
+References"), and git reads a page without line breaks as the list of an empty repository: `ls-remote` and `fetch`
+succeed and return nothing.  So `remote.py` calls this module when git reports no refs at all, and to describe what was
+answered after an error.
 """
 
 from __future__ import annotations

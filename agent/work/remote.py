@@ -212,7 +212,7 @@ class Remote:
     def delete(self, git_dir: Path, branch: str, lease: str) -> None:
         """Remove `branch`, but only if it is at `lease` now.
 
-        Raises GitError if that is refused; `git_dir` may be any repository.
+        Raises GitError if the removal is refused; `git_dir` may be any repository.
         """
         self.git(
             *("push", "--no-progress", "--no-signed", "--recurse-submodules=no", "--no-follow-tags"),

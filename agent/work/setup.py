@@ -374,8 +374,8 @@ def _sift(top: Path, tracked: _Names) -> None:
 
 
 def _leave(entry: Entry, *, tracked: bool) -> None:
-    """Called after the content of a folder: a folder of the repository is removed unless the set-up put files into it;
-    a folder that stays gets its old mode back, but is made readable."""
+    """This function is called after the content of a folder was handled: a folder of the repository is removed unless
+    the set-up put files into it; a folder that stays gets its old mode back, but is made readable."""
     with suppress(OSError):  # the folder is not empty
         if tracked:
             os.rmdir(entry.name, dir_fd=entry.folder)

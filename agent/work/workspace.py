@@ -168,7 +168,7 @@ class Workspace:
     def _check_out(self) -> None:
         """Fill the work tree from HEAD.
 
-        Called only for a tree that has no work of the task yet, or that does not exist.
+        The method is called only for a tree that has no work of the task yet, or that does not exist.
         """
         untrusted_tree.clear(self.tree)
         (self.git_dir / "index").unlink(missing_ok=True)  # a power loss may have left an unreadable index  # ours
