@@ -63,8 +63,8 @@ class Comment:
     `is_bot`: the forge marks the author's account as a machine.  An adapter never returns comments of the own account,
     so `is_bot` concerns other machine accounts.  `is_edit`: the comment is older than the cursor of the request, and
     its text has changed since that cursor.  `place`: where the comment stands if it does not stand on the issue itself
-    ("On src/a.py:12, review thread 5"); `body` is the text of the author and nothing else.  `address`: what the
-    adapter needs beside `id` to react to the comment; only the adapter reads it.
+    ("On src/a.py:12, review thread 5"); `body` is the text of the author and nothing else.  `address`: what the adapter
+    needs in addition to `id` to add a reaction to the comment; only the adapter reads it.
     """
 
     id: str
@@ -649,7 +649,8 @@ class ForgeReports:
         self._ask("ask_again", None, key, pull, login)
 
     def acknowledge(self, key: TaskKey, comment: Comment | None) -> None:
-        """Show by a reaction (👀) that the program has seen the comment, or without one the issue.
+        """Add a reaction (👀) to the comment, or to the issue if `comment` is None, which shows that the program has
+        read it.
 
         The call costs one request, and a second call changes nothing.  Raises ForgeError.
         """

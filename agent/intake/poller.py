@@ -70,7 +70,7 @@ class PolledForge:
     labels_checked: bool = False
 
     def show_seen(self, task: Task) -> None:
-        """Show on the issue that the request was seen."""
+        """Add a reaction to the task's issue that shows that the program has read the request."""
         self.comment_poller.seen.show(task.get_task_key())
 
 

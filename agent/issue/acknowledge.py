@@ -1,7 +1,8 @@
-"""Shows at a request that it was seen: a reaction (👀), as soon as a poll reads the request.
+"""Shows people that the program has read their request: adds a reaction (👀) to the comment or issue, as soon as a poll
+reads it.
 
-The reaction is best effort: a refusal stops nothing, and is reported once by each process.  `intake/` calls this module
-for the daemon, `worker/session.py` for a running task.
+A failed reaction has no other effect, and each process reports only the first one.  `intake/` calls this module for the
+daemon, `worker/session.py` for a running task.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Acknowledgements:
-    """The reactions of one process to the requests on one forge."""
+    """Adds the reactions of one process to requests on one forge."""
 
     def __init__(self, forge: Forge, events: Events) -> None:
         self.forge = forge
@@ -26,7 +27,8 @@ class Acknowledgements:
         self.told = False
 
     def show(self, key: TaskKey, comment: Comment | None = None) -> None:
-        """Show that the comment was seen, or without one the issue; edits have been seen before."""
+        """Add the reaction to the comment, or to the issue if `comment` is None; an edited comment has got it
+        before."""
         if comment is not None and comment.is_edit:
             return
         try:

@@ -272,8 +272,8 @@ def _may_go_on(forge: Forge, key: TaskKey) -> bool:
     """Whether a comment can start a task: the issue is open and no task works on it (the same rule as in
     `Forge.mark_taken`).
 
-    This is checked before the claim is posted, because a comment changes the issue and makes every daemon read it
-    again.
+    The check comes before the claim is posted, because a comment changes the issue and makes every daemon read the
+    issue again.
     """
     issue = forge.read_issue(key)
     return issue.state == "open" and forge.labels.can_start(issue.labels)

@@ -1,10 +1,10 @@
 """Cleans every text before it is published: comments, pull requests, titles, commit messages, branch names.
 
 A `PublishFilter` belongs to one forge.  The filter cleans each value that is filled into a template separately, since
-only the template itself may contain a closing keyword or mention a person.  After the values it cleans the whole text,
-because two values side by side may form a secret.  The cleaned text has the type `Public`; the methods of a forge
-accept no other type (`forge/base.py`; the type checker enforces this).  An event reports how many passages of a text
-were masked or made harmless, by the rule ids of `security/finding_catalogue.py`.
+only the template itself may contain a closing keyword or mention a person.  After the values the filter cleans the
+whole text, because two values side by side may form a secret.  The cleaned text has the type `Public`; the methods of a
+forge accept no other type (`forge/base.py`; the type checker enforces this).  An event reports how many passages of a
+text were masked or made harmless, by the rule ids of `security/finding_catalogue.py`.
 """
 
 from __future__ import annotations

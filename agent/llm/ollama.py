@@ -60,10 +60,10 @@ class OllamaClient(ChatClient):
     def loaded_window(self) -> int:
         """The context window that every request names as `num_ctx`.
 
-        It is the configured window, limited to the window with which the model was trained.  If no window is
-        configured, it is the one that the Modelfile sets, or the trained window if it sets none, limited to the maximum
-        that the settings allow.  The value stays the same, unless the memory of the server does not suffice, since
-        another value makes the server reload the model.
+        This number is the configured window, limited to the window with which the model was trained.  If no window is
+        configured, the number is the window that the Modelfile sets, or the trained window if the Modelfile sets none,
+        limited to the maximum that the settings allow.  The number stays the same, unless the memory of the server does
+        not suffice, since another number makes the server reload the model.
         """
         if self._window is None:
             own, trained = self._shown()

@@ -3,8 +3,8 @@
 The files are read once per process.  Parameters have the form `:name`, and the SQL is valid for both SQLite and
 PostgreSQL.  Statements for the databases of long-term memory are in their own folder, `sql/memory/`.
 
-A file may begin with lines like `-- for each kind: event, record`.  Then a statement with `{kind}` in its name stands
-for one statement for each of these words (event, record), with the word in place of `{kind}`.
+A file may begin with lines like `-- for each kind: event, record`.  In such a file, a statement with `{kind}` in its
+name stands for one statement for each of these words (event, record), with the word in place of `{kind}`.
 """
 
 from __future__ import annotations

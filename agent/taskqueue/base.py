@@ -639,8 +639,8 @@ class BaseLedger(Protocol):
 
     def delay_extraction(self, uuid: str, until: datetime | str, later: datetime | str) -> bool:
         """Move the time at which an extraction that was taken over becomes due again from `until` to `later`: to have
-        more time for it, or to leave it to a later attempt.  Returns False, and changes nothing, when the extraction is
-        no longer taken over until `until`."""
+        more time for it, or to leave it to a later attempt.  Returns False, and changes nothing, when the caller no
+        longer has the extraction (its time is not `until`)."""
         ...
 
     def mark_extracted(self, uuid: str, until: datetime | str) -> bool:
@@ -662,7 +662,7 @@ class BaseLedger(Protocol):
 
     def count_memory_requests(self, uuid: str, was: int, usages: Sequence[MemoryRequest]) -> bool:
         """Add the requests for long-term memory in `usages` to the counters of a row, of which the counter
-        `memory_requests` must be `was`.  Returns False, and changes nothing, when it has another value.
+        `memory_requests` must be `was`.  Returns False, and changes nothing, when that counter has another value.
         """
         ...
 

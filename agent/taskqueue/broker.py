@@ -69,7 +69,7 @@ class Delivery(Protocol):
 class BaseBroker(Protocol):
     """The contract of a broker, with one queue of messages.
 
-    Only one thread uses the object.  The methods raise BrokerAway for every error that may disappear with a new
+    Only one thread uses a broker object.  The methods raise BrokerAway for every error that may disappear with a new
     connection.
     """
 

@@ -32,7 +32,8 @@ AHEAD, SOON, LONGEST_TELLING = 300.0, 60.0, 7200.0
 error of a clock; SOON is the delay after which such a row becomes due; LONGEST_TELLING is the longest delay that a
 notification can have."""
 SLACK = 50
-"""For how many rows of one pair (person, repository) it is allowed that other hosts reserve them at the same time."""
+"""`reserve` considers only the first rows of each pair (person, repository): as many as it may return, and this number
+more, since other hosts may reserve rows of the pair at the same time."""
 POISON = 3
 """The number of deaths without progress, one after the other, after which a task is not started again."""
 

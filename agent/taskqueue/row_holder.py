@@ -45,8 +45,8 @@ def hostname() -> str:
 
 
 def is_alone(settings: Settings) -> bool:
-    """Whether only one host can use the ledger.  This does not mean that all rows have the same host name: each new
-    container on the same volume has another name."""
+    """Whether only one host can use the ledger.  The rows of such a ledger may nevertheless have several host names,
+    since each new container on the same volume has another name."""
     return is_local(settings.taskqueue.ledger, settings.plugin_guard)
 
 

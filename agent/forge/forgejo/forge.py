@@ -385,7 +385,7 @@ class ForgejoForge:
         request_review(self, self.places.project_of(key), pull.id, {"login": login})
 
     def acknowledge(self, key: TaskKey, comment: Comment | None) -> None:
-        """Implements `ForgeReports.acknowledge`; the text of a review has no reaction."""
+        """Implements `ForgeReports.acknowledge`; Forgejo has no reactions to the text of a review."""
         if comment is not None and comment.id.startswith("v"):
             return
         with self.wire.hurried():

@@ -1,1 +1,1 @@
-"""The adapter for GitHub and GitHub Enterprise, over the REST API.  Its class is in `forge.py`."""
+"""The adapter for GitHub and GitHub Enterprise, over the REST API.  The class of the adapter is in `forge.py`."""

@@ -1,4 +1,4 @@
-"""Shows and says something at a comment of GitHub: reactions.
+"""Adds reactions to comments, reviews and issues on GitHub.
 
 `forge.py` calls this module.
 """
@@ -16,9 +16,11 @@ EYES = "eyes"
 
 
 def react(wire: GitHubWire, project: Project, number: str, comment: Comment | None) -> None:
-    """Show 👀 at the comment, or without one at the issue `number`; GitHub has a reaction of an account only once.
+    """Add the reaction 👀 to the comment, or to the issue `number` if `comment` is None.
 
-    REST has no reaction to the text of a review, so that one is made through GraphQL:
+    GitHub stores the same reaction of an account once.
+
+    The REST API has no reactions to the text of a review, so such a reaction is added through GraphQL:
     https://docs.github.com/en/rest/reactions/reactions, https://docs.github.com/en/graphql/reference/mutations
     ("addReaction").
     """

@@ -1,1 +1,1 @@
-"""The adapter for GitLab, over the REST API v4.  Its class is in `forge.py`."""
+"""The adapter for GitLab, over the REST API v4.  The class of the adapter is in `forge.py`."""

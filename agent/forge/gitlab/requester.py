@@ -2,8 +2,8 @@
 
 No other module imports python-gitlab.  This module is imported at the first request (0.15 s), so a process without a
 GitLab task does not pay for it.  python-gitlab drops the headers of an error (such as Retry-After), follows a redirect
-to any host with the token, and reads `~/.netrc`.  Instead of that, this module stores the last answer with its headers,
-refuses a redirect to another host, and never reads `~/.netrc`.  This module never waits and never retries.  `http.py`
+to any host with the token, and reads `~/.netrc`.  This module stores the last answer with its headers, refuses a
+redirect to another host, and never reads `~/.netrc`.  This module never waits and never retries.  `http.py`
 calls this module.
 """
 

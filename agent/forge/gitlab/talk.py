@@ -1,4 +1,4 @@
-"""Shows and says something at a note of GitLab: award emoji.
+"""Adds reactions (award emoji) to notes, issues and merge requests on GitLab.
 
 `forge.py` calls this module.
 """
@@ -20,8 +20,8 @@ _ADDRESS = re.compile(r"(?:issues|merge_requests)/[1-9][0-9]{0,9}")
 
 
 def react(wire: GitLabWire, project: str, item: str, comment: Comment | None) -> None:
-    """Show 👀 at the note, or without one at `item`, the path of the issue or merge request.  `project` is the path of
-    the project.
+    """Add the reaction 👀 to the note, or, if there is no note, to `item`, the API path of the issue or merge request.
+    `project` is the path of the project.
 
     GitLab refuses a second award of one name with 404 and "has already been taken": https://docs.gitlab.com/api/emoji_reactions/
     and https://gitlab.com/gitlab-org/gitlab/-/issues/26060.
@@ -35,7 +35,7 @@ def react(wire: GitLabWire, project: str, item: str, comment: Comment | None) ->
 
 
 def place_of(comment: Comment) -> str:
-    """The issue or merge request where the note stands, as a part of an API path."""
+    """The issue or merge request to which the note belongs, as a part of an API path."""
     found = _ADDRESS.match(comment.address)
     if found is None:
         raise ForgeError(f"comment {comment.id!r} has no place that this program knows")

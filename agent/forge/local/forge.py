@@ -234,7 +234,7 @@ class LocalForge:
         with self.files.locked():
             self._comments(key).edit(comment_id, text)
 
-    def find_pull(self, key: TaskKey, head: str) -> PullRef | None:  # noqa: ARG002 - pull requests have one list
+    def find_pull(self, key: TaskKey, head: str) -> PullRef | None:  # noqa: ARG002 - the branch suffices
         return self.pulls.find(head)
 
     def open_pull(self, key: TaskKey, *, title: str, body: str, head: str, base: str, draft: bool) -> PullRef:
@@ -245,7 +245,7 @@ class LocalForge:
 
     def update_pull(
         self,
-        key: TaskKey,  # noqa: ARG002 - pull requests have one list
+        key: TaskKey,  # noqa: ARG002 - `pull` suffices
         pull: PullRef,
         *,
         title: str | None = None,
@@ -268,7 +268,7 @@ class LocalForge:
     def renew_login(self, key: TaskKey) -> None:
         """Does nothing: a folder needs no login."""
 
-    def git_login(self, key: TaskKey) -> tuple[str, str] | None:  # noqa: ARG002 - part of the contract
+    def git_login(self, key: TaskKey) -> tuple[str, str] | None:  # noqa: ARG002 - a parameter of the contract
         return None
 
     def close(self) -> None:
