@@ -35,8 +35,9 @@ Actor = Annotated[
 ]
 
 
-def _open(state: CliState, *, reads: bool = True) -> MemoryStore:
-    """Open the memory store; if several hosts share the memory log, the store first reads the log's new entries.
+def _open(state: CliState, *, reads: bool = True, follows: bool = True) -> MemoryStore:
+    """Open the memory store; if several hosts share the memory log, the store first reads the log's new entries, unless
+    `follows` is False.
 
     Raises UsageError when memory.db does not exist after that, since no command creates it.  If the shared log cannot
     be reached, a command that only reads (`reads`) uses memory.db as it is.
@@ -45,7 +46,7 @@ def _open(state: CliState, *, reads: bool = True) -> MemoryStore:
 
     settings = state.settings_to_inspect if reads else state.settings
     store = open_memory(settings, "command line")
-    if store.shared is not None and (settings.memory.enabled or store.path.exists()):
+    if follows and store.shared is not None and (settings.memory.enabled or store.path.exists()):
         try:
             store.follow(purges=not reads)
         except MemoryUnavailable as error:
@@ -423,7 +424,8 @@ def _forget(store: MemoryStore, selector: Selector, yes: bool) -> tuple[list[Jso
 def rebuild(context: typer.Context) -> int:
     """Make the tables that searches use again, from the log."""
     state: CliState = context.obj
-    with closing(_open(state, reads=False)) as store:
+    # a rebuild follows by itself, once the tables that this needs are there
+    with closing(_open(state, reads=False, follows=False)) as store:
         entries = store.rebuild()
     state.print_json({"entries": entries})
     state.print_line(f"made again from {entries:,} entries of the log")

@@ -4,7 +4,8 @@ import agent.llm.transport  # must be first: it imports `requests` without a lib
 
 # isort: split
 import agent.extraction.process  # noqa: F401
-from agent.memory.database import MIGRATIONS, MemoryDatabase
+from agent.memory.database import MemoryDatabase
+from agent.memory.schema import MIGRATIONS
 from agent.store import migrate, queries
 
 queries.queries(MemoryDatabase.queries_folder)

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import HostError, LedgerError, MemoryUnavailable
+from agent.memory import schema
+from agent.memory.schema import MIGRATIONS
 from agent.mountinfo import mounts
 from agent.store import migrate
 from agent.store.db import Database, is_broken
@@ -17,9 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 FILE = "memory.db"
-MIGRATIONS = "memory_log"
 NETWORK = re.compile(r"(nfs|cifs|smb|ceph|9p|glusterfs|lustre|gfs2|ocfs2|afs|beegfs|fuse\.(sshfs|glusterfs|ceph|s3fs))")
 """Types of file systems that several hosts can mount at once."""
+_GONE = re.compile(r"no such (fts5 )?table|vtable constructor failed")
 BUSY_SECONDS = 5.0
 """Seconds that a writer waits for another writer.  Readers do not wait."""
 
@@ -63,10 +65,15 @@ class MemoryDatabase(Database):
             raise MemoryUnavailable(f"{self.where} was opened before the fork; open it in the process that uses it")
 
     def _translate(self, error: Exception) -> MemoryUnavailable:
+        if _GONE.search(str(error)):
+            return MemoryUnavailable(
+                f"a table or an index of {self.where} is missing ({error}); `memory rebuild` makes it again"
+            )
         if is_broken(error):
             return MemoryUnavailable(
-                f"{self.where} is damaged or no SQLite database ({error}). Stop what uses it and move it, its -wal and "
-                f"its -shm away: memory then begins anew, or follows the shared log; or put a backup in its place"
+                f"{self.where} is damaged or no SQLite database ({error}). If only an index is damaged, `memory "
+                f"rebuild` makes it again. Else stop what uses it and put a backup in its place, or move it, its -wal "
+                f"and its -shm away: memory then begins anew, or follows the shared log"
             )
         return MemoryUnavailable(f"memory cannot be used: {super()._translate(error)}")
 
@@ -87,6 +94,7 @@ def refuse_network(path: Path, process: Path = Path("/proc/self")) -> None:
 
 def _migrate(database: Any) -> None:
     with _translated():
+        schema.check(database)
         migrate.apply(database, MIGRATIONS)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from agent import clock
+from agent.errors import MemoryUnavailable
 from agent.memory.base import Entry, Followed
 
 if TYPE_CHECKING:
@@ -107,5 +108,13 @@ class LocalLog:
 
 def entry_of(row: Mapping[str, Any]) -> Entry:
     """The entry for a row of `memory_log`."""
-    payload = None if row["payload"] is None else orjson.loads(row["payload"])
+    payload = None if row["payload"] is None else data_of(row["payload"], f"entry {row['number']} of the log")
     return Entry(**{**row, "payload": payload})
+
+
+def data_of(text: str, what: str) -> Any:
+    """The JSON data in a text of memory.db.  MemoryUnavailable if the text is damaged."""
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise MemoryUnavailable(f"memory.db is damaged: {what} is no JSON ({error})") from error

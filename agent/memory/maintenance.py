@@ -10,8 +10,10 @@ import orjson
 
 from agent import durable_files
 from agent.errors import MemoryUnavailable
+from agent.memory import schema
 from agent.memory.database import FILE
-from agent.memory.views import UNPURGED
+from agent.memory.log import data_of
+from agent.memory.views import APPLIED, UNPURGED
 from agent.store.db import module, read_only
 from agent.store.queries import queries
 
@@ -28,15 +30,33 @@ PAGE = 1000
 
 
 def rebuild(log: Log, views: Views) -> int:
-    """Rebuild every table that is used for searching from the log, in one transaction; return the number of entries."""
+    """Rebuild every table that is used for searching from the log, in one transaction; return the number of entries.
+
+    Also makes tables and indexes again that are missing or damaged (`schema.py`).  Raises MemoryUnavailable when the
+    log has fewer entries than the tables were made from.
+    """
     try:
+        if not schema.is_whole(views.database):  # a shared log is followed first, which needs the tables
+            with views.database.transaction():
+                _make(log, views)
         with log.rebuilding():
-            views.clear()
-            found = apply_entries(log, views, 0)
-            views.optimize()
+            return _make(log, views)
     except BaseException:
         views.forget_stale()
         raise
+
+
+def _make(log: Log, views: Views) -> int:
+    schema.remake(views.database)
+    applied = next((int(row["value"]) for row in views.database.run("state_get", name=APPLIED)), 0)
+    if (last := int(views.database.run("log_last")[0]["number"])) < applied:
+        raise MemoryUnavailable(
+            f"the log of {views.database.where} ends at entry {last:,}, and the tables were made from {applied:,}; "
+            f"they stay as they are. Put a backup of the file in its place"
+        )
+    views.clear()
+    found = apply_entries(log, views, 0)
+    views.optimize()
     return found
 
 
@@ -90,7 +110,7 @@ def export(database: MemoryDatabase, path: Path) -> int:
 
 def _line(kind: str, row: dict[str, Any]) -> bytes:
     kept = {name: value for name, value in row.items() if name not in ("terms", "sha", "block", "key")}
-    kept["metadata"] = orjson.loads(row["metadata"])
+    kept["metadata"] = data_of(row["metadata"], f"the metadata of {kind} {row['id']}")
     return orjson.dumps({"kind": kind, **kept}, option=orjson.OPT_APPEND_NEWLINE)
 
 

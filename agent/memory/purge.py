@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from agent import clock, durable_files
+from agent.memory.log import data_of
 from agent.memory.views import UNPURGED
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def purge(database: MemoryDatabase, views: Views, exports: Path, pieces: Sequenc
 
 def _forgotten_ids(database: MemoryDatabase) -> set[str]:
     """The ids of all events and records that were ever forgotten."""
-    found = (orjson.loads(row["payload"]) for row in database.run("log_forgotten"))
+    found = (data_of(row["payload"], "an entry of the log") for row in database.run("log_forgotten"))
     return {str(one) for payload in found for one in (*payload["events"], *payload["records"])}
 
 

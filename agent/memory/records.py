@@ -21,6 +21,7 @@ from agent.errors import UsageError
 from agent.memory.base import MemoryRecord
 from agent.memory.context_search import as_json
 from agent.memory.events import masked, shortened, stamp_of
+from agent.memory.log import data_of
 from agent.memory.namespaces import check_namespace, scope, session_of, span
 from agent.memory.record_changes import newest_block
 from agent.memory.terms import words
@@ -213,7 +214,7 @@ class Records:
                 record_ids=tuple(one["source_id"] for one in sources[row["id"]] if one["source_id"]),
                 files=tuple(one["path"] for one in files[row["id"]]),
                 pinned=bool(row["pinned"]),
-                metadata=orjson.loads(row["metadata"]),
+                metadata=data_of(row["metadata"], f"the metadata of record {row['id']}"),
                 **{name: row[name] for name in COLUMNS},
             )
             for row in rows

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from agent.errors import MemoryUnavailable
 from agent.memory.context_index import ContextIndex
 
 if TYPE_CHECKING:
@@ -75,7 +76,11 @@ class Views:
         """Apply one entry to the tables.  An entry without payload, or with an unknown operation, changes nothing."""
         operation = self._operations.get(entry.operation)
         if operation is not None and entry.payload is not None:
-            operation(entry, entry.payload)
+            try:
+                operation(entry, entry.payload)
+            except (KeyError, TypeError, ValueError, AttributeError) as error:  # a damaged page, or another program
+                what = f"entry {entry.number} of the log ({entry.operation})"
+                raise MemoryUnavailable(f"{what} cannot be used: {type(error).__name__}: {error}") from error
         self._number = max(self._number, entry.number)
 
     def flush(self) -> None:

@@ -18,7 +18,7 @@ from agent import clock
 from agent.errors import HostError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from agent.store.base import Database
 
@@ -72,26 +72,39 @@ def apply(database: Database, name: str = TASKS) -> list[int]:
     if not missing:
         return []
     applied = []
-    for number, called, path in missing:
+    for number, _, path in missing:
         with database.transaction():
-            database.define(
-                f"CREATE TABLE IF NOT EXISTS {versions} "
-                "(version INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at TEXT NOT NULL)"
-            )
+            _make_versions(database, versions)
             # Check again, since another process may have applied the migration meanwhile; inside the transaction the
             # check is reliable.
             if database.execute(f"SELECT 1 FROM {versions} WHERE version = :version", version=number):  # noqa: S608
                 continue
             for statement in statements(path.read_text(encoding="utf-8")):
                 database.define(statement)
+            note(database, name, [number])
+            applied.append(number)
+    return applied
+
+
+def _make_versions(database: Database, versions: str) -> None:
+    database.define(
+        f"CREATE TABLE IF NOT EXISTS {versions} "
+        "(version INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at TEXT NOT NULL)"
+    )
+
+
+def note(database: Database, name: str, numbers: Collection[int]) -> None:
+    """Record migrations of the database `name` as applied, inside a transaction."""
+    versions = _versions(name)
+    _make_versions(database, versions)
+    for number, called, _ in migrations(name):
+        if number in numbers:
             database.execute(
                 f"INSERT INTO {versions} (version, name, applied_at) VALUES (:version, :name, :now)",  # noqa: S608
                 version=number,
                 name=called,
                 now=clock.stamp(),
             )
-            applied.append(number)
-    return applied
 
 
 def _versions(name: str) -> str:

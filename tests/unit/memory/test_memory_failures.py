@@ -67,6 +67,41 @@ def test_a_newer_version(tmp_path):
             call()
 
 
+def test_a_database_of_another_program_is_left_as_it_is(tmp_path):
+    other = db.Database(tmp_path / "memory.db")
+    other.execute("CREATE TABLE places (url TEXT)")
+    other.close()
+    for call in calls(MemoryStore(tmp_path, Settings().memory)):
+        with pytest.raises(MemoryUnavailable, match=r"another program \(it has places\)"):
+            call()
+    other = db.Database(tmp_path / "memory.db")
+    assert [row["name"] for row in other.execute("SELECT name FROM sqlite_master")] == ["places"]
+
+
+def test_a_missing_table_names_the_command_that_makes_it_again(tmp_path):
+    fill(tmp_path)
+    other = db.Database(tmp_path / "memory.db")
+    other.execute("DROP TABLE memory_record_files")
+    other.execute("DROP TABLE memory_event_turns_data")
+    other.close()
+    store = MemoryStore(tmp_path, Settings().memory)
+    for call in (lambda: store.retrieve("parser", "a"), lambda: store.search_events("parser", "a")):
+        with pytest.raises(MemoryUnavailable, match="`memory rebuild`"):
+            call()
+
+
+@pytest.mark.parametrize("change", ["payload = substr(payload, 2)", """payload = '{"text": 1}'"""])
+def test_a_damaged_entry_of_the_log_fails_the_rebuild_as_one_error(tmp_path, change):
+    fill(tmp_path)
+    store = MemoryStore(tmp_path, Settings().memory)
+    store._open.database.execute(f"UPDATE memory_log SET {change} WHERE number = 620")
+    store._open.database.execute("UPDATE memory_records SET metadata = '{'")
+    for call in (store.rebuild, store.export, lambda: store.retrieve("parser", "a")):
+        with pytest.raises(MemoryUnavailable):
+            call()
+    assert store.search_events("parser", "a"), "the tables are as they were"
+
+
 def test_a_writer_waits_for_another_and_gives_up_and_readers_do_not_wait(tmp_path):
     fill(tmp_path)
     store = MemoryStore(tmp_path, Settings().memory, busy_timeout=0.1)

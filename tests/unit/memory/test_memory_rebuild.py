@@ -1,16 +1,19 @@
 """The tables are made from the log: made again they are the same."""
 
+import subprocess
 import tempfile
 from functools import partial
 from pathlib import Path
 
+import pytest
 import shared_memory
+from first_commit import WHO
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agent.config import Settings
-from agent.errors import MakimonoError, UsageError
-from agent.memory import MemoryStore, NewEvent, Selector
+from agent.errors import MakimonoError, MemoryUnavailable, UsageError
+from agent.memory import MemoryStore, NewEvent, Selector, schema
 
 ACTORS, SESSIONS = ("a", "a2", "b"), ("s1", "s2", "s-3")
 NAMESPACES = ("/facts/a/", "/facts/a2/", "/preferences/a/", "/episodes/a/s1/", "/episodes/a/s2/")
@@ -92,6 +95,53 @@ def test_a_text_that_is_forgotten_in_a_long_session_changes_no_window_but_those_
     live = contents(store)
     store.rebuild()
     assert contents(store) == live
+
+
+LOST = (
+    *("TABLE memory_events", "TABLE memory_tombstones", "TABLE memory_state", "TABLE memory_jobs"),
+    *("TABLE memory_event_turns", "TABLE memory_record_turns_docsize", "TABLE memory_event_sessions_config"),
+    *("TABLE memory_touched", "TABLE memory_commit_terms_data", "TABLE memory_file_words"),
+    *("TABLE schema_version", "INDEX idx_memory_records_sha"),
+)
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("repository")
+    (folder / "parser.py").write_text("def parse(): pass\n")
+    for command in (["init", "-q", "-b", "main"], ["add", "."], ["commit", "-q", "-m", "Parse numbers"]):
+        subprocess.run(["git", *WHO, *command], cwd=folder, check=True)
+    return folder
+
+
+@pytest.mark.parametrize("lost", LOST)
+def test_a_table_that_was_dropped_is_made_again(store, repository, lost):
+    events = store.create_events([NewEvent("a", "s", f"the parser said {n}", client_token=str(n)) for n in range(5)])
+    store.create_memory_record("/facts/a/", "The parser is slow.", strategy="facts", event_ids=events[:1])
+    store.forget(Selector(ids=(str(events[4]),)), dry_run=False)
+    store.index_commits(repository, "a", branch="main")
+    live, files = contents(store), store.likely_files("parser", "a")
+    store._open.database.execute(f"DROP {lost}")
+    store.close()
+    store.rebuild()
+    assert contents(store) == live
+    assert schema.is_whole(store._open.database)
+    store.index_commits(repository, "a", branch="main")  # as after the next task
+    assert [one.path for one in files] == ["parser.py"]
+    assert store.likely_files("parser", "a") == files
+    assert store.create_event("a", "s", "one more") > events[4]
+
+
+def test_a_log_that_lacks_entries_rebuilds_nothing_and_a_lost_one_is_told(store):
+    store.create_event("a", "s", "the parser said it")
+    store._open.database.execute("DELETE FROM memory_log")
+    with pytest.raises(MemoryUnavailable, match=r"ends at entry 0.*made from 1"):
+        store.rebuild()
+    assert store.search_events("parser", "a")
+    store._open.database.execute("DROP TABLE memory_log")
+    store.close()
+    with pytest.raises(MemoryUnavailable, match=r"lost its table memory_log.*backup"):
+        store.rebuild()
 
 
 def test_a_write_that_fails_changes_neither_log_nor_tables(store):

@@ -1,0 +1,127 @@
+"""Makes the tables of memory.db again, for `memory rebuild`: a table may have been dropped, or an index damaged.
+
+The tables that are made from the log are always dropped and created, and the caller fills them.  Those of the history
+of commits are made again when something in them is missing or damaged; the next index of the history fills them.  All
+other tables are created when they are missing.  `memory_log` itself cannot be made again.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import TYPE_CHECKING
+
+from agent.errors import MemoryUnavailable
+from agent.store import migrate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from agent.store.db import Database
+
+MIGRATIONS = "memory_log"
+LOG, VERSIONS = "memory_log", "schema_version"
+_DEFINED = re.compile(r"CREATE (?:VIRTUAL |UNIQUE )?(?:TABLE|INDEX) (\w+)(?: ON (\w+))?")
+_KEPT = (LOG, "memory_state", "memory_jobs", "memory_vectors")
+_HISTORY = (
+    *("memory_histories", "memory_commits", "memory_files", "memory_touched"),
+    *("memory_commit_terms", "memory_file_terms", "memory_commit_words", "memory_file_words"),
+)
+_INDEX = "USING fts5("
+_SHADOWS = ("data", "idx", "docsize", "config")
+"""Suffixes of the tables in which FTS5 keeps a contentless index (https://www.sqlite.org/fts5.html, 11)."""
+_CONFIG = "CREATE TABLE IF NOT EXISTS {name}_config (k PRIMARY KEY, v) WITHOUT ROWID"
+
+
+@cache
+def _objects() -> dict[str, tuple[str, str]]:
+    """name of each table and index → (its table, the statement that creates it), in the order of the migrations."""
+    found = {}
+    for _, _, path in migrate.migrations(MIGRATIONS):
+        for statement in migrate.statements(path.read_text(encoding="utf-8")):
+            if (defined := _DEFINED.match(statement)) is not None:
+                found[defined[1]] = (defined[2] or defined[1], statement)
+    return found
+
+
+def _there(database: Database) -> set[str]:
+    return {row["name"] for row in database.execute("SELECT name FROM sqlite_master")}
+
+
+def _wanted(name: str) -> list[str]:
+    """The tables and indexes that belong to a table."""
+    made = [one for one, (table, _) in _objects().items() if table == name]
+    return [*made, *(f"{name}_{part}" for part in _SHADOWS if _INDEX in _objects()[name][1])]
+
+
+def is_whole(database: Database) -> bool:
+    """Whether no table and no index is missing."""
+    return _there(database).issuperset(one for table, _ in _objects().values() for one in _wanted(table))
+
+
+def remake(database: Database) -> None:
+    """Drop and create every table that is made from the log, and create what else is missing, inside a transaction."""
+    history = () if _is_sound(database) else _HISTORY
+    tables = dict.fromkeys(table for table, _ in _objects().values())
+    _drop(database, [name for name in tables if name in history or name not in (*_KEPT, *_HISTORY)])
+    there = _there(database)
+    for name, (_, statement) in _objects().items():
+        if name not in there:
+            database.define(statement)
+
+
+def _is_sound(database: Database) -> bool:
+    """Whether the tables of the history are complete, and their indexes readable."""
+    if not _there(database).issuperset(one for name in _HISTORY for one in _wanted(name)):
+        return False
+    try:
+        for name in _HISTORY:
+            if _INDEX in _objects()[name][1]:
+                database.execute(f"INSERT INTO {name} ({name}) VALUES ('integrity-check')")  # noqa: S608 - a name of this module
+    except MemoryUnavailable:
+        return False
+    return True
+
+
+def _drop(database: Database, names: Iterable[str]) -> None:
+    there = _there(database)
+    for name in names:
+        if _INDEX in _objects()[name][1] and name in there and f"{name}_config" not in there:
+            # FTS5 opens no index, not even to drop it, without this table
+            database.define(_CONFIG.format(name=name))
+            database.define(f"INSERT INTO {name}_config VALUES ('version', 4)")  # noqa: S608
+        database.define(f"DROP TABLE IF EXISTS {name}")
+
+
+def check(database: Database) -> None:
+    """Raise MemoryUnavailable for a file that is no memory.db, or has lost its log; restore the table of versions."""
+    there = _there(database)
+    if LOG in there:
+        if VERSIONS not in there:
+            _restore_versions(database)
+        return
+    if VERSIONS in there and there & _objects().keys():
+        raise MemoryUnavailable(
+            f"{database.where} has lost its table {LOG}, from which all others are made. Stop what uses it and put a "
+            f"backup in its place, or move it, its -wal and its -shm away: memory then begins anew, or follows the "
+            f"shared log"
+        )
+    if others := sorted(there - {VERSIONS} - {name for name in there if name.startswith("sqlite_")}):
+        raise MemoryUnavailable(
+            f"{database.where} is the database of another program (it has {', '.join(others[:3])}); move it away, its "
+            f"-wal and its -shm too"
+        )
+
+
+def _restore_versions(database: Database) -> None:
+    """Note as applied all migrations of which a table is there."""
+    with database.transaction():
+        there = _there(database)
+        migrate.note(database, MIGRATIONS, [number for number, made in _made_by() if there.intersection(made)])
+
+
+def _made_by() -> Iterator[tuple[int, list[str]]]:
+    """(number of a migration, names of its tables and indexes)."""
+    for number, _, path in migrate.migrations(MIGRATIONS):
+        defined = map(_DEFINED.match, migrate.statements(path.read_text(encoding="utf-8")))
+        yield number, [one[1] for one in defined if one is not None]
