@@ -43,15 +43,15 @@ def rows(address):
 
 
 def file_bytes(address):
-    """The bytes of the table of the log on the server, with what is stored beside it."""
+    """The bytes of the tables of the log and of the jobs on the server, with what is stored beside them."""
     import psycopg
 
     with psycopg.connect(address, autocommit=True) as connection:
         connection.execute("CHECKPOINT")
         found = connection.execute(
             """SELECT pg_read_binary_file(pg_relation_filepath(oid)) FROM pg_class
-            WHERE oid IN (SELECT reltoastrelid FROM pg_class WHERE oid = 'memory_log'::regclass)
-                OR oid = 'memory_log'::regclass
+            WHERE oid IN (SELECT reltoastrelid FROM pg_class WHERE oid IN ('memory_log'::regclass, 'memory_jobs'::regclass))
+                OR oid IN ('memory_log'::regclass, 'memory_jobs'::regclass)
                 OR oid IN (SELECT indexrelid FROM pg_index WHERE indrelid = 'memory_log'::regclass)"""
         ).fetchall()
     return b"".join(bytes(one[0]) for one in found)

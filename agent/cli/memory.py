@@ -417,6 +417,12 @@ def _forget(store: MemoryStore, selector: Selector, yes: bool) -> tuple[list[Jso
     for event in store.get_events(found.events):
         text = _short(event.text)
         known.append({"id": str(event.event_id), "kind": "event", "session": event.session_id, "text": text})
+    jobs = store.list_memory_extraction_jobs() if found.jobs else []
+    known += [
+        {"id": one["id"], "kind": "job", "session": one["session_id"], "text": _short(one["error"])}
+        for one in jobs
+        if one["id"] in found.jobs
+    ]
     return known, store.forget(selector, dry_run=False) if yes and known else found
 
 

@@ -138,6 +138,7 @@ class Selector:
 class Forgotten:
     """The result of `MemoryStore.forget`: events and records that were forgotten, or would be (`dry_run`).
 
+    `jobs` are the extraction jobs with an error message that was removed, since it may quote a forgotten text.
     `remains` names the files of the memory that still contain a forgotten text, each with the reason; normally it is
     empty.  `elsewhere` names places outside of the memory that may still contain the forgotten texts.
     """
@@ -145,6 +146,7 @@ class Forgotten:
     events: tuple[int, ...] = ()
     records: tuple[str, ...] = ()
     dry_run: bool = True
+    jobs: tuple[str, ...] = ()
     remains: tuple[str, ...] = ()
     elsewhere: tuple[str, ...] = ()
 

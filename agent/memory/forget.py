@@ -37,6 +37,7 @@ class Selection:
     events: set[int] = field(default_factory=set)
     records: set[str] = field(default_factory=set)
     texts: list[str] = field(default_factory=list)
+    sessions: set[str] = field(default_factory=set)
 
 
 def select(database: MemoryDatabase, selector: Selector) -> Selection:
@@ -53,6 +54,9 @@ def select(database: MemoryDatabase, selector: Selector) -> Selection:
             found.records.add(row["id"])
     _close(database, found)
     found.texts += texts_of(database, found.events, found.records)
+    found.sessions |= {row["session_id"] for one in found.events for row in database.run("event_get", id=one)}
+    found.sessions |= {row["session_id"] for one in found.records for row in database.run("record_row", id=one)}
+    found.sessions |= {selector.session or ""}
     return found
 
 

@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any
 from agent import clock
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from agent.memory.base import Selector
     from agent.memory.database import MemoryDatabase
     from agent.memory.shared_entries import SharedEntries
 
@@ -53,6 +56,26 @@ class ExtractionJobs:
     def by_status(self) -> dict[str, int]:
         """status → number of jobs."""
         return {row["status"]: int(row["jobs"]) for row in self.database.run("jobs_by_status")}
+
+    def with_errors(self, sessions: Collection[str], selector: Selector) -> tuple[str, ...]:
+        """The jobs whose error message may quote a text that is forgotten: those of its sessions and of its actor, and
+        those with the text that is looked for."""
+        match = (selector.match or "").casefold()
+        return tuple(
+            row["id"]
+            for row in self.list(None)
+            if row["error"]
+            and (
+                row["session_id"] in sessions
+                or selector.actor == row["actor_id"]
+                or (match and match in row["error"].casefold())
+            )
+        )
+
+    def clear_errors(self, job_ids: Iterable[str]) -> None:
+        """Remove the error messages of jobs."""
+        for job_id in job_ids:
+            self.database.run("job_error_clear", id=job_id)
 
     def restart(self, job_id: str) -> bool:
         """Queue a failed job again; False if there is no failed job with this id."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import mmap
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import orjson
@@ -18,7 +19,6 @@ from agent.memory.views import UNPURGED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from pathlib import Path
 
     from agent.memory.database import MemoryDatabase
     from agent.memory.views import Views
@@ -33,6 +33,8 @@ MOST = 300
 """Maximum number of pieces of forgotten texts that are searched for."""
 PATIENCE = 5.0
 """Maximum seconds that `purge` waits for readers, which prevent the truncation of the write-ahead log."""
+_UNFINISHED = re.compile(r"\..*\.([0-9]+)\.tmp")
+"""Matches the name of a file that a process is writing, with the id of the process (`durable_files.replacing`)."""
 _PLAIN = re.compile(r"[^\s\"\\\x00-\x1f]+(?: [^\s\"\\\x00-\x1f]+)*")
 """Matches text without characters that JSON escapes, so that its bytes are the same in a row and in JSON."""
 
@@ -123,12 +125,19 @@ def _found(path: Path, pieces: Sequence[bytes]) -> set[bytes]:
 
 
 def _exports(folder: Path) -> list[Path]:
-    return sorted(folder.glob("*.jsonl")) if folder.is_dir() else []
+    """The files in the folder of the exports, whatever their names are."""
+    return (
+        sorted(path for path in folder.iterdir() if path.is_file() and not path.is_symlink()) if folder.is_dir() else []
+    )
 
 
 def _remove_lines(folder: Path, ids: set[str]) -> None:
-    """Remove the lines of the events and records with these ids from the exports."""
+    """Remove the lines of the events and records with these ids from the exports, and what a killed export has left."""
     for path in _exports(folder):
+        if (writer := _UNFINISHED.fullmatch(path.name)) is not None:
+            if not Path(f"/proc/{writer[1]}").exists():
+                path.unlink(missing_ok=True)
+            continue
         lines = path.read_bytes().splitlines(keepends=True)
         kept = [line for line in lines if _id_of(line) not in ids]
         if len(kept) < len(lines):

@@ -117,27 +117,28 @@ class SharedLog(SharedEntries):
             unpurged = self.run("shared_unpurged", before=until)
             if not unpurged:
                 return ""
-            if why := self._rewrite():
-                return why
+            for table in ("memory_log", "memory_jobs"):  # the error of a job may have quoted a text
+                if why := self._rewrite(table):
+                    return why
             for row in unpurged:
                 self.run("shared_unpurged_drop", value=row["value"])
         except MemoryUnavailable as error:
-            return f"the table memory_log in PostgreSQL was not rewritten: {error}"
+            return f"the tables memory_log and memory_jobs in PostgreSQL were not rewritten: {error}"
         return ""
 
-    def _rewrite(self) -> str:
-        """Rewrite the table until it contains no old row versions; return the reason if that fails, else ""."""
+    def _rewrite(self, table: str) -> str:
+        """Rewrite a table until it contains no old row versions; return the reason if that fails, else ""."""
         until = clock.monotonic() + PATIENCE
         while True:
             with translated():
-                left = self.shared.rewrite("memory_log")
+                left = self.shared.rewrite(table)
             if left is None:
-                return f"{self.place.where}: VACUUM FULL memory_log did not rewrite the table; its owner can do it"
+                return f"{self.place.where}: VACUUM FULL {table} did not rewrite the table; its owner can do it"
             if left == 0:
                 return ""
             if clock.monotonic() >= until:
                 return (
-                    f"{self.place.where}: {left} old rows of memory_log remain while older transactions are open; a "
+                    f"{self.place.where}: {left} old rows of {table} remain while older transactions are open; a "
                     f"daemon rewrites the table again"
                 )
             clock.sleep(0.2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -395,11 +396,18 @@ class MemoryStore:
             parts = self._open
             if dry_run:
                 found = forget.select(parts.database, selector)
-                return Forgotten(tuple(sorted(found.events)), tuple(sorted(found.records)), elsewhere=purge.ELSEWHERE)
+                jobs: tuple[str, ...] = ()
+                with suppress(MemoryUnavailable):  # the shared log, which has the jobs, does not answer
+                    jobs = parts.jobs.with_errors(found.sessions, selector)
+                return Forgotten(
+                    tuple(sorted(found.events)), tuple(sorted(found.records)), jobs=jobs, elsewhere=purge.ELSEWHERE
+                )
             with self.writing() as write:
                 found = forget.select(parts.database, selector)
                 commits = parts.history.forget(selector)
                 forget.forget(write, found, "forgotten on demand", commits=commits, actor=selector.actor)
+                jobs = parts.jobs.with_errors(found.sessions, selector)
+                parts.jobs.clear_errors(jobs)
             remains = self._purge(purge.pieces_of(found.texts))
             if why := parts.log.purge():
                 remains.append(why)
@@ -407,6 +415,7 @@ class MemoryStore:
                 tuple(sorted(found.events)),
                 tuple(sorted(found.records)),
                 dry_run=False,
+                jobs=jobs,
                 remains=tuple(remains),
                 elsewhere=purge.ELSEWHERE,
             )

@@ -1,5 +1,8 @@
 """`forget` leaves no byte, and what was forgotten does not come back."""
 
+import os
+import subprocess
+
 import pytest
 
 from agent.errors import UsageError
@@ -107,3 +110,22 @@ def test_a_reader_that_keeps_the_log_is_said(store, tmp_path, monkeypatch):
     reader.close()
     store.forget(Selector(match="about the parser"), dry_run=False)
     assert WORD.encode() not in bytes_of(tmp_path)
+
+
+@pytest.mark.parametrize("how", [{"session": "s9"}, {"actor": "a"}, {"match": WORD.upper()}])
+def test_the_errors_of_jobs_and_every_file_beside_the_exports_are_cleaned(store, tmp_path, how):
+    store.create_event("a", "s9", f"the owner said {WORD}")
+    store.jobs.begin("s9", "a", "s9", "all", "a test", "2030-01-01T00:00:00.000000Z")
+    store.jobs.end("s9", "failed", f"ValueError: {WORD}")
+    export = store.export(tmp_path / "memory" / "kept.json")
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    for pid in (ended.pid, os.getpid()):  # of an export that was killed, and of one that is under way
+        (export.parent / f".export.jsonl.{pid}.tmp").write_bytes(export.read_bytes())
+    done = store.forget(Selector(**how), dry_run=False)
+    assert done.jobs == ("s9",)
+    [left] = done.remains
+    assert f".{os.getpid()}.tmp" in left
+    (export.parent / f".export.jsonl.{os.getpid()}.tmp").unlink()
+    assert WORD.encode() not in bytes_of(tmp_path)
+    assert [job["status"] for job in store.list_memory_extraction_jobs()] == ["failed"], "it can be tried again"

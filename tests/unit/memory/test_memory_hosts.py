@@ -224,11 +224,13 @@ def test_forgetting_on_one_host_leaves_no_byte_on_any_host_nor_on_the_server(hos
     a.create_event("o", "s9", f"a long one {WORD} " + "with many other words " * 900)
     fact = a.create_memory_record("/facts/o/", f"{WORD} is the name", strategy="facts", event_ids=[said])
     a.promote(fact.id, trust=1, reason=f"since {WORD} said so")
+    a.jobs.begin("s9", "o", "s9", "all", "a", "2030-01-01T00:00:00.000000Z")
+    a.jobs.end("s9", "failed", f"ValueError: {WORD}")
     b.follow()
     b.export()
     assert b.retrieve_memory_records(WORD, "/")
     with psycopg.connect(address, autocommit=True) as connection:
-        connection.execute("ANALYZE memory_log")
+        connection.execute("ANALYZE memory_log, memory_jobs")
         found = connection.execute("SELECT 1 FROM pg_stats WHERE most_common_vals::text LIKE %s", [f"%{WORD}%"])
         assert found.fetchall() == []
     for place in (bytes_of(tmp_path / "a"), bytes_of(tmp_path / "b"), file_bytes(address)):
@@ -236,6 +238,7 @@ def test_forgetting_on_one_host_leaves_no_byte_on_any_host_nor_on_the_server(hos
     done = a.forget(Selector(match=WORD.upper()), dry_run=False)
     assert (len(done.events), len(done.records), done.remains) == (2, 1, ())
     assert WORD not in str(rows(address))
+    assert WORD not in str(b.list_memory_extraction_jobs())
     assert WORD.encode() not in file_bytes(address)
     assert WORD.encode() not in bytes_of(tmp_path / "a")
     assert WORD.encode() in bytes_of(tmp_path / "b"), "it has not followed yet"

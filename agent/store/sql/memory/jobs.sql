@@ -19,6 +19,9 @@ INSERT INTO memory_jobs (
 ) VALUES (:id, :actor_id, :session_id, :strategy, :status, :attempts, :error, :created_at, :updated_at, NULL, NULL)
 ON CONFLICT (id) DO NOTHING;
 
+-- name: job_error_clear
+UPDATE memory_jobs SET error = '' WHERE id = :id;
+
 -- name: job_delete
 DELETE FROM memory_jobs WHERE id = :id;
 
