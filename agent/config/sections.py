@@ -245,6 +245,18 @@ class Limits(Section):
     )
 
 
+class Ci(Section):
+    """The CI of a pull request that a task has opened."""
+
+    fix_rounds: Whole = Field(
+        default=2,
+        ge=0,
+        le=20,
+        description="How often a task goes on because CI of its pull request is red, on a commit that the task has "
+        "pushed and with jobs that are not red without it; 0: CI is not read.",
+    )
+
+
 class Setup(Section):
     """The command that runs on the base commit before the first turn, without secrets; its result is cached."""
 

@@ -124,6 +124,7 @@ class Settings(Section):
         description="What the file `.makimono.yaml` of a repository may set.",
     )
     limits: sections.Limits = Field(default_factory=sections.Limits, description="When a task is ended.")
+    ci: sections.Ci = Field(default_factory=sections.Ci, description="What follows when CI of a pull request is red.")
     workspace: sections.Workspace = Field(
         default_factory=sections.Workspace, description="How a work tree is made ready."
     )

@@ -46,7 +46,10 @@ LEASE_SECONDS = 180.0
 OF_MESSAGES = (SummaryStore, CompactionStore, ToolStore, RequestStore)
 """The stores that `MessageStore` syncs itself, in the necessary order."""
 
-KEPT = ("attempt", "priority", "parent_uuid", "started_by", "comment_cursor", "branch", "url")
+KEPT = (
+    *("attempt", "priority", "parent_uuid", "started_by", "comment_cursor", "branch", "url"),
+    *("head_commit", "base_commit"),
+)
 """Columns of the row that no other file of the folder has; the manager repeats them in `effects.jsonl`."""
 
 

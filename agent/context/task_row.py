@@ -35,6 +35,8 @@ SETTABLE = (
     "context_length",
     "learnt_window",
     "learnt_model",
+    "head_commit",
+    "base_commit",
 )
 
 

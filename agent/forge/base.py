@@ -22,6 +22,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, get_args
 
 from agent.errors import ForgeError
+from agent.forge.checks import Checks
 from agent.registry import Registry
 from agent.values import TaskKey
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agent.errors import ForgeUnreachable, IssueUnreadable
+    from agent.forge.checks import Check
     from agent.values import Public
 
 FORGES = Registry(
@@ -655,6 +657,22 @@ class ForgeReports:
         The call costs one request, and a second call changes nothing.  Raises ForgeError.
         """
         self._ask("acknowledge", None, key, comment)
+
+    def checks(self, key: TaskKey, commit: str, url: str = "") -> Checks:
+        """What CI says about a commit.  `url`: the address of the pull request that has this commit as its newest one,
+        "" for another commit.  There are no checks if the forge has no CI, or does not know the commit.  Raises
+        ForgeError.
+
+        If nothing has changed, a call costs one request for each list that the forge has, conditional where the forge
+        supports that.
+        """
+        found: Checks | None = self._ask("checks", None, key, commit, url)
+        return found or Checks()
+
+    def check_log(self, key: TaskKey, check: Check) -> str:
+        """The end of the log of a check, else the places in files that it names; "" if there is neither, or the token
+        may not read it.  Raises ForgeError."""
+        return str(self._ask("check_log", "", key, check))
 
     def who_ended(self, key: TaskKey, act: Act) -> str:
         """The account that last did `act` to the issue (closed it, for example); "" where that is unknown.  Raises

@@ -82,14 +82,16 @@ class RestWire(ABC):
         patience: float | None = None,
         reserve: float | None = None,
         checked: bool = True,
+        plain: bool = False,
     ) -> Answer:
         """Send one request, and repeat it if it fails and a repetition is safe.
 
         `again`: the request may be sent a second time although the first may have been executed (the default for all
         verbs but POST); otherwise ForgeUnreachable with `maybe` is raised.  If `patience` or `reserve` is None, the
         value of the surrounding `hurried` is used.  `checked`: the shape of the answer is checked, and AnswerOdd is
-        raised when it is wrong.  Other errors are ForgeLimited, ForgeUnreachable, ForgeAccessRefused, ForgeRefused and
-        those of the subclass.  In a scope of `reads` a GET is sent once.
+        raised when it is wrong.  `plain`: the answer is text and not JSON, and is not stored.  Other errors are
+        ForgeLimited, ForgeUnreachable, ForgeAccessRefused, ForgeRefused and those of the subclass.  In a scope of
+        `reads` a GET is sent once.
         """
         if (earlier := self.reads.find(verb, path, query)) is not None:
             return earlier
@@ -101,7 +103,7 @@ class RestWire(ABC):
         change = verb != "GET"
         for attempt in count(1):
             patience -= self.limiter.wait(BUCKET, change=change, patience=patience, reserve=reserve)
-            kept = self.kept.find(verb, path, query)
+            kept = None if plain else self.kept.find(verb, path, query)
             try:
                 status, headers, content = self._send(verb, path, query or {}, body, condition(kept))
             except requests.exceptions.RequestException as error:
@@ -116,6 +118,8 @@ class RestWire(ABC):
                 self.limiter.note_budget(BUCKET, remaining=known[0], limit=known[1], reset_in=known[2])
             if status < 400:
                 self.limiter.went_well()
+                if plain:
+                    return Answer(status, headers, content.decode("utf-8", "replace"))
                 answer = self.kept.decode(verb, path, query, kept, status, headers, content, what, advice=self.advice)
                 if checked:
                     self.shapes.check(verb, path, answer.data, what)

@@ -3,7 +3,7 @@
 When a person answers the question of a task, the task continues.  The commands `/stop`, `/pause` and `/resume` are
 executed.  A task is stopped when its issue was closed or its label removed.  For `context_inheritance.expiry_days`
 after the end of a task, a comment that mentions the account, or `/retry`, starts a new task that continues the ended
-one (docs/forges.md, "Talk").
+one (docs/forges.md, "Talk").  Red CI of its pull request does the same (`ci_watch.py`).
 
 Few requests are needed: one list per repository returns the changed issues (`Forge.changed_since`), and only these are
 read.  No comment takes effect twice: the task's row stores the id of each executed command's comment, and the ledger
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from agent import clock
 from agent.errors import ClaimLost, IssueUnreadable, UsageError
 from agent.forge.base import ForgeReports
+from agent.intake.ci_watch import CiWatch
 from agent.intake.enqueue import enqueue_task
 from agent.issue import commands
 from agent.issue.acknowledge import Acknowledgements
@@ -78,6 +79,7 @@ class CommentPoller:
         self.seen = Acknowledgements(forge, events)
         self.items = Items(self._skipped)
         self.rows = Items(self._skipped)
+        self.ci = CiWatch(settings, ledger, forge, events, self._skipped)
 
     def poll(self, started: list[str]) -> bool:
         """Poll once; returns whether anything changed.
@@ -111,6 +113,7 @@ class CommentPoller:
                     self.stirred.add(key)
         self.late &= self.stirred
         self.items.finish()
+        self.ci.poll(rows.values(), started)
         return bool(stirred)
 
     def _skipped(self, item: str, why: str) -> None:

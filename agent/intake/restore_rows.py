@@ -31,6 +31,7 @@ from agent import clock, durable_files
 from agent.context.cost_totals import Totals
 from agent.context.folder import read_end
 from agent.context.index import Cut, MessageIndex
+from agent.context.manager import KEPT
 from agent.context.outside_effects import ROW, receipt_in
 from agent.context.requests import Sums
 from agent.errors import ConfigError, ContextError, LedgerError, MakimonoError, ReplicaAway
@@ -174,7 +175,7 @@ def record_of(folder: Path) -> dict[str, Any] | None:
         # the number of the last attempt, so that no later attempt uses it again
         "attempt": _number(kept.get("attempt")) or 1,
         "priority": _number(kept.get("priority")),
-        **{name: _text(kept.get(name)) for name in ("parent_uuid", "started_by", "comment_cursor", "branch", "url")},
+        **{name: _text(kept.get(name)) for name in KEPT if name not in ("attempt", "priority")},
         **_counters(folder),
     }
 

@@ -36,6 +36,7 @@ Kind = Literal["markdown", "description", "plain"]
 
 KINDS: dict[str, Kind] = {
     "answer": "markdown",
+    "ci_tried": "markdown",
     "commit": "plain",
     "final": "markdown",
     "progress": "markdown",

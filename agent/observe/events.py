@@ -35,6 +35,8 @@ EVENTS: dict[str, str] = {
         "A label of the configuration is on no project, or in another spelling; told after the first poll (source, "
         "instance, why)."
     ),
+    "ci_red": "Red CI of a pull request starts a task that continues its last one (uuid, url, commit, jobs).",
+    "ci_unread": "Checks of pull requests cannot be read, and the token has to be mended (source, instance, why).",
     "issue_taken_up": (
         "An issue shows that somebody has it, and the ledger knew no task of it: it is queued again (uuid, task, "
         "known: whether its uuid stood on the issue)."
@@ -225,6 +227,7 @@ LEVELS: dict[str, str] = {
     "model_wait": "warning",
     "issue_skipped": "warning",
     "label_unknown": "warning",
+    "ci_unread": "warning",
     "issue_taken_up": "warning",
     "item_skipped": "warning",
     "disk_low": "warning",

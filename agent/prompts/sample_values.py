@@ -194,9 +194,15 @@ SAMPLES: dict[str, tuple[dict[str, Any], ...]] = {
         _BRIEFING
         | {"rules": [_FENCED], "memory": [_FENCED], "body": _FENCED, "truncated": True, "comments": [_FENCED]}
         | {"base": "main", "empty_repository": False, "verify": "make test", "commands": True, "earlier": _FENCED}
-        | {"about": "a pull request", "news": [_FENCED], "goes_on": True, "takes_up": True, "pictures": "One follows."},
+        | {"about": "a pull request", "news": [_FENCED], "goes_on": True, "takes_up": True, "pictures": "One follows."}
+        | {"ci": [_FENCED]},
     ),
     "broken_off": ({"reason": "content_filter"},),
+    "ci_tried": (
+        {"url": "https://forge.example/pulls/3", "jobs": ["test"], "tried": [], "mention": "@makimono", "uuid": _UUID},
+        {"url": "https://forge.example/pulls/3", "jobs": ["test"] * 21, "tried": ["It is so.", ""]}
+        | {"mention": "@makimono", "uuid": _UUID},
+    ),
     "commit": ({"title": "Round tax once", "issue": ISSUE, "key": _KEY, "uuid": _UUID},),
     "condition": ({"round": 1, "rounds": 2, "conditions": ["Add a test."]},),
     "deliberation": tuple(

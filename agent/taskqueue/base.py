@@ -147,6 +147,8 @@ class Row:
     remember_at: str | None = None
     pull_state: str | None = None
     memory_requests: int = 0
+    head_commit: str | None = None
+    base_commit: str | None = None
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Row:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from agent.forge.base import ForgeReports
@@ -16,8 +17,9 @@ from agent.tools import Toolbox
 from agent.tools.repetition import Repetition
 from agent.values import FencedComment
 from agent.window import make_window
+from agent.window.budgets import LEAST
 from agent.work import work_tree_snapshot
-from agent.worker import briefing
+from agent.worker import briefing, ci_failures
 from agent.worker.checkpoint_publisher import Checkpoint
 from agent.worker.follow_shared_log import follow_shared_log
 from agent.worker.inbox import comments_since, for_model
@@ -195,6 +197,9 @@ class Conversation:
         comments = for_model(issue.comments, run.forge.own_names())
         new = self._since_the_parent()
         images, about_pictures = self.pictures.fetch(issue.body, *(one.body for one in comments))
+        budget = self._budget()
+        ci = ci_failures.fenced(run, prepared.ci, replace(budget, comments=budget.comments // 2))
+        budget = replace(budget, comments=max(LEAST, budget.comments - sum(map(budget.count, ci))))
         earlier = [comment for comment in comments if comment.id not in new]
         news = [comment for comment in comments if comment.id in new]
         text = briefing.briefing(
@@ -203,13 +208,14 @@ class Conversation:
             earlier,
             self.workspace,
             self.context.fence,
-            budget=self._budget(),
+            budget=budget,
             parent=prepared.parent,
             takes_up=tree.takes_up,
             about=tree.plan.about,
             news=news,
             commands=prepared.commands.sandbox.kind != "refused",
             pictures=about_pictures,
+            ci=ci,
         )
         # set before the briefing is written: an attempt that finds no briefing writes a new one
         self.context.set_columns(comment_cursor=issue.cursor)

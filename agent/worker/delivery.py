@@ -131,4 +131,5 @@ class Delivery:
             pull = self.pull_request.show(report, title, ready=ready, summary=summary, ended=ended)
         except PushRejected as rejected:
             return self.commits.refuse(report, rejected)
+        self.run.context.set_columns(head_commit=report.commit, base_commit=self.commits.merge_base())
         return replace(report, pull=pull)

@@ -115,6 +115,8 @@ class TaskHandler:
     def _work(self, run: TaskRun) -> Outcome:
         """Prepare, then let the model work, from the briefing or from the step at which an earlier attempt stopped."""
         conversation = self._prepare(run, set_up=True)
+        if conversation.prepared.ci.over:
+            return Outcome(End.ANSWERED, conversation.prepared.ci.over)
         if said := requeue.restart(run.context):
             run.emit("task_anew", turns=run.context.elsewhere.turns)
         run.reports.extend(said)

@@ -90,7 +90,7 @@ def read_parent(settings: Settings, ledger: Ledger, forge: Forge, uuid: str | No
     if row is None:
         return None
     folders = settings.base_dir / "completed"
-    kept, summary = _kept(_worked(folders, ledger, row)), _summary(folders / row.uuid, row)
+    kept, summary = _kept(_worked(folders, ledger, row)), summary_of(folders / row.uuid, row)
     return Parent(row.uuid, str(row.status), _branch(forge, row), summary, row.cursor, kept, row.url or "")
 
 
@@ -132,7 +132,7 @@ def _branch(forge: Forge, row: Row) -> str | None:
     return row.branch if pull is not None and pull.state == "open" else None
 
 
-def _summary(folder: Path, row: Row) -> str:
+def summary_of(folder: Path, row: Row) -> str:
     """The final text of the earlier task: the summary of its `finish`, else its last message, else the reason of its
     failure.  After `cleanup` has reduced the folder, the text is taken from the stored end, which is the only file left
     that has it."""

@@ -14,6 +14,7 @@ from agent.forge.base import ForgeReports
 from agent.forge.git_credentials import login_of
 from agent.sandbox import make_sandbox, sandbox_user
 from agent.work.mirror import Mirror
+from agent.worker.ci_failures import CiFailures, read_failures
 from agent.worker.command_runner import CommandRunner
 from agent.worker.issue_checks import check_issue
 from agent.worker.parent_task import read_parent
@@ -35,7 +36,7 @@ class Prepared:
 
     `read_at` is the time of the monotonic clock at which the issue and its comments were read.  `trusts_author`:
     whether the author of the issue may request work.  `parent` is the earlier task that this one continues, None if
-    there is none.
+    there is none.  `ci` has the red checks for which the task was started.
     """
 
     issue: IssueText
@@ -45,6 +46,7 @@ class Prepared:
     tree: StartedTree
     commands: CommandRunner
     publisher: Publisher
+    ci: CiFailures
 
 
 def _with_pull(forge: Forge, issue: IssueText, parent: Parent | None) -> IssueText:
@@ -78,6 +80,7 @@ def prepare(run: TaskRun) -> Prepared:
             run.move_label("processing")
         if run.publishing:
             run.progress.start()
+        ci = CiFailures() if run.is_briefed() else read_failures(run)
     repository = forge.repository(run.key, issue)
     sandbox = make_sandbox(settings, uuid=run.uuid, base_dir=settings.base_dir)
     sandbox_user.share(context.context_dir, sandbox.uid)
@@ -91,4 +94,5 @@ def prepare(run: TaskRun) -> Prepared:
     publisher = open_publisher(run, tree.workspace, repository.url, network, login)
     publisher.take_up()
     run.workspace = tree.workspace
-    return Prepared(issue, read_at, trusts_author, parent, tree, CommandRunner(run, sandbox, tree.workspace), publisher)
+    commands = CommandRunner(run, sandbox, tree.workspace)
+    return Prepared(issue, read_at, trusts_author, parent, tree, commands, publisher, ci)

@@ -127,6 +127,14 @@ class TaskCommits:
         """Whether the repository was empty when the task began, and by the last fetch still has no base branch."""
         return self.workspace.base_commit is None and self.workspace.mirror.commit_of(self.workspace.base) is None
 
+    def merge_base(self) -> str | None:
+        """The commit of the base branch below the newest commit, as of the last fetch; None if there is none."""
+        workspace = self.workspace
+        head, base = workspace.head(), workspace.mirror.commit_of(workspace.base)
+        if head is None or base is None:
+            return workspace.base_commit
+        return rebase.merge_base(workspace.git_dir, head, base) or workspace.base_commit
+
     def write_patch(self, report: Report) -> Report:
         """Write the change as a patch to a file in the task's folder; the report gets the name of the file, and the
         text if a comment can show it unchanged."""

@@ -14,6 +14,7 @@ from agent.config import settings_of
 from agent.config.forge_sections import Forgejo
 from agent.forge.forgejo.forge import ForgejoForge
 from agent.values import TaskKey
+from forges.forgejo_routes import set_status
 from forges.forgejo_server import ROOT_URL, TOKEN, ForgejoServer
 
 
@@ -27,7 +28,7 @@ def forgejo_settings(root, **changes):
 class ForgejoPlace:
     """People with a browser."""
 
-    lacks: ClassVar[dict[str, str]] = {}
+    lacks: ClassVar[dict[str, str]] = {"logs": "Forgejo's API has no logs of jobs"}
     prefix, root_url = "/git", ROOT_URL
     is_org = True
 
@@ -126,6 +127,15 @@ class ForgejoPlace:
     def branch(self, name):
         """Push a branch."""
         self.repo.branches.add(name)
+
+    def checked_pull(self, _commit):
+        """The address of a pull request with this head, as far as this host needs one to show the checks."""
+        return ""
+
+    def ci(self, commit, name, state, log=""):
+        """A status of a commit: passed, failed, skipped or pending; the host shows no logs."""
+        known = {"passed": "success", "failed": "failure", "skipped": "warning", "pending": "pending"}
+        set_status(self.repo, commit, name, known[state], description=log.strip().rpartition("\n")[2])
 
     def close_pull(self, pull):
         self.repo.set_state(self.repo.issues[int(pull.id)], "alice", "closed")

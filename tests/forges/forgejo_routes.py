@@ -408,9 +408,10 @@ def request_review(server, repo, parts, _query, body, login):
     return 201, made, {}
 
 
-def set_status(repo, commit, context, state):
+def set_status(repo, commit, context, state, description=""):
     """A CI system reports on a commit."""
     made = {"id": next(repo.ids), "context": context, "status": state, "created_at": shown_time(now())}
+    made["description"] = description
     repo.statuses.setdefault(commit, []).append(made)
 
 

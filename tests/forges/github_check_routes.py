@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 
+from forges.github_checks import ACTIONS, RUN_OFFSET
 from forges.github_errors import Refused, invalid, missing
 from forges.github_shapes import make
 
@@ -92,11 +93,32 @@ class CheckRoutes:
         items, more = self._page(path, query, found)
         return 200, [repo.checks.show_status(one, self.state.user(one["user"])) for one in items], more
 
+    def _list_workflow_runs(self, repo, _parts, query, _body, _login, path):
+        """docs.github.com/en/rest/actions/workflow-runs, "List workflow runs for a repository": with the permission
+        Actions.  On this server each check run of Actions is the only job of a run of its own."""
+        self._permit("actions")
+        if unknown := set(query) - {"head_sha", "per_page", "page", "status", "branch", "event"}:
+            raise Refused(422, f"{sorted(unknown)} is not known to this test server", [])
+        runs = [one for one in repo.checks.runs.values() if one["app"] == ACTIONS]
+        found = [one for one in reversed(runs) if query.get("head_sha", one["sha"]) == one["sha"]]
+        items, more = self._page(path, query, found)
+        shown = [repo.checks.show_workflow_run(one) for one in items]
+        return 200, {"total_count": len(found), "workflow_runs": shown}, more
+
+    def _list_jobs(self, repo, parts, query, _body, _login, path):
+        """docs.github.com/en/rest/actions/workflow-jobs, "List jobs for a workflow run"."""
+        self._permit("actions")
+        run = self._find_run(repo, int(parts[0]) - RUN_OFFSET)
+        items, more = self._page(path, query, [run])
+        return 200, {"total_count": 1, "jobs": [repo.checks.show_job(one) for one in items]}, more
+
     check_routes = (
         ("GET", r"/commits/(.+)/check-runs", _list_runs),
         ("GET", r"/commits/(.+)/status", _combined),
         ("GET", r"/commits/(.+)/statuses", _list_statuses),
         ("GET", r"/check-runs/(\d+)", _get_run),
         ("GET", r"/check-runs/(\d+)/annotations", _list_annotations),
+        ("GET", "/actions/runs", _list_workflow_runs),
+        ("GET", r"/actions/runs/(\d+)/jobs", _list_jobs),
         ("GET", r"/actions/jobs/(\d+)/logs", _job_log),
     )

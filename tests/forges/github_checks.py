@@ -19,6 +19,7 @@ from agent import clock
 from forges.github_shapes import make
 
 ACTIONS = "github-actions"
+RUN_OFFSET = 500_000
 BAD = ("failure", "timed_out", "cancelled", "action_required", "startup_failure")
 
 
@@ -108,7 +109,7 @@ class Checks:
     def show_run(self, run):
         repo, number = self.repo, run["id"]
         page = f"{repo.base}/{repo.full_name}"
-        details = f"{page}/actions/runs/{number + 500_000}/job/{number}" if run["app"] == ACTIONS else f"{page}/ci"
+        details = f"{page}/actions/runs/{number + RUN_OFFSET}/job/{number}" if run["app"] == ACTIONS else f"{page}/ci"
         url = f"{repo.url}/check-runs/{number}"
         app = make("integration", id=15368, slug=run["app"], name=run["app"], node_id="A_1")
         return make(
@@ -136,6 +137,26 @@ class Checks:
                 "annotations_url": f"{url}/annotations",
             },
         )
+
+    def show_workflow_run(self, run):
+        return self.show_job(run) | {
+            "id": run["id"] + RUN_OFFSET,
+            "name": f"workflow of {run['name']}",
+            "event": "push",
+            "path": ".github/workflows/ci.yml",
+        }
+
+    def show_job(self, run):
+        return {
+            "id": run["id"],
+            "run_id": run["id"] + RUN_OFFSET,
+            "head_sha": run["sha"],
+            "name": run["name"],
+            "status": "completed" if run["conclusion"] else "in_progress",
+            "conclusion": run["conclusion"],
+            "started_at": run["started_at"],
+            "completed_at": run["completed_at"],
+        }
 
     def show_annotation(self, run, place):
         path, line, message = place

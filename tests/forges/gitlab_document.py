@@ -7,7 +7,7 @@ corrected here and nowhere else, so that the rest is as GitLab wrote it:
 - a field of a type that the generator did not know is called a string (`draft`, `access_level`, …);
 - `{branch}` is called an integer;
 - refusals are not described at all;
-- notes, discussions, label events, groups, users and lists of projects are missing: they are not checked here, and two
+- notes, discussions, label events, groups, users, lists of projects, pipelines and jobs are missing: they are not checked here, and two
   independent clients read them (`test_forge_gitlab_peers.py`).
 """
 
@@ -27,7 +27,7 @@ from forges.gitlab_server import GitLab
 from forges.programs import PRISM, free_port, node, running
 
 DOCUMENT = Path(__file__).parents[1] / "specs" / "gitlab-subset.json"
-LISTS = ("issues", "merge_requests", "related_merge_requests", "protected_branches", "branches")
+LISTS = ("statuses", "issues", "merge_requests", "related_merge_requests", "protected_branches", "branches")
 USED = (
     *("/api/v4/issues", "/api/v4/merge_requests", "/api/v4/projects/{id}", "/api/v4/projects/{id}/issues"),
     "/api/v4/projects/{id}/issues/{issue_iid}",
@@ -36,6 +36,7 @@ USED = (
     "/api/v4/projects/{id}/merge_requests/{merge_request_iid}",
     "/api/v4/projects/{id}/members/all/{user_id}",
     "/api/v4/projects/{id}/repository/branches/{branch}",
+    "/api/v4/projects/{id}/repository/commits/{sha}/statuses",
 )
 """The paths that the adapter calls.  Without the others Prism starts much faster, and a request for another path is a
 fault."""
@@ -56,6 +57,9 @@ UNTYPED = {
     "Entities_GroupAccess": ("access_level", "notification_level"),
 }
 MISSING = {
+    "/api/v4/projects/{id}/pipelines": ("get",),
+    "/api/v4/projects/{id}/pipelines/{pipeline}/jobs": ("get",),
+    "/api/v4/projects/{id}/jobs/{job}/trace": ("get",),
     "/api/v4/user": ("get",),
     "/api/v4/users/{user_id}": ("get",),
     "/api/v4/projects": ("get",),

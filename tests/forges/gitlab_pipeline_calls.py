@@ -42,7 +42,7 @@ class PipelineCalls(Call):
             "before_sha": "0" * 40,
             "tag": False,
             "yaml_errors": None,
-            "user": None,
+            "user": self.basic(self.who),
             "started_at": one["created_at"],
             "finished_at": one["updated_at"] if over else None,
             "committed_at": None,

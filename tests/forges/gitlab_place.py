@@ -132,6 +132,18 @@ class GitLabPlace:
         """Push a branch."""
         self.server.push(self.project, name)
 
+    def checked_pull(self, commit):
+        """The address of a merge request with this head."""
+        item = self.server.merge_request(self.project, self.person("alice"), source="fix", sha=commit)
+        return f"{self.server.url}/{self.project['path']}/-/merge_requests/{item['iid']}"
+
+    def ci(self, commit, name, state, log=""):
+        """A job of CI on a commit: passed, failed, skipped or pending."""
+        known = {"passed": "success", "failed": "failed", "skipped": "skipped", "pending": "running"}
+        found = [one for one in self.project.get("pipelines", {}).values() if one["sha"] == commit]
+        pipeline = found[-1] if found else self.server.pipeline(self.project, commit, "fix")
+        self.server.job(pipeline, name, known[state], trace=log)
+
     def close_pull(self, pull):
         self.server.state(self.project["merge_requests"][int(pull.id)], "closed")
 

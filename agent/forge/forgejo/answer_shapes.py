@@ -67,6 +67,7 @@ PULL = {
     "head": SIDE,
     "base": SIDE,
 }
+STATUS = {"context": str, "status": str, "description?": str, "target_url?": str}
 TEAM = {"permission?": str, "units_map?": dict}
 
 _REPO = "/repos/[^/]+/[^/]+"
@@ -97,5 +98,6 @@ SHAPES = Shapes.of(
     ("GET", f"{_REPO}/pulls{_NUMBER}/reviews{_NUMBER}/comments", [LINE]),
     ("POST", f"{_REPO}/pulls{_NUMBER}/requested_reviewers", ANY),
     ("POST", f"{_REPO}/issues(?:/comments)?{_NUMBER}/reactions", ANY),
+    ("GET", f"{_REPO}/commits/[^/]+/status", {"statuses?": [STATUS]}),
     ("DELETE", "", ANY),
 )

@@ -21,6 +21,7 @@ from agent.forge.base_branch import base_of
 from agent.forge.changed_issues import changed_of
 from agent.forge.comment_cursor import CommentCursor, digest_of, edited, with_pull
 from agent.forge.forgejo import token_permissions
+from agent.forge.forgejo.checks import read_checks
 from agent.forge.forgejo.comments import CommentReader, number_of, utc
 from agent.forge.forgejo.config_section import addresses, check_labels, projects_of
 from agent.forge.forgejo.fork_head import head_moved
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
 
     from agent.forge.base import Act, Comment, MarkedComment
     from agent.forge.changed_issues import ChangeCursor
+    from agent.forge.checks import Checks
     from agent.forge.forgejo.repositories import Project
 
 GIT_USER = "oauth2"
@@ -392,6 +394,11 @@ class ForgejoForge:
             place = f"issues/{_number(key)}" if comment is None else f"issues/comments/{comment.id.removeprefix('r')}"
             path = f"{self.places.project_of(key).path}/{place}/reactions"
             self.wire.call("POST", path, body={"content": "eyes"}, again=False)
+
+    def checks(self, key: TaskKey, commit: str, url: str = "") -> Checks:  # noqa: ARG002 - Forgejo knows the commit
+        """Implements `ForgeReports.checks`."""
+        with self.wire.hurried():
+            return read_checks(self.wire, self.places.project_of(key), commit)
 
     def who_ended(self, key: TaskKey, act: Act) -> str:
         """Implements `ForgeReports.who_ended`."""

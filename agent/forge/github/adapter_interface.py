@@ -19,10 +19,12 @@ if TYPE_CHECKING:
 
 class GitHub(Forge, Protocol):
     """`projects` are the (owner, repository) pairs of the adapter's section in the settings; `qualifiers` are the terms
-    of GitHub's issue search, by which waiting issues are found when `searches` is set.  `told`, `askers` and
-    `unanswered` are the state of `task_getter.BaseTaskGetter` that outlives a poll."""
+    of GitHub's issue search, by which waiting issues are found when `searches` is set.  `watches_ci`: the checks of
+    pull requests are read.  `told`, `askers` and `unanswered` are the state of `task_getter.BaseTaskGetter` that
+    outlives a poll."""
 
     wire: GitHubWire
+    watches_ci: bool
     places: Repositories
     projects: tuple[tuple[str, str], ...]
     qualifiers: tuple[str, ...]

@@ -71,6 +71,16 @@ PULL = {
     "head": {"ref": str, "sha?": str, "repo?": {"full_name?": str, "pushed_at?": TIME}},
     "base": {"ref": str},
 }
+RUN = {
+    "id": int,
+    "name?": str,
+    "status?": str,
+    "conclusion?": str,
+    "app?": {"slug?": str},
+    "output?": {"title?": str, "summary?": str, "text?": str},
+}
+STATUS = {"context": str, "state": str, "description?": str}
+NOTE = {"path?": str, "start_line?": int, "message?": str}
 GRAPH = {
     "errors?": [{"type?": ANY, "message?": ANY}],
     "data?": {
@@ -113,5 +123,10 @@ SHAPES = Shapes.of(
     ("POST", f"{_REPO}/(?:issues|issues/comments|pulls/comments){_NUMBER}/reactions", ANY),
     ("GET", f"{_REPO}/activity", [PUSH]),
     ("GET", f"{_REPO}/commits", ANY),
+    ("GET", f"{_REPO}/commits/[^/]+/check-runs", [RUN]),
+    ("GET", f"{_REPO}/commits/[^/]+/status", {"statuses": [STATUS]}),
+    ("GET", f"{_REPO}/check-runs{_NUMBER}/annotations", [NOTE]),
+    ("GET", f"{_REPO}/actions/runs", [RUN]),
+    ("GET", f"{_REPO}/actions/runs{_NUMBER}/jobs", [RUN]),
     ("DELETE", "", ANY),
 )

@@ -22,6 +22,7 @@ from agent.forge.changed_issues import changed_of
 from agent.forge.comment_cursor import CommentCursor, digest_of, edited, with_pull
 from agent.forge.github import token_permissions
 from agent.forge.github.auth import AppToken
+from agent.forge.github.checks import CheckReader
 from agent.forge.github.comments import CommentReader, number_of
 from agent.forge.github.config_section import instance_of, projects_of, qualifiers_of
 from agent.forge.github.fork_head import head_moved
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 
     from agent.forge.base import Act, Comment, MarkedComment
     from agent.forge.changed_issues import ChangeCursor
+    from agent.forge.checks import Check, Checks
     from agent.forge.github.repositories import Project
 
 GIT_USER = "x-access-token"
@@ -65,6 +67,7 @@ class GitHubForge:
 
     def __init__(self, settings: Any, section: Any) -> None:
         self.section = section
+        self.watches_ci = settings.ci.fix_rounds > 0
         self.max_file: int | None = section.max_file_size
         self.instance = instance_of(str(section.base_url))
         self.labels = Labels.from_section(section)
@@ -380,6 +383,15 @@ class GitHubForge:
         """Implements `ForgeReports.acknowledge`."""
         with self.wire.hurried():
             react(self.wire, self.places.project_of(key), _number(key), comment)
+
+    def checks(self, key: TaskKey, commit: str, url: str = "") -> Checks:  # noqa: ARG002 - GitHub knows the commit
+        """Implements `ForgeReports.checks`."""
+        with self.wire.hurried():
+            return CheckReader(self.wire, self.places.project_of(key)).read(commit)
+
+    def check_log(self, key: TaskKey, check: Check) -> str:
+        """Implements `ForgeReports.check_log`."""
+        return CheckReader(self.wire, self.places.project_of(key)).log(check)
 
     def who_ended(self, key: TaskKey, act: Act) -> str:
         """Implements `ForgeReports.who_ended`."""

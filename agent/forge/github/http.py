@@ -175,10 +175,16 @@ class GitHubWire:
         return self.kept.decode("GET", path, None, None, status, {}, text.encode(), f"{self.host}: GET {path}").data
 
     def pages(
-        self, path: str, *, query: Mapping[str, Any] | None = None, odd: Callable[[AnswerOdd], None] | None = None
+        self,
+        path: str,
+        *,
+        query: Mapping[str, Any] | None = None,
+        odd: Callable[[AnswerOdd], None] | None = None,
+        part: str = "items",
     ) -> Iterator[dict[str, Any]]:
         """Every item of a list; the method follows `Link: rel="next"` to the last page (its paths may be
-        `/repositories/{id}/…`).  Invalid items are left out and passed to `odd`; if `odd` is None, AnswerOdd is raised.
+        `/repositories/{id}/…`).  If the answer is an object, the list is its field `part`.  Invalid items are left out
+        and passed to `odd`; if `odd` is None, AnswerOdd is raised.
         """
         following: str | None = path
         params: Mapping[str, Any] | None = {"per_page": 100} | dict(query or {})
@@ -188,7 +194,7 @@ class GitHubWire:
             http.a_page_more(len(seen), f"{self.host}: GET {path}")
             answer = self.call("GET", following, query=params, checked=False)
             params = None
-            items = answer.data.get("items") if isinstance(answer.data, dict) else answer.data
+            items = answer.data.get(part) if isinstance(answer.data, dict) else answer.data
             what = f"{self.host}: GET {following}"
             if not isinstance(items, list):
                 raise AnswerOdd(f"{what}: a list was expected, got {type(items).__name__}")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from agent import clock
 from agent.errors import ForgeAccessRefused, ForgeRefused, IssueUnreadable
 from agent.forge.github.auth import AppToken
+from agent.forge.github.checks import CheckReader, unread_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,15 +37,17 @@ def rights(forge: GitHub) -> Iterator[str]:
     with forge.wire.hurried():
         if isinstance(forge.wire.tokens, AppToken):
             yield from _of_app(forge, forge.wire.tokens)
-            scoped = True
+            scoped, reads_all = True, False
         else:
             answer = forge.wire.call("GET", "/user")
-            scoped = SCOPES in answer.headers
+            scoped = reads_all = SCOPES in answer.headers
             if scoped:
                 yield from _of_scopes(forge.instance, answer.headers[SCOPES])
             yield from _of_expiry(forge.instance, answer.headers.get(EXPIRES, ""))
         for owner, repo in forge.projects[:LOOKED_AT]:
             yield from _of_project(forge, owner, repo, tried=not scoped)
+            if forge.watches_ci and not reads_all:
+                yield from _of_checks(forge, owner, repo)
 
 
 def _of_app(forge: GitHub, app: AppToken) -> Iterator[str]:
@@ -98,6 +101,17 @@ def _of_project(forge: GitHub, owner: str, repo: str, *, tried: bool) -> Iterato
             f"{forge.instance}: the token may not see {', '.join(lacking)} of {project.full_name}; a fine-grained "
             f"token needs Read and write for {', '.join(WRITTEN.values())} there"
         )
+
+
+def _of_checks(forge: GitHub, owner: str, repo: str) -> Iterator[str]:
+    """What of CI the token may not see; a classic token with `repo` sees all of it."""
+    try:
+        project = forge.places.project(owner, repo)
+    except IssueUnreadable:
+        return
+    if project.default_branch:
+        for said in unread_of(CheckReader(forge.wire, project), project.default_branch):
+            yield f"{forge.instance}: {said}"
 
 
 def _may_read(forge: GitHub, path: str) -> bool:

@@ -49,7 +49,10 @@ MERGE = ITEM | {
     "draft?": ANY,
     "work_in_progress?": ANY,
     "reviewers?": ANY,
+    "head_pipeline?": {"id": int, "status": str, "sha": str},
 }
+PIPELINE = {"id": int, "status": str, "sha": str}
+JOB = {"id": int, "name": str, "status": str, "failure_reason?": str, "description?": str}
 NOTE = {
     "id": int,
     "author?": USER,
@@ -89,6 +92,9 @@ SHAPES = Shapes.of(
     ("POST", f"{_ONE}/merge_requests", MERGE),
     ("GET|PUT", f"{_ONE}/merge_requests{_NUMBER}", MERGE),
     ("GET", f"{_ONE}/merge_requests{_NUMBER}/versions", [{"head_commit_sha": str, "created_at": TIME}]),
+    ("GET", f"{_ONE}/pipelines", [PIPELINE]),
+    ("GET", f"{_ONE}/pipelines{_NUMBER}/jobs", [JOB]),
+    ("GET", f"{_ONE}/repository/commits/[0-9a-f]+/statuses", [JOB]),
     ("GET", "/notes", [NOTE]),
     ("POST", "/notes", NOTE),
     ("GET|PUT", f"/notes{_NUMBER}", NOTE),

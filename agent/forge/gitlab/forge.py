@@ -23,6 +23,7 @@ from agent.forge.base_branch import base_of
 from agent.forge.comment_cursor import CommentCursor, digest_of, edited, with_pull
 from agent.forge.gitlab import outgoing_text, token_permissions
 from agent.forge.gitlab.changed_items import changed_of, number_in
+from agent.forge.gitlab.checks import CheckReader
 from agent.forge.gitlab.config_section import addresses, listed
 from agent.forge.gitlab.fork_head import head_moved
 from agent.forge.gitlab.http import PATIENT, QUICK, GitLabWire, is_missing
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from agent.forge.base import Act, Comment, MarkedComment
+    from agent.forge.checks import Check, Checks
     from agent.forge.gitlab.projects import Project
 
 GIT_USER = "oauth2"
@@ -436,6 +438,15 @@ class GitLabForge:
         """Implements `ForgeReports.shows_whole`: the text is not shown unchanged if it contains lines that GitLab might
         execute as quick actions."""
         return outgoing_text.plain(text) == text
+
+    def checks(self, key: TaskKey, commit: str, url: str = "") -> Checks:
+        """Implements `ForgeReports.checks`."""
+        with self.wire.hurried():
+            return CheckReader(self.wire, self.places.project_of(key)).read(commit, number_in(url))
+
+    def check_log(self, key: TaskKey, check: Check) -> str:
+        """Implements `ForgeReports.check_log`."""
+        return CheckReader(self.wire, self.places.project_of(key)).log(check)
 
     def who_ended(self, key: TaskKey, act: Act) -> str:
         """Implements `ForgeReports.who_ended`."""

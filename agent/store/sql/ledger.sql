@@ -20,12 +20,13 @@ INSERT INTO tasks (
     uuid, task_source, instance, owner, repo, task_type, task_id, status, created_at, started_at, completed_at, attempt,
     hostname, "user", title, llm_provider, model, context_length, outcome, error_code, error_message, last_seq,
     llm_call_count, tool_call_count, compression_count, total_tokens, prompt_tokens, completion_tokens, cached_tokens,
-    cost, priority, parent_uuid, started_by, comment_cursor, branch, url
+    cost, priority, parent_uuid, started_by, comment_cursor, branch, url, head_commit, base_commit
 ) VALUES (
     :uuid, :task_source, :instance, :owner, :repo, :task_type, :task_id, :status, :created_at, :created_at,
     :completed_at, :attempt, :hostname, :user, :title, :llm_provider, :model, :context_length, :outcome, :error_code,
     :error_message, :last_seq, :llm_call_count, :tool_call_count, :compression_count, :total_tokens, :prompt_tokens,
-    :completion_tokens, :cached_tokens, :cost, :priority, :parent_uuid, :started_by, :comment_cursor, :branch, :url
+    :completion_tokens, :cached_tokens, :cost, :priority, :parent_uuid, :started_by, :comment_cursor, :branch, :url,
+    :head_commit, :base_commit
 )
 ON CONFLICT DO NOTHING
 RETURNING uuid;

@@ -102,7 +102,8 @@ UPDATE tasks SET title = COALESCE(:title, title), branch = COALESCE(:branch, bra
     parent_uuid = COALESCE(:parent_uuid, parent_uuid),
     comment_cursor = COALESCE(:comment_cursor, comment_cursor), priority = COALESCE(:priority, priority),
     model = COALESCE(:model, model), context_length = COALESCE(:context_length, context_length),
-    learnt_window = COALESCE(:learnt_window, learnt_window), learnt_model = COALESCE(:learnt_model, learnt_model)
+    learnt_window = COALESCE(:learnt_window, learnt_window), learnt_model = COALESCE(:learnt_model, learnt_model),
+    head_commit = COALESCE(:head_commit, head_commit), base_commit = COALESCE(:base_commit, base_commit)
 WHERE uuid = :uuid AND attempt = :attempt
 RETURNING status;
 

@@ -19,7 +19,7 @@ from agent.wiring.folders import make_folder
 from agent.worker.unpublished_work import MARK
 
 COLUMNS = ("status", "created_at", "completed_at", "user", "title", "model", "error_code", "error_message", "last_seq")
-ROW_ALONE = ("attempt", "priority", "parent_uuid", "started_by", "comment_cursor", "branch", "url")
+ROW_ALONE = ("attempt", "priority", "parent_uuid", "started_by", "comment_cursor", "branch", "url", "head_commit")
 COUNTED = ("llm_call_count", "tool_call_count", "prompt_tokens", "completion_tokens", "outcome")
 
 
@@ -56,7 +56,10 @@ def worked(place):
                 here.ledger.release(uuid, claim.attempt)
         task = begin(number, claim)
         task.set_columns(
-            comment_cursor=f"as far as {number}", branch=f"makimono/{number}", url=f"file:///pulls/{number}"
+            comment_cursor=f"as far as {number}",
+            branch=f"makimono/{number}",
+            url=f"file:///pulls/{number}",
+            head_commit=f"{number}" * 40,
         )
         store = task.get_message_store()
         store.add_message("system", "You are an agent.")

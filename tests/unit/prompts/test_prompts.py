@@ -71,6 +71,7 @@ SAMPLES = {
     "progress": {"state": "working", "uuid": UUID, "plan": [], "last": "", "facts": FACTS},
     "final": {"outcome": Outcome(End.FINISHED, "Did it.", "T"), "report": report(), "uuid": UUID, "facts": FACTS},
     "pull_request": {"summary": "S", "issue": ISSUE, "key": KEY, "uuid": UUID, "report": report(), "ready": True},
+    "ci_tried": {"url": "https://x/pulls/3", "jobs": ["test"], "tried": [], "mention": "@makimono", "uuid": UUID},
     "commit": {"title": "Fix it", "issue": ISSUE, "key": KEY, "uuid": UUID},
     "nudge": {},
     **{f"reviewer_{name}": {} for name in PERSONAS},

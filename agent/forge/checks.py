@@ -1,0 +1,55 @@
+"""What CI says about one commit: check runs, commit statuses and the jobs of pipelines, in one form for all forges.
+
+An adapter reads them (`ForgeReports.checks`); `intake/ci_watch.py` and `worker/ci_failures.py` decide what follows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+CheckState = Literal["pending", "passed", "failed", "neutral"]
+"""`neutral`: the check has ended and is no failure: skipped, cancelled, or waiting for a person."""
+
+LONGEST_LOG = 64_000
+"""Maximum characters of the end of a log that an adapter returns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One check of a commit.
+
+    `name` is the name that people see.  `said`: what the service says about the result, "" for nothing.  `log`: by this
+    text the adapter finds the log (`ForgeReports.check_log`), "" if there is none.
+    """
+
+    name: str
+    state: CheckState
+    said: str = ""
+    log: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Checks:
+    """The checks of one commit.  `unread`: sentences about checks that the token may not read, with the remedy."""
+
+    items: tuple[Check, ...] = ()
+    unread: tuple[str, ...] = ()
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether a check has not ended yet."""
+        return any(one.state == "pending" for one in self.items)
+
+    def failed(self, base: Checks | None = None) -> tuple[Check, ...]:
+        """The failed checks, without those that failed on the commit of `base` under the same name."""
+        red = {one.name for one in base.items if one.state == "failed"} if base is not None else set()
+        return tuple(one for one in self.items if one.state == "failed" and one.name not in red)
+
+
+def end_of(log: str) -> str:
+    """The end of a log, from the beginning of a line."""
+    if len(log) <= LONGEST_LOG:
+        return log
+    end = log[-LONGEST_LOG:]
+    return end.partition("\n")[2] or end

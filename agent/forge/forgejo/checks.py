@@ -1,0 +1,47 @@
+"""The checks of one commit on Forgejo: the newest commit status of each context, also those of Forgejo's Actions.
+
+Forgejo's API has no logs of jobs; the status names the address at which a browser shows them.  `forge.py` calls this
+module.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from agent.errors import ForgeAccessRefused, ForgeRefused
+from agent.forge.checks import Check, Checks, CheckState
+
+if TYPE_CHECKING:
+    from agent.forge.forgejo.http import ForgejoWire
+    from agent.forge.forgejo.repositories import Project
+
+STATES: dict[str, CheckState] = {
+    "success": "passed",
+    "pending": "pending",
+    "failure": "failed",
+    "error": "failed",
+    **dict.fromkeys(("warning", "skipped"), "neutral"),
+}
+
+
+def read_checks(wire: ForgejoWire, project: Project, commit: str) -> Checks:
+    """The statuses of a commit; none if Forgejo does not know the commit.  Raises ForgeError."""
+    try:
+        answer = wire.get(f"{project.path}/commits/{quote(commit, safe='')}/status")
+    except ForgeRefused as error:
+        if error.status not in (400, 404, 422):
+            raise
+        return Checks()
+    except ForgeAccessRefused as error:
+        return Checks(unread=(f"the statuses of commits of {project.full_name} cannot be read: {error}",))
+    return Checks(
+        tuple(
+            Check(
+                str(one["context"]),
+                STATES.get(str(one["status"]), "neutral"),
+                " ".join(str(one[name]) for name in ("description", "target_url") if one.get(name)),
+            )
+            for one in answer.get("statuses") or ()
+        )
+    )

@@ -1,0 +1,135 @@
+"""Watches CI of the pull requests of tasks that have ended, and lets a task go on when it is red.
+
+The head that the task has pushed is read at each poll, until its checks have ended or a day has passed.  Red checks
+start a task that continues the last one, at most `ci.fix_rounds` times for a pull request; then a comment says what was
+tried.  Left alone are a head that somebody else has pushed, checks that are red on the base too, and a pull request
+that is not open any more.  `comment_poller.py` calls this module.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from agent import clock
+from agent.intake.enqueue import enqueue_task
+from agent.issue.ci_rounds import red_checks, rounds_of, started_by
+from agent.issue.comments import post_once, truncate
+from agent.issue.publish_filter import PublishFilter
+from agent.observe.item_loop import Items
+from agent.values import Public, Status
+from agent.worker.parent_task import summary_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from agent.config import Settings
+    from agent.forge.base import Forge
+    from agent.forge.checks import Check
+    from agent.issue.ci_rounds import CiRounds
+    from agent.observe.events import Events
+    from agent.taskqueue import Ledger, Row
+
+LONGEST = timedelta(days=1)
+"""How long after the end of a task its checks are read."""
+QUIET_SECONDS = 600.0
+"""Checks that have all ended well are read for this long again, since further ones may begin."""
+TRIED = "ci-tried"
+LONGEST_SUMMARY = 1500
+"""Maximum characters of what one attempt said at its end, in the comment about all of them."""
+
+
+class CiWatch:
+    """The pull requests of one forge.  The state of this object only saves requests: which heads need no look."""
+
+    def __init__(
+        self, settings: Settings, ledger: Ledger, forge: Forge, events: Events, skipped: Callable[[str, str], None]
+    ) -> None:
+        self.settings = settings
+        self.ledger = ledger
+        self.forge = forge
+        self.events = events
+        self.items = Items(skipped)
+        self.settled: set[str] = set()  # uuids of tasks with a head that needs no look
+        self.ended_at: dict[
+            str, float
+        ] = {}  # uuid → time of the monotonic clock when all checks were seen to have ended
+        self.told: set[str] = set()
+
+    def poll(self, rows: Iterable[Row], started: list[str]) -> None:
+        """Read the checks of the pull requests of these rows; the uuids of tasks that were started are added to
+        `started`.  Raises ForgeError when the forge does not answer."""
+        if self.settings.ci.fix_rounds < 1:
+            return
+        closed = {row.uuid: row for row in rows if row.status is Status.COMPLETED and _is_recent(row)}
+        self.settled &= closed.keys()
+        self.ended_at = {uuid: at for uuid, at in self.ended_at.items() if uuid in closed}
+        for uuid, row in closed.items():
+            if uuid in self.settled:
+                continue
+            with self.items.handling(f"CI of {row.key}"):
+                if self._look(row, started):
+                    self.settled.add(uuid)
+        self.items.finish()
+
+    def _look(self, row: Row, started: list[str]) -> bool:
+        """Read the checks of one pull request; returns whether it needs no further look."""
+        rounds = rounds_of(self.ledger, row)
+        if rounds is None:
+            return True
+        checks, red = red_checks(self.forge, row.key, rounds)
+        self._tell_unread(checks.unread)
+        if checks.is_pending:
+            self.ended_at.pop(row.uuid, None)
+            return False
+        if not red:
+            since = self.ended_at.setdefault(row.uuid, clock.monotonic())
+            return bool(checks.items) and clock.monotonic() - since >= QUIET_SECONDS
+        pull = self.forge.find_pull(row.key, rounds.branch)
+        if pull is None or pull.state != "open" or pull.commit != rounds.head:
+            return True
+        if rounds.is_tried or len(rounds.made) >= self.settings.ci.fix_rounds:
+            self._say_tried(row, rounds, red)
+            return True
+        uuid, refused = enqueue_task(
+            self.settings,
+            self.ledger,
+            self.forge,
+            row.key,
+            self.events,
+            user=row.user,
+            title=row.title,
+            priority=row.priority,
+            parent_uuid=row.uuid,
+            started_by=started_by(rounds.head),
+        )
+        if uuid is not None:
+            started.append(uuid)
+            names = [one.name for one in red]
+            self.events.emit("ci_red", uuid=uuid, url=rounds.url, commit=rounds.head, jobs=names)
+        return refused != "limit"
+
+    def _tell_unread(self, unread: Iterable[str]) -> None:
+        for said in unread:
+            if said not in self.told:
+                self.told.add(said)
+                self.events.emit("ci_unread", source=self.forge.source, instance=self.forge.instance, why=said)
+
+    def _say_tried(self, row: Row, rounds: CiRounds, red: tuple[Check, ...]) -> None:
+        """Say once for a pull request what was tried."""
+        folders = self.settings.base_dir / "completed"
+        tried = [summary_of(folders / one.uuid, one)[:LONGEST_SUMMARY] for one in reversed(rounds.made)]
+        door = PublishFilter.for_task(self.settings, self.events, self.forge.instance, row.uuid)
+
+        def words() -> Public:
+            names = self.forge.own_names()
+            jobs = [one.name for one in red]
+            values = {"url": rounds.url, "jobs": jobs, "tried": tried, "mention": f"@{names[-1]}", "uuid": row.uuid}
+            return truncate(door.render("ci_tried", **values), self.forge, row.uuid)
+
+        post_once(self.forge, row.key, rounds.first.uuid, TRIED, words, None)
+        self.events.emit("effect_done", uuid=row.uuid, effect=TRIED)
+
+
+def _is_recent(row: Row) -> bool:
+    return bool(row.completed_at) and clock.now() - clock.parse(str(row.completed_at)) < LONGEST
