@@ -384,7 +384,7 @@ class Forge(Protocol):
         ...
 
     def altered(self, key: TaskKey, since: str = "") -> str:
-        """The reason why the issue is no longer the one for which somebody asked: an account without permission has
+        """The reason why the issue may no longer be what somebody requested: an account without permission has
         edited the title or text after the request.  The time of the request is that of the label, or of the assignment,
         or `since` (ISO 8601, the time of a comment with the request).
 

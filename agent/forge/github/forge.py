@@ -514,7 +514,8 @@ class GitHubForge:
         """Give a label its colour and description if GitHub has just created it.
 
         GitHub creates an unknown label that is added to an issue, in a default colour and without a description:
-        https://github.com/github/docs/issues/35718.  A refusal is ignored, since the label works without them.
+        https://github.com/github/docs/issues/35718.  A refusal is ignored, since the label works without
+        its own colour and description.
         """
         name = self.labels.name(state)
         new = any(
