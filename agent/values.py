@@ -445,7 +445,7 @@ class Effects(Protocol):
 
 
 Public = NewType("Public", str)
-"""A text that may be published: only `issue/publish_filter.py` makes such texts, and forges accept no other texts."""
+"""A text that may be published: only `issue/publish_filter.py` makes such texts, and forges accept only such texts."""
 
 
 class Redact(Protocol):
@@ -455,6 +455,6 @@ class Redact(Protocol):
 
 
 Listener = Callable[[str, Mapping[str, Any]], None]
-"""A function that receives `(event name, fields)`; its errors affect no other code (see `observe/events.py`)."""
+"""A function that is called as (event name, fields); its errors do not affect the caller (see `observe/events.py`)."""
 
 Lines = Iterator[bytes]

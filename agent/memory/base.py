@@ -22,7 +22,7 @@ after so many seconds."""
 STRATEGIES = ("facts", "preferences", "summaries", "episodes", "reflections")
 STATUSES = ("active", "quarantined", "superseded", "invalid", "forgotten")
 TRUST = {0: "outside text", 1: "inference of a model", 2: "verified result", 3: "operator"}
-"""Classes of trust.  The trust of a record is the lowest trust among its sources."""
+"""Classes of trust: number → meaning.  The trust of a record is the lowest trust among its sources."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from agent.memory.terms import Terms
 
 LONGEST = 24
-"""Maximum number of terms of a short record.  A record with more terms is measured only by the share of the query that
-it covers."""
+"""Maximum number of terms of a short record.  A record with more terms than LONGEST is measured only by the share of
+the query that it covers."""
 LONGEST_TEXT = 250
 """Maximum number of characters of a short record."""
 ENOUGH = 4

@@ -43,8 +43,8 @@ _HOUSEKEEPING = re.compile(
     r"|[\w.-]*\.lock|package-lock\.json|npm-shrinkwrap\.json|pnpm-lock\.yaml|go\.sum",
     re.IGNORECASE,
 )
-"""Names of change logs, lists of authors and lock files.  Such files are left out of the ranking, because changes of
-every kind touch them."""
+"""Names of change logs, lists of authors and lock files.  Change logs and lock files are left out of the ranking,
+because changes of every kind touch them."""
 SHOWN = 3
 """Maximum number of commits, and of tasks, in the result for a file."""
 NAMED = 0.2

@@ -27,8 +27,8 @@ FILES = 8
 FOUND = 8
 """Maximum number of records, of events and of files in a result of the `recall` tool."""
 RELEVANCE = 0.2
-"""Minimum relevance of an event in a result of the `recall` tool.  A briefing has a higher minimum, since the model did
-not ask for it.
+"""Minimum relevance of an event in a result of the `recall` tool.  The minimum relevance for a briefing is higher,
+since the model did not ask for a briefing.
 """
 SHORT = 8
 """Number of characters of the id of a task or commit that are shown."""

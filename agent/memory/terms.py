@@ -44,7 +44,7 @@ LONGEST = 64
 """Maximum number of characters of a word that is indexed.  Longer ones are mostly hashes or encoded data, and are
 cut."""
 MOST = 60_000
-"""Maximum number of words in the cache of stems.  If it has more, it is cleared."""
+"""Maximum number of words in the cache of stems.  If the cache has more words, it is cleared."""
 
 
 def words(text: str, *, pairs_only: bool = False) -> Iterator[str]:

@@ -63,7 +63,7 @@ FILTERS = (
     *("items", "last", "length", "list", "lower", "map", "max", "min", "reject", "rejectattr", "reverse"),
     *("select", "selectattr", "sort", "string", "title", "trim", "truncate", "unique", "upper", "wordcount"),
 )
-"""Filters of Jinja that give results not much larger than their arguments; only these are available."""
+"""Filters of Jinja that templates may use as they are, since their results are not much larger than their arguments."""
 
 _FORMAT = re.compile(r"%(?:\((\w+)\))?[-+ #0]*([0-9]*|\*)(?:\.([0-9]*|\*))?[a-zA-Z%]")
 _WIDEST = 100

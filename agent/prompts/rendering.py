@@ -32,7 +32,7 @@ _HEAD = re.compile(r"\A\{#\n(?P<what>.*?)\n(?:\n(?P<table>.*?)\n)?#\}\n", re.DOT
 _VARIABLE = re.compile(r"(?P<name>[a-z_]+)(?P<optional> \(optional\))?: (?P<meaning>.+)")
 
 PAGE_WIDTH = 120
-"""Columns of docs/prompts.md."""
+"""Maximum number of columns of a line in docs/prompts.md."""
 _PAGE = (
     "Every text of the program for a model, a forge or git that is more than a tool's result comes from a template in "
     "`agent/prompts/`, filled by "

@@ -31,8 +31,8 @@ The tokenizers of models differ by less: a report outside of these limits is a p
 PART, MANY = 0.6, 3.0
 """A report below PART times or above MANY times the estimate is doubtful.
 
-Such a provider may report only the tokens that were not cached, or include a prompt that a gateway adds.  A doubtful
-report is used only if further reports agree with it.
+A provider with doubtful reports may report only the tokens that were not cached, or include a prompt that a gateway
+adds.  A doubtful report is used only if further reports agree with it.
 """
 
 AGREE = 1.15
@@ -43,7 +43,7 @@ AGREEING = 4
 
 GROWN = 1.25
 """Minimum factor between the shortest and the longest request of agreeing reports: a prompt that a gateway adds does
-not grow with the request, so it cannot agree over such a range."""
+not grow with the request, so reports that include one do not agree over such a range."""
 
 NEW_PART = 1.3
 """A report within this factor of the tokens by which the request has grown since the previous one proves nothing, since

@@ -36,16 +36,16 @@ if TYPE_CHECKING:
     from agent.window.store_interfaces import Announce, Conversation, Summaries
 
 DOUBT = 0.5
-"""The share of an estimate that is certain without a report of the server.
+"""The share of an estimate that is certainly not too high, as long as the server has not reported its count.
 
-Sums of texts of known kinds are within ±10 % of the true number, and the worst single document within 38 %
-(docs/window.md, "How good the estimate is").  The error may be larger for an unmeasured kind of text, so a task ends
-without sending a request only if half of the estimate exceeds the window."""
+Estimates of texts of known kinds in sum are within ±10 % of the true number, and that of the worst single document
+within 38 % (docs/window.md, "How good the estimate is").  The error may be larger for a kind of text that was not
+measured, so a task ends without sending a request only if half of the estimate exceeds the window."""
 
 
 SILENT = 3
-"""Number of answers without a report of usage after which none is expected; then the program relies on the server to
-refuse a request that is too long."""
+"""After so many answers without a report of usage, no report is expected any more; the program then relies on the
+server to refuse a request that is too long."""
 
 
 class ContextAssembler:

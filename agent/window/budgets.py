@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from agent.window.limits import WindowLimits
 
 MOST_COMMENTS = 20_000
-"""The maximum number of tokens of comments that are carried over verbatim, in a window of any size."""
+"""The maximum number of tokens of comments that a compaction carries over unchanged, for a window of any size."""
 
 LEAST = 64
-"""The smallest budget, in tokens; a text that is cut to less is meaningless."""
+"""The smallest budget in tokens: a text that is cut to fewer has no meaning."""
 
 
 def divide(room: int, wanted: Sequence[int]) -> list[int]:

@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 
 MOST_FILES = 50
 MOST_EDITS = 3
-"""The maximum number of edits of one file that are remembered, the newest ones."""
+"""The maximum number of edits that are remembered for each file: the newest ones."""
 
 INSIDE = "/work/"
-"""The path of the work tree as commands see it; paths in calls may begin with it."""
+"""The path of the work tree as commands see it; paths in tool calls may begin with it."""
 
 ROUNDS = 5
-"""The maximum number of attempts to select more comments."""
+"""The maximum number of rounds in which more comments are selected."""
 
 READERS = frozenset(("read_file",))
 WRITERS = frozenset(("edit_file", "write_file"))

@@ -33,17 +33,17 @@ if TYPE_CHECKING:
 COMMAND = "run_command"
 
 MOST = 40
-"""The maximum number of failures, of kinds with a success, and of errors of other tools; above this number the oldest
-are dropped."""
+"""The maximum number of failures, of kinds of commands that succeeded, and of errors of other tools; the oldest above
+this number are dropped."""
 
 LINE = 200
 """The maximum number of characters of a command or an error in its line."""
 
 ONE = 40
-"""The minimum number of tokens for the output of one command, as far as the budget allows: about one long line."""
+"""The minimum number of tokens for the output of one command, if the budget allows it: about one long line."""
 
 JOINED = 3
-"""The maximum number of programs of one command that its kind names."""
+"""The maximum number of programs that the kind of a command names."""
 
 _CODE = re.compile(r"\[exit code (-?\d+)")
 

@@ -26,9 +26,9 @@ _PROGRAMS = frozenset(
 _TASKS = frozenset(
     ("test", "tests", "check", "lint", "build", "vet", "clippy", "typecheck", "verify", "compile", "spec")
 )
-"""Sub-commands that run a check; they also count as a part of a word: `test:unit`."""
+"""Sub-commands that run a check, also as a part of a word, like `test:unit`."""
 _STARTERS = frozenset(("run", "exec", "x", "dlx"))
-"""Sub-commands that start a program or a script, with its name as the next word."""
+"""Sub-commands that start a program or script, which the next word names."""
 _INTERPRETER = re.compile(r"(?:python|pypy|node|ruby|perl|php|lua|bash|zsh|dash|ksh|sh|Rscript|java)[\d.]*")
 _VALUED = frozenset(("-X", "-W", "-r", "-I", "-cp", "--require", "--import", "--loader"))
 """Options of interpreters that take the next word as their value."""
@@ -41,9 +41,9 @@ _PRINTING = re.compile(
     r"-rN?[a-zA-Z]|--(?:quiet|verbose|silent|no-header|maxfail=\d+|tb=\w+|color(?:=\w+)?|durations=\d+)"
 )
 _SHORT_PRINTING = {"pytest": "qvsx", "py.test": "qvsx", "unittest": "qvfb", "cargo": "qv", "go": "v"}
-"""Letters of options that control the amount of output, or end the run at the first failure.
+"""Letters of options that only control the amount of output, or end the run at the first failure.
 
-For other programs `-v` may mean the version.
+For programs that are not in the tables `-v` may mean the version.
 """
 _EARLY = re.compile(r"-[a-wyz]*x[a-z]*|-f|--(?:exitfirst|maxfail(?:=\d+)?|fail-?fast|bail(?:=\d+)?)")
 _NARROWING = frozenset(

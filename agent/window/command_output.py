@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from typing import Any
 
 MOST = 1 << 22
-"""The maximum number of bytes of a stored output that are read."""
+"""The maximum number of bytes that are read of a stored output."""
 
 LONGEST = 1 << 12
-"""The maximum number of bytes of a line that are used, so that a file without line ends takes little memory."""
+"""The maximum number of bytes that are used of one line, so that a file without line ends takes little memory."""
 
 NOTHING = "(no output)"
-"""The result of a command that printed nothing."""
+"""The text of a result if the command printed nothing."""
 
 ENDING = re.compile(r"\[([^\n]*)\]")
-"""The first line of a result, which tells how the command ended."""
+"""Matches the first line of a result, which describes how the command ended."""
 
 _NAME = re.compile(r"outputs/[0-9]{4,9}\.txt")
 

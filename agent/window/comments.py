@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from agent.values import Json
 
 ABOUT = 8
-"""Tokens of the line that is put above a comment or a question."""
+"""Tokens of the line that the carry-over puts above a comment or a question."""
 
 
 def choose_comments(

@@ -21,24 +21,23 @@ if TYPE_CHECKING:
     from agent.window.limits import WindowLimits
 
 PROGRESS = 0.10
-"""The share of the view that a compaction must free."""
+"""The minimum share of the view that a compaction must free."""
 
 LOW_WATER = 0.8
-"""A level, as a share of the distance to the mark.
+"""A level above which a compaction should not leave the view, as a share of the distance to the threshold.
 
-If a mask leaves the view above this level, the next means follows, since the next compaction would be due soon.  The
-minimum number of messages to retain may make the view as large as this level.
+If a mask leaves the view above this level, the next means is used as well, since the next compaction would be due soon.
+The messages that must be retained at least may fill the view up to this level.
 """
 
 WINDOW_WATER = 0.6
-"""The level at which a compaction aims, as a share of the distance to the mark.
+"""The level at which a compaction aims, as a share of the distance to the threshold.
 
-Each compaction invalidates the provider's prompt cache, so that few large compactions are better than many small
-ones.
+Each compaction invalidates the provider's prompt cache, so few large compactions are better than many small ones.
 """
 
 LESS_WATER = 0.3
-"""The level that is tried if too little is freed otherwise."""
+"""The lower level at which a compaction aims if it would free too little otherwise."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,18 +40,17 @@ if TYPE_CHECKING:
     from agent.window.store_interfaces import Announce
 
 WHOLE_RESULTS = 0.4
-"""The newest tool results up to this share of the compaction mark stay whole in a mask, if the mask then frees
-enough."""
+"""A mask leaves the newest tool results whole, up to this share of the threshold, if it frees enough nevertheless."""
 
 REST = 20
-"""After a failed compaction the next attempt waits until the conversation has grown by the mark divided by this
+"""After a compaction failed, the next attempt waits until the conversation has grown by the threshold divided by this
 number."""
 
 MOST_WEAK = 2
 """The maximum number of compactions in a row that free too little; after them the task ends."""
 
 ROUND_FILES = 20
-"""Tokens of the heading above the content of files, and of the line ends around it."""
+"""Tokens of the heading above the content of files in the carry-over, and of the line ends around it."""
 
 LEAST_SUMMARY = 120
 """If a summary would have to be shorter than this number of tokens, none is requested."""

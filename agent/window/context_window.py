@@ -42,18 +42,18 @@ if TYPE_CHECKING:
     from agent.window.store_interfaces import Announce
 
 BLIND = 0.75
-"""The share of the planned tokens that is assumed as the window when a server calls a request too long and names no
-number."""
+"""If a server refuses a request as too long and names no number, this share of the planned tokens is assumed as the
+window."""
 
 SPARE = 8
-"""If a request fits by count but a server calls it too long, the newest turn is made smaller by the request's tokens
+"""If a request fits by count but a server refuses it as too long, the newest turn is shortened by the request's tokens
 divided by this number."""
 
 SMALLEST = 1024
 """The smallest window, in tokens, that can be learnt from an error."""
 
 NEAR = 0.6
-"""A server's own count of the same request is within this factor of the estimate, in both directions."""
+"""The server's count of a request is taken to be within this factor of the estimate, in both directions."""
 
 _NUMBER = re.compile(r"(?<![\w.])\d{3,9}(?![\w.]*\w)")
 

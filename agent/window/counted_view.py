@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from agent.values import Counter, Json
 
 LEAST_TOKENS = 72
-"""The tokens of a message that a trim has shortened as far as possible: the statement and a little text around it."""
+"""The least tokens to which a trim shortens a message: a notice and a little text around it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,14 +21,14 @@ WIDTH = 240
 """The maximum characters of one line."""
 
 NAMES = 0.6
-"""The share of the budget for the names of failing tests; the other lines get the rest."""
+"""The share of the budget for lines that name failing tests; the other lines get the rest."""
 
 END = 0.3
-"""The share of the budget for the last lines; those in the middle get the rest."""
+"""The share of the budget for the last lines of the output; further errors and places get the rest."""
 
 MOST = 200
-"""The maximum number of lines of each class in memory, half of them the first and half the newest; twice as many of the
-last lines."""
+"""The maximum number of lines of each class in memory, half of them the first and half the newest ones; of the last
+lines of the output, twice as many."""
 
 GAP = "…"
 _GAP_TOKENS = 2

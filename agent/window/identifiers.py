@@ -50,7 +50,7 @@ _LETTERS = frozenset(f"{ascii_letters}{digits}_")
 _ANY_DIGIT = str.maketrans(digits, "0" * len(digits))
 
 MOST_NAMES = 4096
-"""The maximum number of different names in memory; above it, names that occurred only once are dropped first."""
+"""The maximum number of different names in memory; above it, names that occur only once are dropped first."""
 
 
 def names_in(text: str) -> Iterator[str]:

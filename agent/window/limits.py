@@ -21,18 +21,20 @@ if TYPE_CHECKING:
 LEARNT = "learnt from an error"
 
 UNKNOWN_OUTPUT = 8192
-"""The number of tokens reserved for an answer of unknown maximum length; a quarter of the window if that is less."""
+"""The number of tokens that are reserved for an answer if its maximum length is unknown; a quarter of the window if
+that is less."""
 
 MARGIN_EXACT = 50
-"""For counts with the model's own vocabulary the margin is the window without the reserve, divided by this number."""
+"""The margin for errors of counting is the window without the reserve, divided by this number, if the model's own
+vocabulary counts."""
 
 MARGIN_ESTIMATE = 16
-"""The divisor for the margin of estimated counts, which are wrong by -7 to +4 % on a conversation (docs/counting.md,
-"How good it is")."""
+"""The divisor of the margin for errors of counting if the counts are estimates, which are wrong by -7 to +4 % on a
+conversation (docs/counting.md, "How good it is")."""
 
 LEAST_ANSWER = 256
-"""The number of tokens that an answer needs for one call; in a larger window it is 1/LEAST_PART of the window, at most
-the reserve."""
+"""The number of tokens that an answer needs for one tool call; in a larger window it is 1/LEAST_PART of the window, and
+never more than the reserve."""
 
 LEAST_PART = 16
 
@@ -40,7 +42,7 @@ STEP = 256
 """In messages to people a window is rounded up to a multiple of this number of tokens."""
 
 COMPRESS_SHARE = 0.9
-"""The compaction mark as a share of `input_limit` (docs/window.md, "Limits")."""
+"""A compaction starts at latest at this share of `input_limit` (docs/window.md, "Limits")."""
 
 
 @dataclass(frozen=True, slots=True)

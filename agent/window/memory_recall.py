@@ -34,14 +34,14 @@ MOST_QUERY = 10_000
 
 FILES_HEADING = "## Files that such changes touched\n\n"
 OWN = "memory.db"
-"""The name of the program's own layer in events and notices."""
+"""The name of the layer with the program's own memory in events and notices."""
 
 PATIENCE = 10.0
-"""The time limit in seconds for all plug-ins together; a layer that has no result by then is left out."""
+"""The time limit in seconds for each plug-in; a layer that has no result by then is left out."""
 OWN_PATIENCE = 1.0
 """The time limit in seconds for the program's own memory."""
 FILES_PART = 4
-"""Files get at most 1/FILES_PART of the tokens."""
+"""Files get at most 1/FILES_PART of the tokens for memories."""
 
 OVER_LIMIT = "over assembler.semantic_memory_limit"
 NO_ROOM = "no room in the budget for memories"

@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from agent.window.limits import WindowLimits
 
 TASK = 256
-"""The tokens of a short issue, and of the text of the briefing around it."""
+"""The least tokens of a task: a short issue, and the text of the briefing around it."""
 
 CONVERSATION = 512
-"""The tokens of one turn with shortened results, and of the carry-over of a compaction."""
+"""The least tokens of a conversation: one turn with shortened results, and the carry-over of a compaction."""
 
 SURE = 0.9
-"""The share of an estimate that is certain for the program's own tools and prompts.
+"""The share of an estimate for the program's own tools and prompts that is certainly not too high.
 
-English and JSON are counted within ±10 % (docs/window.md, "How good the estimate is"), so the true number is not
-smaller than this share.
+English and JSON are counted within ±10 % (docs/window.md, "How good the estimate is"), so the true number is not below
+this share.
 """
 
 

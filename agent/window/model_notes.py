@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from agent.values import Json
 
 WIDTH = 600
-"""The maximum characters of one note."""
+"""The maximum number of characters of one note (a sentence of the model)."""
 
 LEAST_READ, TOKENS_READ = 16, 8
-"""The minimum number of answers that are read, and the number of tokens of the budget for each answer that is read; so
-the cost does not grow with the conversation."""
+"""At least this number of answers is read, and at most one answer for so many tokens of the budget, so that the cost
+does not grow with the conversation."""
 
 
 def notes(

@@ -41,7 +41,7 @@ _NONE = re.compile(
     rf"0(?<=\b0)\s++(?:\w+\s)?(?i:fail|error)\w*|f(?<=\bf)(?i:ail){_ARE_NONE}|F(?<=\bF)(?i:ail){_ARE_NONE}"
     rf"|e(?<=\be)(?i:rror){_ARE_NONE}|E(?<=\bE)(?i:rror){_ARE_NONE}"
 )
-"""Counts in the output which show that nothing failed."""
+"""Matches counts in the output that show that nothing failed."""
 
 _NAMED = re.compile(
     r"""
@@ -64,7 +64,7 @@ _NAMED = re.compile(
     re.VERBOSE,
 )
 _BEHIND = re.compile(r"(?<!\s)\s*+[(\[]\s*+[\d.]++\s*+(?:m?s|sec|%)?\s*+[)\]]\s*+$|(?<![\s.])[\s.]++$")
-"""The text that may follow a name: a time, or a share of all tests."""
+"""Matches the text that may follow the name of a test: a time, or a share of all tests."""
 _MESSAGE = re.compile(
     r"""^( \S+\.py
          | \S[^\s:]*+(?>(?::(?!:)[^\s:]*+)*)::[^\s\[]*+(?>(?:\s(?!--?\s)[^\s\[]*+)*)
@@ -73,21 +73,21 @@ _MESSAGE = re.compile(
        )\s--?\s.*$""",
     re.VERBOSE,
 )
-"""A test in pytest's form that is followed by a message; in other forms ` - ` may be part of a name.
+"""Matches the name of a test in pytest's form with a message after it; in other forms ` - ` may be part of a name.
 
-Parameters in brackets are searched only after the first `::`, and only the first candidate between two brackets is
-tried: if it fails, all others fail too."""
+Parameters in brackets are searched for only after the first `::`, and only at the first possible place: if that does
+not match, no later one does."""
 
 _PLACE = re.compile(r"\.\w{1,8}[:(]\d")
 _LINE = re.compile(r"\bline \d")
 _ALONE = re.compile(r"\d+:\d+\s|[\w/\\.-]+\.[A-Za-z]{1,5}:?$")
-"""A place in a file that an earlier heading names, or a heading that is the name of a file."""
+"""Matches a place in a file that an earlier heading names, or a heading that is the name of a file."""
 _FAULT = re.compile(
     r"\*\*\*\s|(?:errors?|exception)\b|\b(?:(?:fail(?:s|ed|ing|ure|ures)?|fatal|panic(?:ked)?|undefined)\b|assert)",
     re.IGNORECASE,
 )
 _MILD = re.compile(r"\b(?:warning|note|info)\b\s*(?:[:\[(]|TS\d)|^\d+:\d+\s+(?:warning|info)\b", re.IGNORECASE)
-"""A line that a compiler or linter marks as a warning or note; it is not a fault."""
+"""Matches a line that a compiler or linter marks as a warning or note; it does not count as an error."""
 
 
 def parse_line(line: str) -> tuple[int, str]:

@@ -37,10 +37,10 @@ MEMORY_PLACES = {
     (False, True): "behind the briefing",
     (False, False): "",
 }
-"""(whether the briefing has memories, whether later messages have) → a text about the place of the memories."""
+"""(whether the briefing has memories, whether later messages have) → where the memories are, as text."""
 
 NOT_SENT = "not sent"
-"""The layer name for lines of the view that the options of a plan exclude."""
+"""The name of the layer for lines of the view that the options of the plan exclude."""
 LEFT_OUT_STATE = "left out"
 
 PARTS = {

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 TREE = "/work"
-"""The path of the work tree as a command sees it, and the directory in which the command starts."""
+"""The path of the work tree as commands see it; each command starts in this directory."""
 
 LONGEST = 20_000
-"""The maximum number of characters of a command that are parsed, comments included, here-documents not."""
+"""The maximum number of characters of a command that are parsed; comments count, here-documents do not."""
 
 MOST_TEXTS = 64
-"""The maximum number of here-documents; the rest of a command with more of them is not parsed."""
+"""The maximum number of here-documents that are parsed; what follows after more of them is not parsed."""
 
 _SIGNS = "();<>|&\n"
 _PUNCTUATION = frozenset(_SIGNS)

@@ -14,14 +14,14 @@ from hashlib import blake2b
 from agent.window.shell_parser import ASSIGNMENT, FOLDERS, SETTING, Pipeline, ShellState, parse_command
 
 DEPTH = 3
-"""The number of levels of nested shells (`bash -c "sh -c …"`) that are analysed."""
+"""The maximum depth of nested shells (`bash -c "sh -c …"`) that are analysed."""
 
 LONG = 200
-"""The maximum number of characters of a word that is stored whole."""
+"""The maximum number of characters of a word that is stored unchanged."""
 
 _CROOKED = re.compile(r"\?|[<>]\(|\(\)|\)(?:(?=[&|]*+[<>])[<>&|]++w)*\|(?!\|)|(?<!&)&[;\n]*$")
-"""Sequences of operators, with `w` for words, that are not analysed: `<(…)`, `f()`, a subshell before a pipe, a final
-`&`."""
+"""Sequences of operators, with `w` for a word, that make a command too complex to analyse: `<(…)`, `f()`, a subshell
+before a pipe, a final `&`."""
 _TIME = re.compile(r"\d+(?:\.\d+)?[smhd]?")
 
 _COMPOUND = frozenset(
@@ -47,7 +47,7 @@ _SILENT = frozenset(
         "[[",
     )
 )
-"""Words of the shell that print or wait, and so are never the main program of a command."""
+"""Commands that only print or wait, and so are never the main program of a command."""
 _NOTHING = _SILENT | SETTING | _ENDS | FOLDERS | {"set", "trap"}
 _HEADS = frozenset(("for", "case", "select", "function"))
 _SHELLS = frozenset(("sh", "bash", "zsh", "dash", "ksh"))
@@ -67,10 +67,10 @@ _WRAPPERS = {
     "sudo": "ugprtCDhRTU",
     "doas": "uC",
 }
-"""Programs that start another program, each with the letters of its options that take a value (manual pages of GNU
+"""Programs that only start another program, each with the letters of its options that take a value (manual pages of GNU
 coreutils 9, findutils 4.9, sudo 1.9)."""
 _CHANGING = frozenset(("env", "sudo", "doas", "xargs"))
-"""Programs that start another program and change its effect."""
+"""Programs that start another program and change what it does."""
 
 
 @dataclass(frozen=True)

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from agent.values import Json
 
 AWAY = (ModelUnreachable, ModelStalled, RateLimited, QuotaExhausted, AccessRefused)
-"""Errors of a request that do not depend on the text to summarise."""
+"""Errors of a request that have nothing to do with the text to summarise."""
 
 PAUSES = (0, 1, 4, 8, 16)
-"""The number of compactions by other means before the next request for a summary, indexed by the number of consecutive
-wasted requests."""
+"""The number of compactions by other means that must come before the next request for a summary, indexed by the number
+of consecutive wasted requests."""
 
 _JUDGED = frozenset(("ok", "cut", "unreadable", "refused"))
 _AWAY_CODES = tuple(kind.code for kind in AWAY)

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
 LEAST_SHARE = 100
-"""A summary must have at least one token for this many tokens of its source."""
+"""A summary must have at least one token for so many tokens of its source."""
 LEAST_TOKENS = 24
 MOST_LEAST_TOKENS = 120
-"""The minimum for a summary is at least LEAST_TOKENS and at most MOST_LEAST_TOKENS; for a source of a few messages it
-may be less than LEAST_TOKENS."""
+"""The required minimum of tokens lies between LEAST_TOKENS and MOST_LEAST_TOKENS; for a very short source it is a
+quarter of the source."""
 
 SECTIONS = 3
 """The minimum number of headings or list entries in a summary, if the prompt has headings."""
@@ -41,7 +41,7 @@ NAMES_GROW = 3
 """The required number of names grows with the source: one name, two if the source has SECOND_NAME names, three if it
 has NAMES_GROW times as many, and so on."""
 TOKENS_A_NAME = 100
-"""The number of tokens of the budget for each required name, which limits how many names are required."""
+"""The budget has so many tokens for each required name, so a small budget limits how many names are required."""
 KNOWN_SHARE = 1 / 3
 """If a summary has FEW_NAMES names or more, at least this share of them must be in the source: a summary of another
 project has other names."""
@@ -51,8 +51,8 @@ TOLERANCE = 1.5
 
 LOOP_WINDOW = 1200
 LOOP_RATIO = 0.08
-"""A part of LOOP_WINDOW bytes counts as a repetition if zlib compresses it to less than the share LOOP_RATIO of its
-size.  Prose is compressed to 0.4 to 0.6, a list of numbered paths to 0.1 to 0.2 (measured with zlib)."""
+"""A part of LOOP_WINDOW bytes counts as a loop if zlib compresses it to less than the share LOOP_RATIO of its size.
+Prose is compressed to 0.4 to 0.6, a list of numbered paths to 0.1 to 0.2 (measured with zlib)."""
 FEW_SENTENCES = 6
 DISTINCT = 0.5
 """If a text has FEW_SENTENCES or more sentences and lines, at least this share of them must differ from each other."""
@@ -60,10 +60,10 @@ DISTINCT = 0.5
 PROMPT_BLOCK = 24
 MESSAGE_BLOCK = 200
 COPIED = 0.5
-"""A text is a copy if this share of its blocks occurs in the prompt, or in one message; the constants with BLOCK are
-the numbers of characters of a block."""
+"""A text is a copy if this share of its blocks occurs in the prompt, or in one message; a block has PROMPT_BLOCK or
+MESSAGE_BLOCK characters."""
 SHORTEST_COPY = 400
-"""A text with fewer characters may be one quoted sentence, so it is not checked for a copy."""
+"""A text with fewer characters is not checked for being a copy of a message, since it may be one quoted sentence."""
 
 _THINK = r"(?:\w+:)?(?:think|thinking|thought|thoughts|reasoning)"
 _OPENING = re.compile(rf"\s*(?:<({_THINK})>|\[({_THINK})\])", re.IGNORECASE)

@@ -20,9 +20,11 @@ if TYPE_CHECKING:
     Count = Callable[[str], int]
 
 KEPT_SHARE = 0.75
-"""The share of the previous summary's names, by weight, that the new summary must contain to be used alone."""
+"""The share of the previous summary's names, by weight, that a new summary must contain to be used without lines of the
+previous one."""
 HALF = 0.5
-"""If the share is smaller than this, the new summary is the worse one, and the previous one stays whole if it fits."""
+"""If a new summary contains less than this share, it is worse than the previous one, which then stays whole if it
+fits."""
 
 
 def merge_missing(before: str, text: str, budget: int, count: Count) -> str:

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SHORT = 60
-"""The maximum display width of a line that is a heading because of its length alone; an East Asian character has a
+"""The maximum display width of a line that counts as a heading only because it is short; an East Asian character has a
 width of two."""
 
 DEEPEST = 64
-"""Maximum depth of nested containers from which texts are read."""
+"""Maximum depth of nested objects and lists of JSON from which strings are read."""
 
 BULLETS = frozenset("-*+•‣◦·・–—")
-"""Signs that precede the entries of a list; another sign may precede a heading."""
+"""Signs that mark entries of a list; other signs may mark a heading."""
 
 _RECORD = frozenset(("role", "name", "content", "calls", "arguments", "task", "summary_so_far"))
 """Keys of the records in a summary request (transcript.py)."""
@@ -54,7 +54,7 @@ _CELLS = re.compile(r"[^|\t\w]*+\w[^|\t]*+(?:(?<=[ ])\|[ ]|\t)[^|\t\w]*+\w.*")
 _EMPHASIS = re.compile(r"(?P<sign>\*\*|__)(?P<inner>[^*\n\w]*+\w[^*\n]*?)(?P=sign)(?!\w|\.\w)(?P<behind>.*)")
 _SENTENCE = re.compile(r"[.!?]\s|[。！？]")
 _CLOSED = tuple(".!?,;。！？，；、…")
-"""Characters with which a line of plain text ends."""
+"""A short line that ends with one of these characters is plain text and no heading."""
 _OPENS_PROSE = frozenset("\"'(（「『¿¡")
 _UNDERLINE = re.compile(r"([=\-~^*_#])\1{2,}")
 

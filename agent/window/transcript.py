@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 SOURCE = "the conversation, one JSON object a line"
 LEAST_RESULT = 40
-"""The minimum number of tokens of a tool result that are shown."""
+"""A tool result is cut to no fewer tokens than this."""
 OVERHEAD = 12
-"""The tokens of a tool result's record without its text."""
+"""The tokens of the line of a tool result without its text."""
 MOST_LEAST = 400
-"""The largest value of the minimum for a tool result, used for a summariser with a large window."""
+"""With a large window the minimum for a tool result is higher, but at most this number of tokens."""
 
 
 @dataclass
@@ -49,7 +49,7 @@ class Transcript:
     most: int = 1 << 60
     result: int = 1 << 60
     names: dict[str, str] = field(default_factory=dict)
-    """Id of a call → name of its tool, for the newest calls, so that their results have the name."""
+    """id of a call → name of its tool, for the newest calls, so that their results can be shown with the name."""
 
     def limit(self, room: int) -> None:
         """Set `most` and `result` so that the whole file fits into `room` tokens, if that is possible.

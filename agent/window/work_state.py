@@ -21,12 +21,13 @@ if TYPE_CHECKING:
 
 DONE = frozenset(("done", "completed", True))
 _WIDTHS = (400, 240, 160, 100, 60, 40)
-"""The possible widths of an item of the plan in characters; the first width with which all open items fit is used."""
+"""The widths in characters to which items of the plan may be cut; the first one with which all open items fit is
+used."""
 
 _NUMBERS = re.compile(r" \(\+\d+ -\d+\)$|, \+\d+ -\d+(?=\)$)|, binary(?=\)$)")
 
 HEADING = 6
-"""The number of tokens that a heading takes."""
+"""The number of tokens that are counted for a heading."""
 
 
 def fit_state(plan: Any, question: str, changed: Sequence[str], read: Sequence[str], room: int, count: Count) -> Json:

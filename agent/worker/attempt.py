@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 LEASE_SECONDS = manager.LEASE_SECONDS
 AGAIN_SECONDS = 60.0
 CLAIMED = "claimed"
-"""The report that follows a successful claim.  A report other than CLAIMED is the reason why the claim failed."""
+"""The report to the daemon after the row was claimed.  Any other report is the reason why the claim failed."""
 
 
 @dataclass(frozen=True, slots=True)

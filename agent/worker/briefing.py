@@ -33,19 +33,19 @@ RULES_SOURCE = "repository rules: "
 COMMENT_SOURCE = "comment"
 
 ISSUE_LIMIT = 1 << 20
-"""Maximum characters of a body or a comment, as many as any forge accepts.
+"""Maximum number of characters of a body or a comment, as many as any forge accepts.
 
-A task is never cut: if it does not fit into the window, this is reported on the issue, and the task is not sent
-(docs/design/compression.md, FR-5).
+The text of a task is never shortened: if it does not fit into the window, nothing is sent to the model, and the issue
+gets a comment about that (docs/design/compression.md, FR-5).
 """
 
 OF_ONE = 3
-"""One comment gets at most 2/OF_ONE of the budget that is left for comments: one long text must not displace all
-earlier comments."""
+"""One comment gets at most 2/OF_ONE of the budget that is left for comments, so that one long text does not displace
+all earlier comments."""
 
 QUERY, QUERY_COMMENTS, QUERY_COMMENT = 9_900, 3, 1_000
-"""Maximum characters of a query for memories, maximum number of comments in it, and maximum characters of each
-comment."""
+"""Maximum number of characters of a query for memories, of comments in it, and of characters of each of these
+comments."""
 
 FENCE = 60
 """Tokens of the two marker lines around a text from outside."""

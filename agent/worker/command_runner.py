@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from agent.worker.session import TaskRun
 
 REFUSAL = "commands"
-"""Name of the receipt that records whether commands of the model can be run."""
+"""Name of the receipt in which is recorded whether commands of the model can be run."""
 
 
 SERVER_STDERR = 1 << 16

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from agent.context import MessageStore
 
 KIND = "condition"
-"""Kind of the message, and name of the receipt with the outcome and the commit of the newest message."""
+"""Kind of the message, and name of the receipt that has the outcome and the commit of the newest such message."""
 
 _LINE = re.compile(r"^- (.+)$", re.MULTILINE)
 

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 
 ROW_SECONDS = 2.0
 FORGE_SECONDS = 15.0
-"""Seconds between two reads of the row and of the forge.  The forge is read as often as the daemon polls it, if that is
-more often."""
+"""Maximum seconds between two reads of the forge.  If the daemon polls the forge more often, the task does so too."""
 BY_COMMAND = "A person asked for it by a command, where the program runs."
 
 

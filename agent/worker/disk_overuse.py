@@ -44,25 +44,26 @@ T = TypeVar("T")
 
 CODE = "limit_disk"
 SECONDS = 1.0
-"""Seconds between two checks of the disk; each is one system call."""
+"""Seconds between two checks of the free space; each check is one system call."""
 PATIENCE = 10.0
-"""Seconds until folders are measured again after a check in which no task had to end; also the longest wait for another
-task's check."""
+"""After a check in which no task had to end, folders are measured again after so many seconds; also the longest wait
+for the check of another task."""
 TICK = 0.1
 LONGEST = 5.0
-"""Maximum seconds for measuring one folder; then the count so far is used."""
+"""Maximum seconds for measuring one folder; after that, the count so far is used."""
 AT_ONCE = 0.2
-"""Maximum seconds that a task waits at its start for its folder to be measured; a larger folder is measured in a
+"""Maximum seconds that a task waits at its start until its folder is measured; a larger folder is measured in a
 thread."""
 
 AGAIN = 10
-"""Factor for the required free inodes: a task that begins needs some hundred inodes at once.
+"""When files are removed, so many times the required free inodes must become free: a task that begins needs some
+hundred inodes at once.
 
-For bytes, LEAST_SIZE is added instead of a factor.
+For bytes, the reserve LEAST_SIZE is added instead.
 """
 
 FAN_OUT = 256
-"""The maximum number of folders in which git stores its objects."""
+"""The maximum number of folders in which git stores the objects of a repository."""
 
 NAME = "size.json"
 """File in a task's folder with the size of the folder at the start of the attempt."""

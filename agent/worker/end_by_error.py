@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from agent.worker.session import TaskRun
 
 PUBLISHED = (End.FINISHED, End.ANSWERED, End.ASKED)
-"""Results of the model's work after which an error can only be an error of publishing."""
+"""Ends of the model's work after which only publishing can have failed."""
 
 
 def disposition_of(run: TaskRun, error: Exception, outcome: Outcome | None) -> Disposition:

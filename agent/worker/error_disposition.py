@@ -65,13 +65,14 @@ if TYPE_CHECKING:
 
 ATTEMPTS = 8
 FIRST_SECONDS, LONGEST_SECONDS = 60.0, 1800.0
-"""The number of tries of an unfinished task, and the shortest and longest seconds between two tries."""
+"""The number of tries of a task that the model has not finished, and the shortest and longest seconds between two
+tries."""
 
 LONGEST_PAUSE = 3600.0
-"""The longest Retry-After, in seconds, that a task waits for in the queue; a longer one belongs to a daily limit."""
+"""The longest Retry-After, in seconds, for which a task waits in the queue; a longer one belongs to a daily limit."""
 
 PUBLISHING_HOURS = 72.0
-"""How long publication is tried: long enough for a person to renew a token after a weekend."""
+"""So many hours publication is tried again: enough for a person to renew a token after a weekend."""
 
 FINAL: tuple[type[Exception], ...] = (
     *(ConfigError, UsageError, ContextError),  # errors that a person has to correct
@@ -81,10 +82,11 @@ FINAL: tuple[type[Exception], ...] = (
     *(ContextOverflow, HistoryRefused, AnswerUnreadable, DoesNotFit, CompactionStuck),  # errors of the conversation
     RecordRefused,
 )
-"""Errors that do not pass by waiting; some others also end a task, see `_may_wait`."""
+"""Errors for which waiting does not help; `_may_wait` names further conditions under which an error ends the task."""
 
 BUG, OF_HOST = "bug", "host"
-"""The codes in the row for a mistake of this program, and for any other foreign error."""
+"""The error codes in the row for a mistake of this program, and for any other error from outside the tree in
+`agent/errors.py`."""
 
 REPLACED = "the program's files were replaced while the task ran, so that its modules do not fit to each other"
 

@@ -34,18 +34,18 @@ if TYPE_CHECKING:
     from agent.worker.session import TaskRun
 
 KIND = "fix"
-"""Kind of the message, and name of the receipt.
+"""Kind of the message that sends work back, and name of its receipt.
 
 The receipt has the outcome, the commit of the newest message, and whether the check failed on that commit.
 """
 
 NO_ANSWER = (End.ANSWERED, End.LIMIT, End.REPEATING, End.FAILED)
-"""Ends of a run in which the model got its work back and did not finish again."""
+"""Ends of a run in which the model got its work back and did not call `finish` again."""
 
 FLAKY = "the check failed on this very commit before it passed: it does not say the same each time"
 
 NAMED = 50
-"""The maximum number of findings, and of failing tests, that the message lists."""
+"""The maximum number of items (findings, or failing tests) that the message lists."""
 
 
 def send_back(conversation: Conversation, outcome: Outcome, report: Report) -> bool:

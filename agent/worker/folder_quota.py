@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 SECONDS = 15.0
 SLICE = 0.05
 SHARE = 20
-"""The minimum seconds between two full measurements, and the maximum seconds of a slice; slices take 1/SHARE of the
-time."""
+"""The minimum seconds between two full measurements, and the maximum seconds of one slice; slices take about 1/SHARE of
+the time."""
 
 
 @dataclass

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 LAYER = "shared log of memory"
 PATIENCE = 1.0
-"""Maximum seconds that a task waits for the new entries.  The thread then continues, and recall uses memory.db as it
-is.
+"""Maximum seconds that a task waits for the new entries.  After so many seconds the task continues without the new
+entries, and the thread goes on to apply them.
 """
 
 

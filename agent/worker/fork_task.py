@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 FILE = "from.json"
 COPIED = ("outputs", "images")
-"""Folders of a task with files that messages name."""
+"""Folders of a task that contain files which messages name."""
 
 
 @dataclass(frozen=True, slots=True)

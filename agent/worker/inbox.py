@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from agent.values import FencedComment, TaskKey
 
 FIRST_AGAIN, LONGEST_AGAIN = 60.0, 3600.0
-"""Seconds until a forge that does not answer is reported again: the first time, and at most."""
+"""Seconds until it is reported again that the forge does not answer: for the first report after the beginning, and at
+most."""
 
 
 class CommentInbox:

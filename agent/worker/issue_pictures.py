@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 FOLDER = "images"
 NOTES = "unseen.txt"
 MOST = 8
-"""The maximum number of pictures of one message."""
+"""The maximum number of pictures that one message contains."""
 MOST_TRIED = 32
-"""The maximum number of pictures of one message that are requested from the forge, including those that the forge does
+"""The maximum number of pictures that are requested from the forge for one message, including those that the forge does
 not return."""
 NONE_TAKEN = "the model takes no pictures: those of the issue and its comments were not seen by it"
 SHARE = 4
-"""All pictures of one message take at most one fourth of the window, and a single picture at most half of that."""
+"""All pictures of one message together take at most a fourth of the window, and a single one at most half of that."""
 
 
 @dataclass

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 LATER = (COMMENT, COMPACTION, HISTORY)
 PART = 2
-"""All memories after the briefing together get at most 1/PART of the budget for memories."""
+"""The memories of one retrieval after the briefing get at most 1/PART of the budget for memories."""
 
 
 class LaterRecall:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from agent.worker.session import TaskRun
 
 OFFERED = "recall_tool"
-"""Name of the receipt in effects.jsonl."""
+"""Name of the receipt in effects.jsonl about whether the model gets the tool."""
 
 AWAITED = "history_request"
 """Name of the receipt that records the request for the first index of the history."""

@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from agent.worker.session import TaskRun
 
 LEAST_LEFT = 0.6
-"""The part of the window that the tools must leave free."""
+"""The share of the window that all tools of a task together must leave free."""
 OWN_TOOLS = (*TOOLS.entries, "recall")
 NAMED = 12
-"""Maximum number of tools that a message to people names."""
+"""Maximum number of tools that a text for people names."""
 
 
 class TaskMcpTools:

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 SECONDS = 0.2
 KERNEL_NOISE = 256 << 20
-"""Bytes by which the kernel's own memory may grow for other reasons than a command."""
+"""By so many bytes the kernel's own memory may grow for other reasons than the command."""
 
 SHARE = 20
-"""Measurements may take 1/SHARE of the time."""
+"""Measurements take at most 1/SHARE of the time."""
 
 
 @dataclass
@@ -44,9 +44,10 @@ class TaskMemory:
     uuid: str
     attempt: int
     held: int = 0
-    """Bytes at the newest measurement: those of the control group, or of the processes below this one."""
+    """Bytes at the newest measurement: of the control group, or of the processes below this one."""
     kernel: int | None = None
-    """Bytes of the machine's kernel memory at that measurement; None if they cannot be attributed to this task."""
+    """Bytes of the machine's kernel memory at the newest measurement; None if they cannot be attributed to this
+    task."""
     next_look: float = field(default_factory=clock.monotonic)
 
     def __call__(self) -> Outcome | None:

@@ -36,7 +36,8 @@ NOT_FINISHED = (
 )
 
 MENDABLE = ("push_rejected", "push_too_large", "lfs_refused")
-"""Refusals of a branch because of its content; other refusals concern permissions, names and other people's commits."""
+"""Codes of refusals of a branch because of its content, which the model can correct; other refusals are about
+permissions, names and other people's commits."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,10 +30,9 @@ if TYPE_CHECKING:
     from agent.values import TaskKey
 
 LONGEST = 8000
-"""Maximum characters of an earlier summary that a briefing includes."""
+"""Maximum number of characters of an earlier summary in a briefing."""
 GENERATIONS = 20
-"""The maximum number of tasks in a row that ended before they had a work tree, across which earlier work is still
-found."""
+"""Earlier work is found across at most this number of tasks in a row that ended before they had a work tree."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ EDIT_SECONDS = 10.0
 WAIT_SECONDS = 3.0
 REASON = 300
 ORDERED = (End.PAUSED, End.STOPPED)
-"""States that a person may request in a comment; the progress comment then names the person."""
+"""Ends that a person may request in a comment; the progress comment then names the person."""
 
 
 class ShownRun(Protocol):

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from agent.worker.session import TaskRun
 
 _NEVER_TAKEN = (413, 422)
-"""Statuses that the same request would get again: 413 (too large for a proxy), 422 (refused by the forge)."""
+"""HTTP statuses that a repeated request would get again: 413 (too large for a proxy), 422 (refused by the forge)."""
 
 ROOM = 400
-"""Characters of a text that are left for the marks."""
+"""Number of characters that the text leaves free for the markers of this program."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 TEXT, SUMMARY, TITLE = "text", "summary", "title-"
-"""Names of the marks; the end of a part has its name and `-end`."""
+"""Names of the markers; the marker at the end of a part has its name and `-end`."""
 TITLE_SEEN = 200
-"""The number of characters of a title that its digest covers; hosts cut longer ones."""
+"""The number of characters of a title that the digest covers, since hosts may cut longer titles."""
 TRIES = 8
-"""The maximum number of times that a text is made shorter; cleaning may make it longer again."""
+"""How often a text is made shorter at most; more than once, because cleaning may make it longer again."""
 
 _ID = r"([A-Za-z0-9._-]+)"
 _PART = re.compile(rf"<!-- makimono:{_ID}:{TEXT} -->")
@@ -34,7 +34,8 @@ _SUMMARY = re.compile(rf"<!-- makimono:{_ID}:{SUMMARY} -->\n")
 _SUMMARY_END = re.compile(rf"\n<!-- makimono:{_ID}:{SUMMARY}-end -->")
 _TITLE = re.compile(rf"<!-- makimono:{_ID}:{TITLE}([0-9a-f]{{12}}) -->")
 _UNMARKED = re.compile(r"task `[0-9a-f-]{36}`</sub>\Z")
-"""The end of the last line of a text that an older version wrote, without marks; the line has `<sub>` before it."""
+"""Matches the end of the last line in a text by an older version of this program, which wrote no markers; the line also
+contains `<sub>`."""
 _UNMARKED_LENGTH = len(f"task `{'-' * 36}`</sub>")
 
 

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from agent.worker.session import TaskRun
 
 TRIES = "tries"
-"""Name of the effect that counts tries; attempts that ended by a drain, an answer or a pause do not count."""
+"""Name of the receipt in which tries are counted; attempts that ended by a drain, an answer or a pause do not count."""
 
 SILENT = (ModelUnreachable.code, ModelStalled.code)
-"""Codes for a model's server that did not answer; it may answer again at any time."""
+"""Error codes for a model's server that did not answer; it may answer again at any time."""
 
 ANEW = "anew"
 """Value of the row's `outcome` after a task began again because its work was lost."""

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from agent.worker.session import TaskRun
 
 NAMED = 50
-"""The maximum number of tests, and of notices, that the reviewers get."""
+"""The maximum number of changed tests, and of notices, that the reviewers get."""
 QUESTION = "Is this change right, harmless and complete enough to be merged?"
 MET = "Reviewers set these conditions for an earlier version of the change. Check for each whether it is met:"
 

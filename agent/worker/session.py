@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from agent.work.workspace import Workspace
 
 BRIEFED = 2
-"""The number of messages of a task that was briefed: the system prompt and the briefing."""
+"""The number of messages of a task that has its briefing: the system prompt and the briefing."""
 
 
 class TaskRun:

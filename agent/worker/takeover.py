@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 PATIENCE_SECONDS = 3600.0
 FETCH_SECONDS = 1800.0
-"""The maximum seconds for fetching a task's files."""
+"""Maximum seconds for fetching the files of a task."""
 SINCE = "replica.since"
-"""File in a task's folder with the time since which the task waits for its replica."""
+"""Name of the file in a task's folder that has the time since which the task waits for its replica."""
 FETCHED = ".replica.tmp"
 STAYS = ("lock", "worker.log", "request.json", SINCE, FETCHED)
 

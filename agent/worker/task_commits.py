@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from agent.worker.session import TaskRun
 
 REMOVED = "branch-removed"
-"""The receipt of a run in which somebody removed the branch that it had pushed."""
+"""Name of the receipt that is there if somebody removed the branch that the task had pushed."""
 PATCH = "changes.patch"
 PATCH_LIMIT = 50_000
-"""The maximum bytes of a patch that a comment shows; a longer patch is only in the task's folder."""
+"""The maximum size in bytes of a patch that a comment shows; a longer patch is only in the task's folder."""
 
 
 class TaskCommits:

@@ -28,7 +28,8 @@ ORIGIN, DELIVERY = "origin", "delivery"
 
 MOST_FILES = 500
 MOST_BLOBS = 50
-"""Maximum number of files of a delivery with recorded versions; a larger change says little about one of its files."""
+"""The hashes of delivered files are recorded only up to this number of files, since a larger change tells little about
+one of them."""
 
 
 def _blobs(git_dir: Path, report: Report) -> Mapping[str, str]:

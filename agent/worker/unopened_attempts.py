@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 NAME = "unopened"
 OF_HOST = (DiskError, HostError, LedgerError)
-"""Errors of this host or of a shared store: they end no task, however long they last."""
+"""Errors of this host or of a shared store: a task does not fail because of them, however long they last."""
 
 
 def count(folder: Path) -> int:

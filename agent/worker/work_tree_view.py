@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from agent.values import FileChange
 
 LARGEST = 400_000
-"""The maximum bytes of a file that is read; a larger file is left out."""
+"""The maximum size in bytes of a file that is read."""
 
 _SECRET = re.compile(
     r"\.env(?:\..*)?|\.netrc|\.npmrc|\.pypirc|\.git-credentials|credentials(?:\.\w+)?|secrets?\.\w+|id_[a-z0-9]+"
     r"|.*\.(?:pem|key|p12|pfx|jks|keystore|kdbx)",
     re.IGNORECASE,
 )
-"""Names of files, or of their folders, in which programs store credentials: ssh-keygen(1), netrc(5), gitcredentials(7),
+"""Matches names of files or folders in which programs store credentials: ssh-keygen(1), netrc(5), gitcredentials(7),
 npmrc, openssl-pkcs12(1)."""
 
 

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from agent.config import Settings
 
 EXIT_DRAINED = 75
-"""Exit code of a worker that released its row (sysexits: temporary failure, try again)."""
+"""Exit code of a worker that released its row because of a drain (sysexits: temporary failure, try again)."""
 EXIT_WAITS = HostError.exit_code
-"""Exit code of a worker that left its task in the queue because something outside was unreachable."""
+"""Exit code of a worker that released its row after an error that may pass."""
 
 
 def process_task(settings: Settings, uuid: str, report: Connection | None = None, *, own: bool = False) -> int:
