@@ -73,7 +73,7 @@ class TemplateLoader:
     @property
     def error(self) -> str:
         """The reason why the newest state of the source is not in use; "" if it is in use."""
-        return self._stored.error or self._download_error
+        return self._download_error or self._stored.error  # without a download there is nothing to read either
 
     def load(self, name: str) -> TemplateRevision:
         """The revision that is in use of the template `name`.  Raises TemplateRefused for an unknown name."""

@@ -155,6 +155,16 @@ def test_ttl_and_force_ask_the_server_and_auto_does_not(tmp_path, server):
     assert len(server.asked) == 2
 
 
+def test_a_server_that_was_never_there_is_the_reason_and_not_what_is_missing_then(tmp_path, server):
+    server.way = "fails"
+    loader = TemplateLoader(settings(tmp_path, server))
+    loader.reload("system", "force")
+    assert "answered 500" in loader.error
+    server.way = "right"
+    assert loader.reload("system", "force").template == "Be careful."
+    assert loader.error == ""
+
+
 def test_a_pinned_document_is_the_only_one_that_is_taken(tmp_path, server):
     pin = hashlib.sha256(server.body).hexdigest()
     loader = TemplateLoader(settings(tmp_path, server, sha256=pin, allow_unpinned=False))
