@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import base64
 import binascii
+import codecs
 import html
+import quopri
 import re
 import unicodedata
+import zlib
 from contextlib import suppress
+from itertools import islice
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -21,6 +25,10 @@ if TYPE_CHECKING:
 
 DEPTH = 2
 """Maximum number of encodings inside each other that are decoded."""
+LONGEST = 100_000
+"""Maximum number of bytes of a compressed text that are read."""
+MOST_SIGNS = 7
+"""Maximum number of signs like `=20` in a text that is not taken for quoted-printable; code has a few by chance."""
 READABLE = 0.8
 """Minimum share of letters, digits and spaces of a decoded text."""
 
@@ -28,7 +36,13 @@ _OTHER = re.compile(r"[\W_]+")
 _TAG = re.compile(r"<[^<>\n]{0,200}>")
 _ENTITY = re.compile(r"&#?\w{1,31};")
 _PERCENT = re.compile(r"%[0-9a-fA-F]{2}")
-_ESCAPE = re.compile(r"\\(?:u\{?([0-9a-fA-F]{4,6})\}?|x([0-9a-fA-F]{2}))")
+_ESCAPE = re.compile(r"\\u\{?([0-9a-fA-F]{4,6})\}?")
+_BYTES = re.compile(r"(?:\\(?:x[0-9a-fA-F]{2}|[0-3][0-7]{2}))+")
+_ANSI = re.compile(r"(?:\x1b|\ufffd|\\x1b|\\033|\\e)\[[0-9;]{0,20}[A-Za-z]")
+"""Matches a colour or another order to a terminal, also as it is written in a program."""
+_QUOTED = re.compile(r"=(?:[0-9A-F]{2}|\r?\n)")
+_BASE32 = re.compile(r"[A-Z2-7]{24,}")
+_GZIP, _ZLIB = b"\x1f\x8b", b"\x78"
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{20,}(?:\r?\n[A-Za-z0-9+/_-]{4,})*={0,2}")
 _HEX = re.compile(r"(?:[0-9a-fA-F]{2}[\s:]?){12,}")
 _TWINS = str.maketrans("асԁеһіјӏкорԛѕтѵѡхуүνορτυχαεικ", "acdehijlkopqstvwxyyvoptuxaeik")
@@ -43,8 +57,13 @@ def letters(text: str) -> str:
 
 
 def readings(text: str, depth: int = DEPTH) -> Iterator[str]:
-    """The letters of the text, of the text without markup, and of each decoded part."""
-    yield letters(text)
+    """The letters of the text (also read backwards and by ROT13), of the text without markup, and of each decoded
+    part."""
+    text = _ANSI.sub("", text)
+    yield (own := letters(text))
+    if depth == DEPTH:
+        yield own[::-1]
+        yield codecs.encode(own, "rot13")
     plain = (
         _TAG.sub("", _ENTITY.sub(lambda found: html.unescape(found[0]), text)) if "<" in text or "&" in text else text
     )
@@ -60,6 +79,14 @@ def _decoded(text: str) -> Iterator[str]:
         yield unquote(text, errors="replace")
     if _ESCAPE.search(text):
         yield _ESCAPE.sub(_sign, text)
+    if _BYTES.search(text):
+        yield _BYTES.sub(_text, text)
+    if next(islice(_QUOTED.finditer(text), MOST_SIGNS, None), None):
+        yield quopri.decodestring(text.encode("utf-8", "replace")).decode("utf-8", "replace")
+    for found in _BASE32.finditer(text):
+        with suppress(binascii.Error):
+            data = found[0][: len(found[0]) // 8 * 8]  # a shorter rest has at most four bytes
+            yield from _readable(base64.b32decode(data))
     for found in _HEX.finditer(text):
         with suppress(ValueError):
             yield from _readable(bytes.fromhex(re.sub(r"[\s:]", "", found[0])))
@@ -74,12 +101,21 @@ def _padded(data: str) -> str:
 
 
 def _sign(found: re.Match[str]) -> str:
-    code = int(found[1] or found[2], 16)
+    code = int(found[1], 16)
     return chr(code) if code < 0x110000 and not 0xD800 <= code < 0xE000 else ""
 
 
+def _text(found: re.Match[str]) -> str:
+    """The text for the bytes of a string in a program, which are hexadecimal or octal."""
+    numbers = (int(one[1:], 16) if one[0] == "x" else int(one, 8) for one in found[0].split("\\")[1:])
+    return bytes(numbers).decode("utf-8", "replace")
+
+
 def _readable(data: bytes) -> Iterator[str]:
-    """The text that the bytes encode, if it is one."""
+    """The text that the bytes encode, if it is one; also compressed."""
+    if data.startswith((_GZIP, _ZLIB)):
+        with suppress(zlib.error):
+            data = zlib.decompressobj(zlib.MAX_WBITS | 32).decompress(data, LONGEST)
     for encoding in ("utf-8", "utf-16-le"):
         with suppress(UnicodeDecodeError):
             text = data.decode(encoding)

@@ -1,5 +1,10 @@
 """Which sentences of a text repeat another text."""
 
+import base64
+import codecs
+import quopri
+import zlib
+
 import pytest
 
 from agent.extraction.repetition import LENGTH, divide
@@ -42,3 +47,25 @@ def test_nothing_is_read_for_an_empty_text():
         yield
 
     assert divide("  \n", others()) == divide("", [])
+
+
+@pytest.mark.parametrize(
+    "disguise",
+    [
+        lambda text: " ".join(f"\x1b[31m{word}\x1b[0m" for word in text.split()),
+        r"\033[1m".join,
+        lambda text: "".join(f"\\{ord(sign):03o}" for sign in text),
+        lambda text: "".join(f"\\x{byte:02x}" for byte in text.encode()),
+        lambda text: quopri.encodestring(text.replace("e", "\u00e9").encode()).decode().replace(" ", "=20"),
+        lambda text: base64.b32encode(text.encode()).decode(),
+        lambda text: base64.b64encode(zlib.compress(text.encode())).decode(),
+        lambda text: codecs.encode(text, "rot13"),
+        lambda text: text[::-1],
+    ],
+)
+def test_no_encoding_that_a_model_reads_hides_a_repetition(disguise):
+    planted = PLANTED.partition(": ")[2]
+    assert divide(planted, ["unrelated", f"x = '{disguise(planted)}'"]).own == ""
+    assert (
+        divide("Something else was done here, and it is the author's own sentence.", [disguise(planted)]).repeated == ""
+    )
