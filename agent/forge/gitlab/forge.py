@@ -28,7 +28,7 @@ from agent.forge.gitlab.config_section import addresses, listed
 from agent.forge.gitlab.fork_head import head_moved
 from agent.forge.gitlab.http import PATIENT, QUICK, GitLabWire, is_missing
 from agent.forge.gitlab.merge_requests import BRANCH_WAITS, LOOK_UP_WAIT, BranchUnknown, MergeRequests, pull_ref
-from agent.forge.gitlab.notes import ItemNumber, NoteReader
+from agent.forge.gitlab.notes import ItemNumber, NoteReader, utc
 from agent.forge.gitlab.projects import DEVELOPER, Projects, number, username
 from agent.forge.gitlab.requesting_person import altered, taken_away, who_asked, who_ended
 from agent.forge.gitlab.talk import react
@@ -177,9 +177,9 @@ class GitLabForge:
             problems.append("the issue was moved to another project; set the label there")
         talk = self._talk(key, project)
         seen = digest_of(str(item.get("title") or ""), str(item.get("description") or ""))
-        comments, cursor, left_out = talk.since(
-            CommentCursor(pulls=self._listened(key, project, PATIENT), text_seen=seen)
-        )
+        read = utc(item.get("updated_at"))
+        begin = CommentCursor(since=read, pulls=self._listened(key, project, PATIENT), text_seen=seen)
+        comments, cursor, left_out = talk.since(begin, with_edits=False)
         if left_out:
             problems.append(f"{left_out} comments of people who may not write here are left out")
         return IssueText(
@@ -295,12 +295,12 @@ class GitLabForge:
                 waits = state_of(item) == "open" and self.labels.can_start(self.items.label_names(item))
             if not waits:
                 return False
-            self.items.move(key, item, "processing")
+            self.items.move(key, "processing", self.items.label_names(item))
             return True
 
     def move_label(self, key: TaskKey, to: LabelState) -> None:
         with self.wire.limiter.exclusive():
-            self.items.move(key, self.items.get(key)[1], to)
+            self.items.move(key, to)
 
     def requested(self, key: TaskKey) -> Literal["stop"] | None:
         try:

@@ -20,7 +20,7 @@ from agent.forge.gitlab.projects import username
 from agent.forge.markers import all_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from agent.forge.gitlab.http import GitLabWire
     from agent.forge.gitlab.projects import Project, Projects
@@ -36,6 +36,9 @@ GitLab 15), so that note may also mean an edit of the whole text:
 https://gitlab.com/gitlab-org/gitlab/-/blob/master/app/services/issuable/common_system_notes_service.rb
 """
 THREADED = ("DiffNote", "DiscussionNote")
+_BY_CHANGE = {"sort": "desc", "order_by": "updated_at"}
+_COMMENTS = {"sort": "asc", "order_by": "created_at", "activity_filter": "only_comments"}
+"""Queries for a list of notes: those that changed last first, and the comments of people and programs, oldest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +66,17 @@ class NoteReader:
         # the account that last edited the text of `thing`, if it did so after the cursor given to `since`
         self.editor: dict[str, Any] | None = None
 
-    def since(self, cursor: CommentCursor) -> tuple[tuple[Comment, ...], CommentCursor, int]:
+    def since(
+        self, cursor: CommentCursor, *, with_edits: bool = True
+    ) -> tuple[tuple[Comment, ...], CommentCursor, int]:
         """What is new since a cursor: (new and edited comments of people with permission, the next cursor, the number
-        of comments of people without permission)."""
+        of comments of people without permission).  `with_edits` False: `editor` is not searched, so that this reads the
+        same list as `own`."""
         newest, digests, left_out = cursor.since, dict(cursor.digests), 0
         news: list[tuple[ItemNumber, dict[str, Any]]] = []
         edited: set[str] = set()
-        for thing, note in self._changed(cursor):
-            newest = max(newest, _utc(note.get("updated_at")))
+        for thing, note in self._changed(cursor, _BY_CHANGE if with_edits else _COMMENTS):
+            newest = max(newest, utc(note.get("updated_at")))
             key, now = str(note["id"]), digest(str(note.get("body") or ""))
             known = digests.pop(key, None)
             digests[key] = now
@@ -98,7 +104,7 @@ class NoteReader:
         """Notes of the own account with markers, ordered by number, since their times come from the clocks of several
         machines."""
         found = [
-            MarkedComment(str(note["id"]), markers, _utc(note.get("updated_at")))
+            MarkedComment(str(note["id"]), markers, utc(note.get("updated_at")))
             for note in self.own()
             if (markers := all_in(str(note.get("body") or "")))
         ]
@@ -106,8 +112,7 @@ class NoteReader:
 
     def own(self) -> Iterator[dict[str, Any]]:
         """Every note of the own account, oldest first."""
-        query = {"sort": "asc", "order_by": "created_at", "activity_filter": "only_comments"}
-        for note in self.wire.pages(self.notes(self.thing), query=query, patience=self.patience):
+        for note in self.wire.pages(self.notes(self.thing), query=_COMMENTS, patience=self.patience):
             if not note.get("system") and self.places.is_own(note.get("author")):
                 yield note
 
@@ -115,13 +120,12 @@ class NoteReader:
         """The API path of the notes of an issue or merge request."""
         return f"{self.project.path}/{thing.kind}/{thing.number}/notes"
 
-    def _changed(self, cursor: CommentCursor) -> Iterator[tuple[ItemNumber, dict[str, Any]]]:
+    def _changed(self, cursor: CommentCursor, query: Mapping[str, str]) -> Iterator[tuple[ItemNumber, dict[str, Any]]]:
         after = clock.parse(cursor.since) - OVERLAP if cursor.since else None
-        query = {"sort": "desc", "order_by": "updated_at"}
         pulls = (ItemNumber("merge_requests", number) for number in cursor.pulls)
         for thing in dict.fromkeys((self.thing, *pulls)):
             for note in self.wire.pages(self.notes(thing), query=query, patience=self.patience, odd=odd_comment):
-                updated = _utc(note.get("updated_at"))
+                updated = utc(note.get("updated_at"))
                 # An old note without a digest does not end the loop: when a merge request is read for the first time,
                 # some of its notes are older than the newest note of the issue.
                 if after is not None and updated and clock.parse(updated) < after and str(note["id"]) in cursor.digests:
@@ -166,20 +170,20 @@ class NoteReader:
                 heading.append(f"answer to {username(first.get('author')) or 'ghost'}")
         if note.get("resolved"):
             heading.append("resolved")
-        created = _utc(note.get("created_at"))
+        created = utc(note.get("created_at"))
         return Comment(
             str(note["id"]),
             username(note.get("author")) or "ghost",
             str(note.get("body") or ""),
             created,
-            _utc(note.get("updated_at")) or created,
+            utc(note.get("updated_at")) or created,
             self.places.is_machine(note.get("author"), patience=self.patience),
             place=", ".join(heading),
             address=f"{thing.kind}/{thing.number}",
         )
 
 
-def _utc(text: Any) -> str:
+def utc(text: Any) -> str:
     """A time of GitLab in UTC, so that times can be compared as text: GitLab writes times in its own time zone, of
     which the offset changes twice a year."""
     return clock.stamp(clock.parse(str(text))) if text else ""

@@ -13,7 +13,7 @@ from agent.errors import ForgeAccessRefused, ForgeRefused, IssueUnreadable
 from agent.forge.gitlab.http import PATIENT, is_missing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from agent.forge.base import Labels, LabelState
     from agent.forge.gitlab.http import GitLabWire
@@ -73,13 +73,16 @@ class Items:
             said = f"{key}: the project is archived, nothing can be written there; unarchive it ({error})"
             raise IssueUnreadable(said, code="repository_archived") from error
 
-    def move(self, key: TaskKey, item: dict[str, Any], to: LabelState) -> None:
-        """Change the labels with one request, which adds one label and removes others.
+    def move(self, key: TaskKey, to: LabelState, present: Iterable[str] | None = None) -> None:
+        """Change the labels with one request, which adds one label and removes others of the six: those that are
+        `present`, or all.
 
         GitLab executes the request atomically, creates a missing label, and leaves the other labels of the issue
-        unchanged.
+        unchanged.  It ignores a label to remove that the issue does not have (docs.gitlab.com/api/issues, "Update an
+        issue").
         """
-        remove, add = self.labels.change(self.label_names(item), to)
+        here = sorted(self.labels.names() - {self.labels.name(to)}) if present is None else present
+        remove, add = self.labels.change(here, to)
         change = {"add_labels": [add] if add else [], "remove_labels": list(remove)}
         if body := {name: value for name, value in change.items() if value}:
             self.call(key, "PUT", self.path(key, self.places.project_of(key)), body)

@@ -329,9 +329,12 @@ def test_a_task_that_was_started_by_label_is_not_stopped_by_other_assignments(pl
 def test_a_closed_label_set_is_single_adds_and_removes(place):
     key = place.issue(labels=("bug", "coding agent"))
     place.forge.move_label(key, "processing")
-    sent = [json.loads(one["body"]) for one in place.server.journal if one["verb"] == "PUT"]
-    assert sent == [{"add_labels": ["coding agent processing"], "remove_labels": ["coding agent"]}]
+    (sent,) = [json.loads(one["body"]) for one in place.server.journal if one["verb"] == "PUT"]
+    others = place.forge.labels.names() - {"coding agent processing"}
+    assert sent == {"add_labels": ["coding agent processing"], "remove_labels": sorted(others)}
     assert "coding agent processing" in place.project["labels"]  # it did not exist before
+    assert place.labels(key) == ["bug", "coding agent processing"]
+    assert not place.server.asked("GET", r"/issues/\d+$")
 
 
 def test_an_issue_that_was_moved_stops_its_task_and_says_so(place):
