@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from agent import durable_files
-from agent.commands.timeline import is_held
+from agent.commands.timeline import is_held, lies_elsewhere
 from agent.context import MessageStore, SummaryStore
 from agent.context.mcp import McpStore
 from agent.errors import HistoryRefused, ToolError
@@ -127,8 +127,10 @@ def preview(wiring: Wiring, prefix: str, place: Path, options: AssemblyOptions |
     row = wiring.ledger.get(uuid)
     assert row is not None, "it was just there"
     folder = folder_of(settings, uuid)
+    elsewhere = lies_elsewhere(settings, row, folder, "request")
     if folder is None or not (folder / "messages.jsonl").exists():
-        return Preview(row, ("there is no conversation yet: the first request is made when a worker has the task",))
+        none = "there is no conversation yet: the first request is made when a worker has the task"
+        return Preview(row, (elsewhere or none,))
     is_live = is_held(folder)
     copy_facts(folder, place)
     if folder_of(settings, uuid) != folder and (moved := folder_of(settings, uuid)) is not None:
@@ -137,7 +139,8 @@ def preview(wiring: Wiring, prefix: str, place: Path, options: AssemblyOptions |
     (place / PICTURES).symlink_to((folder / PICTURES).absolute())
     store = MessageStore(place, settings, ratios=wiring.ratios, summaries=SummaryStore(place))
     try:
-        return _of(settings, wiring, row, store, place, options, is_live=is_live)
+        made = _of(settings, wiring, row, store, place, options, is_live=is_live)
+        return replace(made, notes=(elsewhere, *made.notes)) if elsewhere else made
     finally:
         store.close()
 

@@ -115,10 +115,11 @@ def timeline(settings: Settings, ledger: Ledger, prefix: str) -> Timeline:
     return Timeline(row, folder, is_live, tuple(notes))
 
 
-def lies_elsewhere(settings: Settings, row: Row, folder: Path | None) -> str:
+def lies_elsewhere(settings: Settings, row: Row, folder: Path | None, command: str = "show") -> str:
     """A sentence that says where the conversation is, if the folder on this host does not have all of it; else "".
 
-    If the hosts share base_dir, the folder on this host has the whole conversation.
+    `command` is the command that shows it there.  If the hosts share base_dir, the folder on this host has the whole
+    conversation.
     """
     if not of_another_host(row, settings) or (folder is None and row.attempt == 0):
         return ""
@@ -131,7 +132,7 @@ def lies_elsewhere(settings: Settings, row: Row, folder: Path | None) -> str:
     base_dir = base_dir_of(row.lease_owner) if row.lease_owner is not None else ""
     place = f"{base_dir}/running/{row.uuid}" if base_dir else "its context_storage.base_dir"
     what = "the conversation" if newest is None else f"the conversation after message {newest['seq']}"
-    return f"{what} lies on {row.hostname}, in {place}; call `show {row.uuid}` there"
+    return f"{what} lies on {row.hostname}, in {place}; call `{command} {row.uuid}` there"
 
 
 def is_held(folder: Path) -> bool:

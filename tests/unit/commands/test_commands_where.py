@@ -1,5 +1,6 @@
 """Where a task's conversation is, when several hosts share a ledger (`commands/timeline.py`)."""
 
+from agent.commands.request_preview import preview
 from agent.commands.timeline import lies_elsewhere, timeline
 
 OTHER = "0123456789ab:/srv/contexts:7:99"
@@ -34,6 +35,17 @@ def test_show_names_the_host_and_the_folder_there(place):
         f"the conversation lies on builder7, in /srv/contexts/running/{row.uuid}; call `show {row.uuid}` there"
     )
     assert not [note for note in found.notes if "gone" in note]
+
+
+def test_request_names_the_host_too(place, tmp_path):
+    """It said that no worker had the task yet."""
+    here = place().shared()
+    row = on_another_host(here, last_seq=4)
+    (said,) = preview(here.wiring, row.uuid, tmp_path / "empty").notes
+    assert said.startswith("the conversation lies on builder7,")
+    assert said.endswith(f"call `request {row.uuid}` there")
+    uuid = here.row(2)
+    assert preview(here.wiring, uuid, tmp_path / "empty").notes[0].startswith("there is no conversation yet")
 
 
 def test_an_older_part_here_is_shown_and_said_to_be_one(place):
