@@ -20,6 +20,7 @@ class StartDelays:
 
     def __init__(self) -> None:
         self.known: dict[str, tuple[int, float]] = {}
+        self.held_back: set[str] = set()  # the tasks that wait until a hold ends (`start_holds.py`)
         self.killed: dict[str, int] = {}  # uuid → number of workers that were killed in a row without progress
 
     def waiting(self) -> set[str]:
@@ -30,6 +31,18 @@ class StartDelays:
     def hold(self, uuid: str, seconds: float) -> None:
         """Let the task wait for `seconds`, without a refused start."""
         self.known[uuid] = (0, clock.monotonic() + seconds)
+
+    def hold_back(self, uuid: str, seconds: float) -> None:
+        """Like `hold`, but only until `let_go`."""
+        self.hold(uuid, seconds)
+        self.held_back.add(uuid)
+
+    def let_go(self) -> None:
+        """End the waiting of the tasks that were held back."""
+        for uuid in self.held_back:
+            if self.known.get(uuid, (1, 0.0))[0] == 0:
+                del self.known[uuid]
+        self.held_back.clear()
 
     def postpone(self, uuid: str) -> float:
         """Let the task wait after a refused start, longer each time; returns the number of seconds."""

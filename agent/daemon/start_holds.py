@@ -50,6 +50,7 @@ from agent.taskqueue.row_holder import hostname
 from agent.values import Status
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from agent.config import Settings
@@ -132,12 +133,15 @@ class StartHold:
 
 
 class StartHolds:
-    """The holds of one base_dir, by place."""
+    """The holds of one base_dir, by place; `ended` is called after a hold has ended."""
 
-    def __init__(self, settings: Settings, ledger: Ledger, events: Events) -> None:
+    def __init__(
+        self, settings: Settings, ledger: Ledger, events: Events, ended: Callable[[], None] = lambda: None
+    ) -> None:
         self.settings = settings
         self.ledger = ledger
         self.events = events
+        self.ended = ended
         self.path = settings.base_dir / NAME
         self.known = {one.place: one for one in read(settings.base_dir)}
         for one in self.known.values():  # a person who restarts the daemon may have corrected the cause
@@ -230,6 +234,7 @@ class StartHolds:
         hold = self.known.pop(place, None)
         if hold is not None and hold.until:
             self.events.emit("starts_go_on", place=place)
+            self.ended()
 
     def _server(self) -> str:
         provider = self.settings.provider()

@@ -99,13 +99,13 @@ class Supervisor:
         self.here = RowsHere(wiring.ledger)
         self.watchdog = Watchdog(wiring, self.blame.record_hang, self.here.read)
         self.room = DiskMonitor(wiring)
-        self.holds = StartHolds(self.settings, self.ledger, self.events)
+        self.delays = StartDelays()
+        self.holds = StartHolds(self.settings, self.ledger, self.events, self.delays.let_go)
         self.home = HostAffinity(self.settings)
         self.installed = InstalledProgram()
         self.owed: dict[str, int] = {}  # uuid → pid of a worker that could not release its row itself
         self.children: dict[str, WorkerProcess] = {}
         self.exit_codes = ExitCodes()
-        self.delays = StartDelays()
         # uuid of a worker's task → uuid in the broker's message because of which it was started
         self.messages: dict[str, str] = {}
         provider = self.settings.provider()
@@ -489,11 +489,13 @@ class Supervisor:
             seconds = min(HELD_SECONDS, self.home.seconds_to_wait(row))
         if seconds and uuid not in self.delays.known:
             self.events.emit("task_left", uuid=uuid, host=row.hostname)
-        if not seconds and self.holds.is_held(row):
-            seconds = HELD_SECONDS
         if seconds:
             self.delays.hold(uuid, seconds)
-        return bool(seconds)
+        elif self.holds.is_held(row):
+            self.delays.hold_back(uuid, HELD_SECONDS)
+        else:
+            return False
+        return True
 
     def postpone(self, uuid: str) -> float:
         """Delay a task, longer each time, because its worker could not even claim it; returns the number of seconds."""

@@ -238,3 +238,22 @@ def test_a_hold_by_a_clock_that_was_put_back_since_lasts_no_longer_than_any(plac
     assert not holds.is_shut()
     assert not holds.is_held(waiting), "the probe"
     assert holds.is_held(here.ledger.get(here.row(8)))
+
+
+def test_what_was_held_back_starts_as_soon_as_the_hold_ends(place, time):
+    """`run --once` ended with exit code 0 while tasks were still queued: they were to be looked at five seconds later."""
+    here = place()
+    supervisor = Supervisor(here.wiring)
+    for number in (1, 2, 3):
+        end(here, supervisor.holds, number, "setup_failed")
+    started = []
+    supervisor.start = started.append
+    waiting = [here.row(number) for number in (4, 5)]
+    time.move(FIRST_SECONDS)
+    supervisor.start_due()
+    (probe,) = started
+    assert supervisor.startable() == [], "the probe is reserved, the other is held back"
+    here.ledger.claim(probe, here.wiring.owner, 60)
+    here.ledger.finish(probe, 1, "completed")
+    supervisor.holds.record_end(probe)
+    assert set(supervisor.startable()) == set(waiting) - {probe}
