@@ -51,7 +51,7 @@ LARGEST = 8 << 20
 ONCE = ("metadata.json", "from.json", "inherited.json", "prompts.json")
 FOLDERS = ("outputs", "images")
 """Subfolders of a task's folder in which files are written once and never changed."""
-TREE, PATCH = "tree.json", "tree.patch"
+TREE, COMMITTED, PATCH = "tree.json", "committed.patch", "tree.patch"
 """Names in a manifest for the state of the work tree at the end of the turn (`agent/work/work_tree_snapshot.py`); while
 the task runs, its folder has no files with these names."""
 
@@ -59,7 +59,7 @@ STATE = "replica.json"
 """The name of the file in a task's folder that records the generation which is written from this folder, and the last
 attempt that wrote it."""
 
-MADE = (TREE, PATCH)
+MADE = (TREE, COMMITTED, PATCH)
 _NAME = re.compile(
     rf"(?:{'|'.join(re.escape(name) for name in (*ONCE, *MADE))}|[a-z][a-z_]*\.jsonl|(?:outputs|images)/[\w-][\w.-]*)"
 )

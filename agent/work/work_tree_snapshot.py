@@ -1,10 +1,12 @@
 """Saves the work tree of a task at the end of each turn, so that another host can recreate it from the mirror.
 
-A small state (`tree.json`) and a patch of the whole work against the base commit (`tree.patch`) are saved.  The patch
-starts at the base commit because every mirror has it; the task's own commits may be unpushed, or their branch may be
-removed.  The recreated tree equals the saved one byte by byte (the object names are compared).  The branch is set to
-the newest of the task's commits that the mirror has; all later work becomes an uncommitted change.  Files that
-`.gitignore` excludes, files that are too large for a commit, and new content of Git LFS are not saved.
+A small state (`tree.json`) and two patches are saved: the task's commits against the base commit (`committed.patch`),
+and the uncommitted work against the newest commit (`tree.patch`).  The first patch starts at the base commit because
+every mirror has it; the task's own commits may be unpushed, or their branch may be removed.  This patch is made only
+when the newest commit changes, since it may have many megabytes.  The recreated tree equals the saved one byte by byte
+(the object names are compared).  The branch is set to the newest of the task's commits that the mirror has; all later
+work becomes an uncommitted change.  Files that `.gitignore` excludes, files that are too large for a commit, and new
+content of Git LFS are not saved.
 `worker/replicator.py` saves, `worker/work_tree_start.py` recreates.
 """
 
@@ -19,19 +21,19 @@ import orjson
 from agent import durable_files, proc
 from agent.errors import GitError, WorkError
 from agent.gitcmd import git
-from agent.store.replica import PATCH, TREE
+from agent.store.replica import COMMITTED, MADE, PATCH, TREE
 from agent.work import changes, gitdir, rebase, untrusted_tree
 from agent.work.commit import Index, size_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from agent.work.mirror import Mirror
     from agent.work.workspace import Workspace
 
 LARGEST = 64 << 20
-"""The maximum number of bytes of changed files, and of the patch, for which uncommitted work is saved."""
+"""The maximum number of bytes of changed files, and of both patches together, for which work is saved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,42 +47,51 @@ class RestoredTree:
 
 @dataclass(frozen=True, slots=True)
 class SavedTree:
-    """`word` identifies the saved tree, `files` are the files to store, `lacks` is the reason why work is missing."""
+    """`word` identifies the saved tree, `files` are the files to store, `lacks` is the reason why work is missing.
+
+    `span` identifies the commits of `committed.patch`."""
 
     word: str
-    files: dict[str, bytes]
+    files: Mapping[str, bytes]
     lacks: str = ""
+    span: str = ""
 
 
-def save(workspace: Workspace, known: str = "") -> SavedTree:
-    """Save the present tree; `files` is {} if the identifier of the tree equals `known`.
+def save(workspace: Workspace, last: SavedTree | None = None) -> SavedTree:
+    """Save the present tree; returns `last` if it is the same tree.
 
     If the changes exceed LARGEST, or git fails, only the state is saved and `lacks` gives the reason.
     """
     state, head = workspace.state, workspace.head()
     said = {**asdict(state), "head": head, "tree": "", "lacks": ""}
     files: dict[str, bytes] = {}
+    span = f"{workspace.base_commit} {head}"
     try:
         said["tree"] = _written(workspace)
-        if _word(said) == known:
-            return SavedTree(known, {})
+        if last is not None and _word(said) == last.word:
+            return last
         base = workspace.base_commit or changes.empty_tree(workspace.git_dir)
-        files[PATCH] = _bounded(changes.patch(workspace.git_dir, base, said["tree"]))
+        if head not in (None, workspace.base_commit):
+            known = last.files.get(COMMITTED) if last is not None and last.span == span else None
+            files[COMMITTED] = known or _bounded(changes.patch(workspace.git_dir, base, head), LARGEST)
+            base = head
+        left = LARGEST - sum(map(len, files.values()))
+        files[PATCH] = _bounded(changes.patch(workspace.git_dir, base, said["tree"]), left)
     except (GitError, WorkError) as error:
         files, said["tree"], said["lacks"] = {}, "", str(error)
-    if _word(said) == known:
-        return SavedTree(known, {}, said["lacks"])
+    if last is not None and _word(said) == last.word:
+        return last
     files[TREE] = orjson.dumps(said, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
-    return SavedTree(_word(said), files, said["lacks"])
+    return SavedTree(_word(said), files, said["lacks"], span)
 
 
-def _bounded(patch: Iterable[bytes]) -> bytes:
-    """The whole patch; no more than LARGEST is in memory."""
+def _bounded(patch: Iterable[bytes], most: int) -> bytes:
+    """The whole patch; no more than `most` bytes are in memory."""
     kept = bytearray()
     for chunk in patch:
         kept += chunk
-        if len(kept) > LARGEST:
-            raise WorkError(f"the patch of the work has more than {LARGEST:,} bytes; at most that many are kept")
+        if len(kept) > most:
+            raise WorkError(f"the patches of the work have more than {LARGEST:,} bytes; at most that many are kept")
     return bytes(kept)
 
 
@@ -128,7 +139,7 @@ def started_at(folder: Path) -> str:
 
 def mark_restored(folder: Path) -> None:
     """Remove the saved files after the tree was recreated and the model was notified."""
-    for name in (TREE, PATCH):
+    for name in MADE:
         (folder / name).unlink(missing_ok=True)  # ours
 
 
@@ -154,7 +165,7 @@ def restore(workspace: Workspace, author: str) -> RestoredTree:
         )
     begin = gitdir.WorkspaceState(state.branch, state.base, state.base_commit, state.base_commit)
     workspace.open(begin)
-    lacks = lacks or _apply(workspace, folder / PATCH, wanted)
+    lacks = lacks or _apply(workspace, [folder / COMMITTED, folder / PATCH], wanted)
     head, pushed = _newest(mirror, state, saved_head, author)
     start = state.start if _has(mirror, state.start) else state.base_commit
     workspace.take_over("" if lacks else wanted, head, start=start, pushed=pushed)
@@ -166,14 +177,18 @@ def _anew(workspace: Workspace, why: str) -> RestoredTree:
     return RestoredTree(workspace.head(), why)
 
 
-def _apply(workspace: Workspace, patch: Path, wanted: str) -> str:
-    """Create the objects of the saved tree, with a separate index; returns the reason for a failure, "" on success."""
+def _apply(workspace: Workspace, patches: Sequence[Path], wanted: str) -> str:
+    """Create the objects of the saved tree, with a separate index; returns the reason for a failure, "" on success.
+
+    Earlier versions saved one patch of the whole work."""
     git_dir = workspace.git_dir
     env = {"GIT_INDEX_FILE": str(git_dir / "replica.index")}
     (git_dir / "replica.index").unlink(missing_ok=True)  # ours
     base = workspace.base_commit
     git("read-tree", *((base,) if base else ("--empty",)), git_dir=git_dir, env=env)
-    if patch.exists() and patch.stat().st_size:
+    for patch in patches:
+        if not (patch.exists() and patch.stat().st_size):
+            continue
         try:
             options = ("--cached", "--whitespace=nowarn", "--binary")
             git("apply", *options, "--", str(patch), git_dir=git_dir, env=env, timeout=600)

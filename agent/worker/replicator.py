@@ -23,6 +23,8 @@ from agent.work import work_tree_snapshot
 from agent.worker.error_disposition import is_unforeseen
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from agent.config import Settings
     from agent.context import TaskContextManager
     from agent.observe.events import Events
@@ -41,9 +43,7 @@ class Replicator:
         self.workspace = workspace
         self.events = events
         self.away = False
-        self._word = ""
-        self._made: dict[str, bytes] = {}
-        self._lacks = ""
+        self._saved: work_tree_snapshot.SavedTree | None = None
         self._next: Snapshot | None = None
         self._busy = False
         self._ended = False
@@ -58,10 +58,10 @@ class Replicator:
         if self._ended:
             return
         self.wait(WAIT_SECONDS)
-        self._save_tree()
+        made = self._save_tree()
         store = self.context.get_message_store()
         facts = {"host": hostname(), "last_seq": store.last_seq, "turns": store.totals().turns}
-        shot = take_snapshot(self._folder, file_names(), self._made, facts)
+        shot = take_snapshot(self._folder, file_names(), made, facts)
         with self._changed:
             self._next = shot
             self._changed.notify_all()
@@ -86,14 +86,16 @@ class Replicator:
             self._changed.notify_all()
         self._thread.join(1.0)
 
-    def _save_tree(self) -> None:
-        """Save the work tree in the task's folder.  Work that cannot be saved (because it is too large, or git fails)
-        is left out, and reported once."""
-        saved = work_tree_snapshot.save(self.workspace, self._word)
-        self._word, self._made = saved.word, saved.files or self._made
-        if saved.lacks and saved.lacks != self._lacks:
+    def _save_tree(self) -> Mapping[str, bytes]:
+        """Save the work tree; returns its files.
+
+        Work that cannot be saved (because it is too large, or git fails) is left out, and reported
+        once."""
+        before = self._saved
+        self._saved = saved = work_tree_snapshot.save(self.workspace, before)
+        if saved.lacks and saved.lacks != (before.lacks if before is not None else ""):
             self.events.emit("replica_lacks", uuid=self.context.uuid, why=saved.lacks)
-        self._lacks = saved.lacks
+        return saved.files
 
     # --- the thread ----------------------------------------------------------------------------------------------
 

@@ -1,5 +1,6 @@
 """The work tree of a lost host is made again on another one: the same files, whatever was committed or pushed."""
 
+import json
 import os
 import shutil
 
@@ -75,11 +76,9 @@ def test_saving_changes_nothing_of_the_work(hosts):
     saved = work_tree_snapshot.save(first)
     assert set(saved.files) == {"tree.json", "tree.patch"}
     assert ((first.git_dir / "index").read_bytes(), content(first.tree), first.uncommitted()) == before
-    assert work_tree_snapshot.save(first, saved.word) == work_tree_snapshot.SavedTree(saved.word, {}), (
-        "nothing was changed since"
-    )
+    assert work_tree_snapshot.save(first, saved) is saved, "nothing was changed since"
     (first.tree / "empty").write_text("no more")
-    assert work_tree_snapshot.save(first, saved.word).files
+    assert work_tree_snapshot.save(first, saved).files != saved.files
 
 
 def test_the_tree_is_looked_at_once_for_each_saved_one(hosts, monkeypatch):
@@ -138,6 +137,42 @@ def test_the_branch_stands_at_what_was_pushed(hosts):
     assert sorted(second.uncommitted()) == ["a", "b"]
 
 
+def test_commits_are_made_a_patch_once_and_later_work_is_small(hosts):
+    """With 20 MB of commits each turn that changed a file made and sent a patch of 20 MB."""
+    first, revive, _ = hosts
+    (first.tree / "a").write_text("".join(f"line {number}\n" for number in range(1000)))
+    first.commit("one", **WHO)
+    saved = work_tree_snapshot.save(first)
+    (first.tree / "a").write_text("".join(f"line {number}\n" for number in range(1001)))
+    later = work_tree_snapshot.save(first, saved)
+    assert later.files["committed.patch"] is saved.files["committed.patch"]
+    assert len(later.files["tree.patch"]) < len(later.files["committed.patch"]) / 10
+    second, said = revive()
+    assert said.lacks == ""
+    assert content(second.tree) == content(first.tree)
+    first.commit("two", **WHO)
+    last = work_tree_snapshot.save(first, later)
+    assert b"line 1000" in last.files["committed.patch"]
+    assert last.files["tree.patch"] == b""
+
+
+def test_what_an_earlier_version_saved_is_one_patch_of_all(hosts):
+    first, revive, _ = hosts
+    (first.tree / "a").write_text("a")
+    first.commit("one", **WHO)
+    (first.tree / "b").write_text("b")
+    whole = git(
+        "diff",
+        "--binary",
+        first.base_commit,
+        json.loads(work_tree_snapshot.save(first).files["tree.json"])["tree"],
+        git_dir=first.git_dir,
+    )
+    second, said = revive(**{"committed.patch": b"", "tree.patch": whole.output})
+    assert said.lacks == ""
+    assert content(second.tree) == content(first.tree)
+
+
 def test_a_branch_that_was_removed_costs_no_file(hosts):
     first, revive, _ = hosts
     (first.tree / "a").write_text("a")
@@ -156,7 +191,7 @@ def test_what_we_pushed_after_the_last_save_is_gone_on_from(hosts):
     (first.tree / "late").write_text("of the turn that is lost")
     late = first.commit("late", **WHO)
     push(first, there, late)
-    second, said = revive(**files)
+    second, said = revive(**{"committed.patch": b"", **files})
     assert said.head == second.state.pushed == late
     assert (second.tree / "a").read_text() == "a"
     assert not (second.tree / "late").exists(), "the turn that wrote it is done again"
@@ -239,7 +274,7 @@ def test_too_much_is_refused_and_ignored_files_are_none_of_it(hosts, monkeypatch
     saved = work_tree_snapshot.save(first)
     assert saved.lacks == "1 changed files have 6,000 bytes; at most 1,000 are kept"
     assert list(saved.files) == ["tree.json"]
-    assert work_tree_snapshot.save(first, saved.word) == work_tree_snapshot.SavedTree(saved.word, {}, saved.lacks)
+    assert work_tree_snapshot.save(first, saved) is saved
     second, said = revive()
     assert said.lacks == saved.lacks
     assert content(second.tree).keys() == {"README.md", "src/app.py", ".gitignore", "large"}, "what was pushed"
