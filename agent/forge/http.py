@@ -190,6 +190,7 @@ def read(answer: requests.Response, largest: int | None = None) -> requests.Resp
             size += len(piece)
             _check_bounds(size, clock.monotonic() - began, LARGEST_ANSWER if largest is None else largest)
     except AnswerTooLarge:
+        pieces.clear()  # whoever keeps the error keeps this frame, too
         answer.close()
         raise
     except DecodeError as error:

@@ -166,6 +166,8 @@ class GitHubServer(IssueRoutes, PullRoutes, CheckRoutes, TalkRoutes, GraphQL):
         # https://docs.github.com/en/rest/users/users ("Get a user"): the account of an App is a user too
         if (found := re.fullmatch(r"/users/([^/]+)", path)) and verb == "GET":
             return 200, self.state.user(unquote(found[1]), "public-user"), {}
+        if path == "/rate_limit" and verb == "GET":
+            return 200, self._limits(), {}
         if path == "/graphql" and verb == "POST":
             return 200, self._graphql(body, login), {}
         if path in ("/user/repos", "/installation/repositories") and verb == "GET":
@@ -202,6 +204,11 @@ class GitHubServer(IssueRoutes, PullRoutes, CheckRoutes, TalkRoutes, GraphQL):
         refused = Refused(status, message, headers={"Location": url})
         refused.body["url"] = url
         raise refused
+
+    def _limits(self):
+        from forges.github_shapes import make
+
+        return make("rate-limit-overview")
 
     def _me(self, login):
         from forges.github_shapes import make

@@ -97,6 +97,7 @@ _NUMBER = "/[0-9]+"
 SHAPES = Shapes.of(
     ("GET", "/user", {"login": str}),
     ("GET", "/users/[^/]+", {"login": str}),
+    ("GET", "/rate_limit", ANY),
     ("GET", "/app", {"slug": str}),
     ("GET", "/(?:users|orgs)/[^/]+/installation", {"id": int}),
     ("POST", f"/app/installations{_NUMBER}/access_tokens", {"token": str, "expires_at": TIME, "permissions?": dict}),

@@ -78,6 +78,7 @@ _NUMBER = "/[0-9]+"
 _ONE = f"/projects{_NUMBER}"
 
 SHAPES = Shapes.of(
+    ("GET", "/version", ANY),
     ("GET", "/user", {"id": int, "username": str}),
     ("GET", f"/users{_NUMBER}", {"bot?": ANY}),
     ("GET", "/personal_access_tokens/self", {"scopes?": [str], "expires_at?": TIME}),

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 import requests
+from forges.forgejo_place import ForgejoPlace
 from forges.github_place import GitHubPlace
 from forges.gitlab_place import GitLabPlace
 
@@ -133,6 +134,28 @@ def test_a_body_that_ends_early_is_an_error_that_may_pass(server):
 def test_a_session_sends_nothing_to_another_host_port_or_scheme(url):
     with pytest.raises((HostChanged, requests.exceptions.InvalidSchema)):
         OneHost("http://api.example").get(url, timeout=1)
+
+
+def test_an_error_that_is_kept_keeps_no_answer(server, monkeypatch):
+    """The lists of a poll that came too large were in memory together, 32 MiB each."""
+    address, say = server
+    monkeypatch.setattr(http, "LARGEST_ANSWER", 1 << 20)
+    say(lambda connection: connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 9000000\r\n\r\n" + b" " * 9_000_000))
+    with pytest.raises(AnswerTooLarge) as raised:
+        OneHost(address).get(address, timeout=5)
+    frames = [entry.frame.f_locals.get("pieces") for entry in raised.traceback]
+    assert [one for one in frames if one is not None] == [[]]
+
+
+@pytest.mark.parametrize("kind", [GitHubPlace, GitLabPlace, ForgejoPlace])
+def test_after_lists_without_an_answer_the_host_is_asked_whether_it_is_there(tmp_path, kind):
+    """The answer to that request was taken for a bug, so the poll of the other projects ended."""
+    with clock.use(clock.FakeClock()):
+        place = kind(tmp_path)
+        assert place.forge.unanswered.is_away() is False
+        place.server.fault("GET", r"/(rate_limit|version)$", status=502, times=-1)
+        assert place.forge.unanswered.is_away() is True
+        place.close()
 
 
 @pytest.fixture(params=[GitHubPlace, GitLabPlace])
