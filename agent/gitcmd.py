@@ -232,6 +232,7 @@ def git(
     stdin: bytes | None = None,
     timeout: float = 120,
     check: bool = True,
+    negative: int = 0,
     cap: int = CAP,
     config: Sequence[str] = (),
     credentials: Credentials | None = None,
@@ -245,7 +246,8 @@ def git(
     `env` is added to the fixed environment (identity, proxies, GIT_INDEX_FILE).  `config` are further settings in the
     form `key=value`.  `spool` is a file that receives the complete output if it exceeds the limit (`dropped`).
     `paths`: git reads only the rules files in the folders above these paths.  `hears`: git is ended when the task shall
-    stop; None means that this applies only with a work tree.
+    stop; None means that this applies only with a work tree.  `negative`: an exit code with which this git command says
+    no; it is no failure.
 
     Raises GitError, with the last lines of standard error, if git failed (unless `check` is False), ran longer than
     `timeout` seconds, or printed more than `cap` bytes without a `spool`.  Raises StopHeard if the task shall stop.
@@ -325,6 +327,8 @@ def git(
             returncode=done.returncode,
             stderr=stderr,
         )
+    if done.returncode == negative:
+        return done
     locked = done.returncode != 0 and git_dir is not None and stale_git_locks.lock_in_error(stderr, git_dir) is not None
     if (check or locked) and done.returncode != 0:
         if _FULL.search(stderr):

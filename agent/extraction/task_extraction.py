@@ -178,5 +178,5 @@ def has_branch(mirror: Path, branch: str) -> bool:
     """Whether a mirror of the repository exists and has the branch.  Raises GitError when git cannot be run."""
     if not (mirror / "HEAD").is_file():
         return False
-    found = git("show-ref", "--verify", "--quiet", f"refs/heads/{branch}", git_dir=mirror, check=False)
+    found = git("show-ref", "--verify", "--quiet", f"refs/heads/{branch}", git_dir=mirror, negative=1)
     return found.returncode == 0

@@ -59,7 +59,7 @@ class HistoryReader:
         """
         for name in (f"refs/heads/{branch}", branch):
             wanted = ("--end-of-options", f"{name}^{{commit}}")
-            done = git("rev-parse", "--verify", "--quiet", *wanted, git_dir=self.git_dir, check=False)
+            done = git("rev-parse", "--verify", "--quiet", *wanted, git_dir=self.git_dir, negative=1)
             if done.returncode == 0:
                 return done.output.decode().strip()
         raise UsageError(f"there is no branch or commit {branch!r} in {self.git_dir}")

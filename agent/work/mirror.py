@@ -138,8 +138,11 @@ class Mirror:
 
     def commit_at(self, ref: str) -> str | None:
         """The commit of a full ref name (`refs/pull/7/head`), None if the ref does not exist."""
-        done = git("show-ref", "--verify", "--hash", ref, git_dir=self.path, check=False)
-        return _text(done.output) or None if done.returncode == 0 else None
+        # for-each-ref succeeds without output if there is no such ref; show-ref fails then as if it could not read
+        found = _text(git("for-each-ref", "--format=%(objectname) %(refname)", ref, git_dir=self.path).output)
+        return next(
+            (commit for commit, _, name in (line.partition(" ") for line in found.splitlines()) if name == ref), None
+        )
 
     def branches(self) -> list[str]:
         """Names of all branches, sorted."""

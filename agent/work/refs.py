@@ -50,8 +50,8 @@ def move(
 
 def at(git_dir: Path, ref: str) -> str | None:
     """The object at which `ref` is; None if the ref does not exist."""
-    done = git("rev-parse", "--verify", "--quiet", "--end-of-options", ref, git_dir=git_dir, check=False)
-    return done.output.decode().strip() or None if done.returncode == 0 else None
+    done = git("rev-parse", "--verify", "--quiet", "--end-of-options", ref, git_dir=git_dir, negative=1)
+    return done.output.decode().strip() or None
 
 
 __all__ = ["at", "move"]

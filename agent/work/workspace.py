@@ -126,7 +126,7 @@ class Workspace:
             self.update_state(ready=True, gone=False)
 
     def _first_state(self) -> gitdir.WorkspaceState:
-        checked = git("check-ref-format", f"refs/heads/{self.branch}", check=False)
+        checked = git("check-ref-format", f"refs/heads/{self.branch}", negative=1)
         if checked.returncode != 0 or self.branch.startswith("-"):
             raise WorkError(f"{self.branch!r} is not the name of a branch")
         base = self._wanted_base or self.mirror.default_branch()
@@ -138,7 +138,7 @@ class Workspace:
         start, base_commit = tip, tip
         if self._start_at:
             start = self.mirror.commit_of(self._start_at) or self._known_commit(self._start_at)
-            merged = git("merge-base", tip, start, git_dir=self.mirror.path, check=False)
+            merged = git("merge-base", tip, start, git_dir=self.mirror.path, negative=1)
             base_commit = merged.output.decode().strip() or tip
         return gitdir.WorkspaceState(self.branch, base, base_commit, start)
 
@@ -157,7 +157,7 @@ class Workspace:
         done = git(
             *("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}"),
             git_dir=self.mirror.path,
-            check=False,
+            negative=1,
         )
         if done.returncode != 0:
             raise BaseMissing(
@@ -471,7 +471,7 @@ class Workspace:
 
     def head(self) -> str | None:
         """The newest commit of the task's branch; None if the branch has no commit (empty repository)."""
-        done = git("rev-parse", "--verify", "--quiet", "HEAD", git_dir=self.git_dir, check=False)
+        done = git("rev-parse", "--verify", "--quiet", "HEAD", git_dir=self.git_dir, negative=1)
         return done.output.decode().strip() or None
 
     def has_commits(self) -> bool:

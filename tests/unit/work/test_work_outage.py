@@ -11,8 +11,12 @@ import pytest
 from test_work_setup import put
 from work_repos import ENV
 
+from agent import gitcmd
 from agent.errors import GitError, RemoteAway
+from agent.extraction.task_extraction import has_branch
+from agent.memory.history_reader import HistoryReader
 from agent.values import Contact, Finished
+from agent.work import refs
 from agent.work.remote import Remote
 from agent.work.setup_outage import is_of_the_host, is_of_the_network
 
@@ -221,3 +225,30 @@ def test_a_set_up_that_was_refused_a_host_is_not_tried_again(source, make_worksp
         return Finished(1, b"ProxyError: Tunnel connection failed: 502", 0.1, contacts=(reached,))
 
     assert put(make_workspace(source, uuid="two"), "x", runs=away, fields={"network": ["b.example"]}).passing
+
+
+def test_a_git_that_fails_has_not_said_no(tmp_path, monkeypatch, source, make_workspace):
+    """A host that could not read its disk failed each task as `base_missing`: no answer was taken for "no branch"."""
+    workspace = make_workspace(source)
+    script = tmp_path / "ill"
+    lines = 'case " $* " in *" for-each-ref "*|*" rev-parse "*|*" show-ref "*|*" merge-base "*) '
+    script.write_text(
+        f"#!/bin/sh\n{lines} echo 'fatal: unable to read tree: Input/output error' >&2; exit 128;; esac\n"
+        f'exec {gitcmd.program()} "$@"\n'
+    )
+    script.chmod(0o755)
+    questions = [
+        lambda: workspace.mirror.commit_of("main"),
+        lambda: workspace.mirror.commit_at("refs/pull/7/head"),
+        workspace.head,
+        lambda: refs.at(workspace.git_dir, "refs/heads/main"),
+        lambda: HistoryReader(workspace.mirror.path).tip("main"),
+        lambda: has_branch(workspace.mirror.path, "main"),
+    ]
+    answers = [question() for question in questions]
+    assert answers[1] is None
+    assert all(answers[:1] + answers[2:3] + answers[4:])
+    monkeypatch.setattr(gitcmd, "program", lambda: str(script))
+    for question in questions:
+        with pytest.raises(GitError, match="Input/output error"):
+            question()
