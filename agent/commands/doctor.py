@@ -35,12 +35,14 @@ from agent.config.value_kinds import size_text
 from agent.daemon import program_version, start_holds
 from agent.errors import LedgerError, MakimonoError
 from agent.security.redact import masker_of
+from agent.values import TaskKey
 from agent.work import rebase
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from agent.config import Settings
+    from agent.forge.base import Forge
     from agent.store.ledgers import Finding
 
 OK, WARN, FAIL = "ok", "warn", "fail"
@@ -459,11 +461,27 @@ def forge(settings: Settings, source: str) -> Iterator[Check]:
                 yield Check(source, OK, f"{one.instance} can be read, {len(waiting)} task(s) wait{cost}")
                 for fault in reports.rights():
                     yield Check(source, WARN, fault)
+                for fault in _refusals(settings, one):
+                    yield Check(source, WARN, fault)
                 for fault in reports.label_problems():
                     yield Check(source, WARN, fault)
                 for problem in getter.problems:
                     yield Check(source, WARN, f"an issue is skipped: {problem}")
             yield from repositories(reports.addresses(), _missing(settings, one, "local.repos"))
+
+
+def _refusals(settings: Settings, place: Forge) -> Iterator[str]:
+    """Sentences about repositories in which the forge refused the last change of the daemon."""
+    from agent.forge.refused_changes import RefusedChanges
+
+    for repository, refusal in RefusedChanges(settings.base_dir / "limits", place.instance).all().items():
+        owner, _, name = repository.rpartition("/")
+        if place.covers(TaskKey(place.source, owner, name, "issue", "1", place.instance)):
+            yield (
+                f"{place.instance}: changes in {repository} were refused {refusal.tries} times in a row, last of "
+                f"{refusal.issue}: {refusal.why}. Give the token the right to write issues; the daemon tries again by "
+                f"itself"
+            )
 
 
 def _missing(settings: Settings, place: object, key: str) -> str:

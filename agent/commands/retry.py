@@ -95,6 +95,8 @@ def why_not(refused: Refusal) -> str:
     """A sentence about the reason why no task was queued."""
     if refused == "limit":
         return "a daily limit of its repository is used up (section limits)"
+    if refused == "refused":
+        return "the forge refuses changes of this account there (`doctor` has the reason); it is tried again later"
     return "the issue is closed, or another daemon works on it; open it, or wait"
 
 

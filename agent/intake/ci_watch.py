@@ -107,7 +107,7 @@ class CiWatch:
             started.append(uuid)
             names = [one.name for one in red]
             self.events.emit("ci_red", uuid=uuid, url=rounds.url, commit=rounds.head, jobs=names)
-        return refused != "limit"
+        return refused not in ("limit", "refused")
 
     def _tell_unread(self, unread: Iterable[str]) -> None:
         for said in unread:

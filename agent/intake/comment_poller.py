@@ -280,7 +280,7 @@ class CommentPoller:
                 and self.forge.read_issue(row.key).state == "closed"
             ):
                 self._tell(row, asking, "closed")
-            return refused != "limit", uuid
+            return refused not in ("limit", "refused"), uuid
         for comment in comments:
             if commands.command_in(comment, self.forge.own_names()) is not None:
                 self._tell(row, comment, "ended")

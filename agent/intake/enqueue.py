@@ -8,6 +8,7 @@ command `retry` call this module.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Literal
@@ -15,8 +16,9 @@ from uuid import uuid4
 
 from agent import clock
 from agent.config.project_settings import for_project
-from agent.errors import DiskError, ForgeError
-from agent.issue.claims import claim, home_of, over_in, quiet_of
+from agent.errors import DiskError, ForgeAccessRefused, ForgeError
+from agent.forge.refused_changes import RefusedChanges
+from agent.issue.claims import claim, home_of, over_in, quiet_of, withdraw
 from agent.issue.comments import truncate
 from agent.issue.publish_filter import PublishFilter
 from agent.values import Status
@@ -30,11 +32,12 @@ if TYPE_CHECKING:
     from agent.taskqueue import Ledger
     from agent.values import Public, TaskKey
 
-Refusal = Literal["", "limit", "known", "taken"]
+Refusal = Literal["", "limit", "known", "taken", "refused"]
 """The reason why a task was not queued.  `limit`: a daily limit is used up, so the task has to wait until tomorrow.
 
 `known`: a task with this key is open, or the comment has already started a task.  `taken`: the issue does not wait for
-work (any more), because it is closed or another daemon has it.
+work (any more), because it is closed or another daemon has it.  `refused`: the forge refuses changes of this account
+in the repository, which is tried again later (`forge/refused_changes.py`).
 """
 
 HELD = timedelta(seconds=30)
@@ -71,6 +74,10 @@ def enqueue_task(
     if (spent := budget_spent(of_project, ledger, key.owner, key.repo, key.instance)) is not None:
         events.emit("budget_spent", task=str(key), limit=spent)
         return None, "limit"
+    refusals = RefusedChanges(settings.base_dir / "limits", forge.instance)
+    repository = f"{key.owner}/{key.repo}"
+    if refusals.is_resting(repository):
+        return None, "refused"
     uuid = ledger.enqueue(
         key,
         uuid=uuid or str(uuid4()),
@@ -95,6 +102,15 @@ def enqueue_task(
             take()
         else:
             taken = claim_issue(settings, ledger, forge, key, events, uuid, started_by, take, quiet)
+        refusals.clear(repository)
+    except ForgeAccessRefused as error:
+        if refusals.note(repository, str(key), str(error)) is None:
+            place = {"source": forge.source, "instance": forge.instance}
+            events.emit("issue_unwritable", **place, task=str(key), why=str(error))
+        if uuid is not None and ledger.withdraw(uuid):
+            with suppress(ForgeError):  # a part of the claim may be there
+                withdraw(forge, key, uuid)
+            return None, "refused"
     except (ForgeError, DiskError) as error:
         events.emit("effect_failed", uuid=uuid, effect="label", error=str(error))
     if uuid is None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from agent import clock
 from agent.errors import ForgeError, ForgeLimited, ForgeUnreachable
 from agent.forge.base import ForgeReports
+from agent.forge.refused_changes import RefusedChanges
 from agent.intake.backlog import Backlog
 from agent.intake.comment_poller import CommentPoller
 from agent.intake.enqueue import enqueue_task, priority_of
@@ -261,6 +262,8 @@ def enqueue(
     key = task.get_task_key()
     if task.forge is None:
         raise ForgeError(f"task {key} has no forge; make it with TaskFactory.from_dict(task_dict, forges)")
+    if RefusedChanges(settings.base_dir / "limits", key.instance).is_resting(f"{key.owner}/{key.repo}"):
+        return None
     task.confirm()
     parent = parent_of(settings, ledger, key)
     uuid, refused = enqueue_task(

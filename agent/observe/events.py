@@ -31,6 +31,10 @@ EVENTS: dict[str, str] = {
     "repository_file": "The task uses `.makimono.yaml` of its repository (commit, keys).",
     "poll_recovered": "A running task reaches its forge again (source, instance, seconds).",
     "issue_skipped": "One issue cannot be a task; the others go on (source, instance, why).",
+    "issue_unwritable": (
+        "The forge refuses changes of this account in a repository; told once, and tried again later (source, "
+        "instance, task, why)."
+    ),
     "label_unknown": (
         "A label of the configuration is on no project, or in another spelling; told after the first poll (source, "
         "instance, why)."
@@ -227,6 +231,7 @@ LEVELS: dict[str, str] = {
     "model_wait": "warning",
     "issue_skipped": "warning",
     "label_unknown": "warning",
+    "issue_unwritable": "warning",
     "ci_unread": "warning",
     "issue_taken_up": "warning",
     "item_skipped": "warning",

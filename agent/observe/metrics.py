@@ -99,6 +99,9 @@ class Metrics:
             "makimono_reviewer_tokens_reduced", "Tokens of texts that were shortened for reviewers.", "when"
         )
         self.polls = counter("makimono_polls", "Polls, by source and result.", "source", "result")
+        self.unwritable = counter(
+            "makimono_repositories_unwritable", "Repositories in which changes of issues began to be refused.", "source"
+        )
         self.pokes = counter("makimono_pokes", "Requests to poll at once, by result.", "result")
         self.slow = histogram("makimono_disk_slow_seconds", "Writes and syncs of a second or longer.", SLOW, "what")
         self.listeners = counter("makimono_listener_failures", "Listeners that raised.")
@@ -210,6 +213,9 @@ class Metrics:
 
     def _on_poll_failed(self, fields: Mapping[str, Any]) -> None:
         self.polls.labels(self._label("source", fields.get("source")), "failed").inc()
+
+    def _on_issue_unwritable(self, fields: Mapping[str, Any]) -> None:
+        self.unwritable.labels(self._label("source", fields.get("source"))).inc()
 
     def _on_poked(self, _fields: Mapping[str, Any]) -> None:
         self.pokes.labels("taken").inc()

@@ -1,0 +1,98 @@
+"""The repositories of one host in which the forge refuses changes of this account, and when a change is tried again.
+
+A token may read issues and not write to them.  Then each poll would find the same issue and be refused again.  So the
+refusal is recorded: the repository rests for some time, longer after each refusal, and a change that succeeds removes
+the record.  The daemon and `doctor` share the file `{base_dir}/limits/{host}.refused.json`.  An unreadable file counts
+as empty.  Times in the file are Unix seconds.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+import orjson
+
+from agent import clock, durable_files
+from agent.errors import DiskError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+FIRST_SECONDS, LONGEST_SECONDS = 300.0, 3600.0
+"""The shortest and the longest time for which a repository rests after a refusal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The last refusal in one repository: the issue that was to be changed, the reason, the number of refusals in a
+    row, and the time of the next try."""
+
+    issue: str
+    why: str
+    tries: int
+    again_at: float
+
+    def is_resting(self) -> bool:
+        """Whether it is too early for the next try."""
+        return clock.now().timestamp() < self.again_at
+
+
+class RefusedChanges:
+    """The refusals of one host.  `folder` is created when the file is first written."""
+
+    def __init__(self, folder: Path, host: str) -> None:
+        name = re.sub(r"[^A-Za-z0-9.-]+", "_", host).strip(".") or "host"
+        self.folder = folder
+        self.path = folder / f"{name}.refused.json"
+        self._unwritten: dict[str, Refusal] | None = None
+
+    def all(self) -> Mapping[str, Refusal]:
+        """Repository → its last refusal."""
+        if self._unwritten is not None:
+            return self._unwritten
+        try:
+            found = orjson.loads(self.path.read_bytes())
+            return {
+                str(name): Refusal(str(one["issue"]), str(one["why"]), int(one["tries"]), float(one["again_at"]))
+                for name, one in found.items()
+            }
+        except (OSError, ValueError, AttributeError, KeyError, TypeError):
+            return {}
+
+    def is_resting(self, repository: str) -> bool:
+        """Whether nothing is to be changed in the repository now."""
+        found = self.all().get(repository)
+        return found is not None and found.is_resting()
+
+    def note(self, repository: str, issue: str, why: str) -> Refusal | None:
+        """Record a refusal; returns the one before, None for the first in a row."""
+        before = self.all().get(repository)
+        tries = (before.tries if before is not None else 0) + 1
+        pause = min(LONGEST_SECONDS, FIRST_SECONDS * 2.0 ** (tries - 1))
+        made = Refusal(issue, why, tries, clock.now().timestamp() + pause)
+        self._change(lambda refusals: refusals.update({repository: made}))
+        return before
+
+    def clear(self, repository: str) -> None:
+        """Record that a change in the repository has succeeded."""
+        if repository in self.all():
+            self._change(lambda refusals: refusals.pop(repository, None))
+
+    def _change(self, change: Callable[[dict[str, Refusal]], object]) -> None:
+        """Apply `change` to the content of the file; if it cannot be written, the content stays in this process."""
+        refusals = dict(self.all())
+        try:
+            durable_files.make_dir(self.folder)
+            with durable_files.locked(self.path.with_suffix(".lock")):
+                refusals = dict(self.all())
+                change(refusals)
+                text = orjson.dumps({name: asdict(one) for name, one in refusals.items()})
+                durable_files.write_file(self.path, text, sync=False)
+        except DiskError:
+            change(refusals)
+            self._unwritten = refusals
+        else:
+            self._unwritten = None
