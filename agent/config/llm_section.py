@@ -163,6 +163,7 @@ class LLM(Section):
     provider: Annotated[Text, OneOf(PROVIDERS, dotted=True)] = Field(
         default="openai", description="The provider in use."
     )
+    currency: Text = Field(default="USD", description="The currency of all prices and costs, as texts name it.")
     openai: OpenAI = Field(
         default_factory=OpenAI, description="OpenAI, or any server that speaks its chat completions."
     )

@@ -658,6 +658,15 @@ class ForgeReports:
         """
         self._ask("acknowledge", None, key, comment)
 
+    def pull_name(self) -> str:
+        """The name by which people of the forge call a pull request."""
+        return str(getattr(self.forge, "pull_name", "pull request"))
+
+    def branch_page(self, url: str, branch: str) -> str:
+        """The address of a page that shows the branch, in the repository of the pull request at `url`; "" if there is
+        none."""
+        return str(self._ask("branch_page", "", url, branch))
+
     def checks(self, key: TaskKey, commit: str, url: str = "") -> Checks:
         """What CI says about a commit.  `url`: the address of the pull request that has this commit as its newest one,
         "" for another commit.  There are no checks if the forge has no CI, or does not know the commit.  Raises

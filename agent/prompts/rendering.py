@@ -74,9 +74,9 @@ def numbers(facts: Mapping[str, Any]) -> str:
     """Template filter: turns, tokens, money and model on one line, each followed by ` · `; "" if there were no turns
     and no requests.
 
-    `estimated` is the number of tokens that were estimated because no server reported them, or True if all were.  If
-    `estimated` is not 0, `~` precedes the numbers and a remark follows them.  `requests` are shown if there were more
-    requests than turns.
+    `currency` follows the cost.  `estimated` is the number of tokens that were estimated because no server reported
+    them, or True if all were.  If `estimated` is not 0, `~` precedes the numbers and a remark follows them.  `requests`
+    are shown if there were more requests than turns.
     """
     turns, cost, requests = facts.get("turns") or 0, facts.get("cost"), facts.get("requests") or 0
     if not turns and not requests:
@@ -89,7 +89,8 @@ def numbers(facts: Mapping[str, Any]) -> str:
         parts[0] += f" ({requests:,} request{'' if requests == 1 else 's'})"
     if sent or received:
         parts.append(f"{sign}{sent:,} tokens in, {sign}{received:,} out")
-    parts += [f"cost {sign}{cost:.4f}"] if cost is not None else []
+    currency = f" {line(facts['currency'])}" if facts.get("currency") else ""
+    parts += [f"cost {sign}{cost:.4f}{currency}"] if cost is not None else []
     parts += [line(facts["model"])] if facts.get("model") else []
     if estimated is True or estimated >= sent + received:
         parts += ["tokens estimated, none reported"] if estimated else []

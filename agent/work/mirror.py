@@ -95,7 +95,7 @@ class Mirror:
             _remove_locks(self.path)
             here, there = self._refs(refs), dict(listing.refs)
             if lost := [ref for ref in refs if ref not in there and ref not in here]:
-                raise BaseMissing(f"{lost[0]} does not exist in {self.url}; was the pull request removed?")
+                raise BaseMissing(f"{lost[0]} does not exist in {self.url}; was the request with it removed?")
             kept = {ref: here[ref] for ref in refs if ref not in there}
             if there | kept != here:
                 self._remove_refs(here.keys() - there.keys() - kept.keys())

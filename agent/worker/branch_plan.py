@@ -51,13 +51,14 @@ def plan_branch(
     decided: str | None = None,
     prefix: str = OWN,
     start: str = "",
+    request: str = "pull request",
 ) -> BranchPlan:
     """The branches of a task at its start.
 
     `earlier`: the branch of an earlier task, if this task continues on it.  `name` replaces the issue number in the
     name of a new branch, if the issue has none.  `decided`: the branch that this task already has, None for a new task;
     it takes precedence.  `prefix` is the value of `branch.prefix`.  `start`: the commit of a fork from which the task
-    has started, "" if it has not.
+    has started, "" if it has not.  `request`: the forge's name for a pull request.
     """
     own = decided or f"{prefix}{name or key.task_id}-{uuid[:8]}"
     branch = decided or earlier or own
@@ -70,15 +71,15 @@ def plan_branch(
         commit = start or pull.commit
         at = f", at its commit {commit[:SHOWN]}" if commit else ""
         about = (
-            f"The task is a pull request from {pull.fork}, a fork, onto {pull.base}{at}. Nothing is pushed there, and "
+            f"The task is a {request} from {pull.fork}, a fork, onto {pull.base}{at}. Nothing is pushed there, and "
             f"nothing of it to a branch here: what is changed is handed over as a patch"
         )
         return BranchPlan(own, pull.base, commit or repository.head_ref, refs, pushes=False, about=about)
     if is_own(pull.head, prefix):
-        about = f"The task is the pull request of {pull.head} onto {pull.base}; the work goes on in that branch"
+        about = f"The task is the {request} of {pull.head} onto {pull.base}; the work goes on in that branch"
         return BranchPlan(pull.head, pull.base, pull.head, about=about)
     about = (
-        f"The task is the pull request of {pull.head} onto {pull.base}. {pull.head} is a person's branch and is not "
-        f"pushed to: the work is a pull request onto it"
+        f"The task is the {request} of {pull.head} onto {pull.base}. {pull.head} is a person's branch and is not "
+        f"pushed to: the work is a {request} onto it"
     )
     return BranchPlan(branch, pull.head, earlier, about=about)

@@ -81,13 +81,14 @@ def briefing(
     news: Sequence[Comment] = (),
     pictures: str = "",
     ci: Sequence[str] = (),
+    pull_name: str = "pull request",
 ) -> str:
     """The briefing, which is the first user message: repository rules as data, then the task, the summary of an earlier
     task, and comments.
 
     `news` are the comments that were written after the end of the earlier task.  `takes_up`: the work tree contains the
     unpublished work of the earlier task.  `pictures`: a note for the model about the pictures in the texts.  `ci`: the
-    failed jobs for which the task was started, fenced."""
+    failed jobs for which the task was started, fenced.  `pull_name`: the forge's name for a pull request."""
     title = clean(issue.title, limit=500)
     body = clean(issue.body, limit=ISSUE_LIMIT)
     said = earlier_comments((*comments, *news), marker, budget)
@@ -109,6 +110,7 @@ def briefing(
         about=about,
         pictures=pictures,
         ci=list(ci),
+        pull_name=pull_name,
         earlier=fence(earlier, marker, source="an earlier run's summary") if parent else "",
         goes_on=parent is not None and parent.branch == workspace.branch,
         takes_up=takes_up,

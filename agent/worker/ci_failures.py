@@ -49,7 +49,8 @@ def read_failures(run: TaskRun) -> CiFailures:
         return CiFailures()
     pull = run.forge.find_pull(run.key, rounds.branch)
     if pull is None or pull.state != "open" or pull.commit != commit:
-        return CiFailures(over="The pull request has changed since CI was red, so this was left to the others.")
+        name = ForgeReports(run.forge).pull_name()
+        return CiFailures(over=f"The {name} has changed since CI was red, so this was left to the others.")
     _, red = red_checks(run.forge, run.key, rounds)
     if not red:
         return CiFailures(over="CI is not red any more, so there was nothing to do.")

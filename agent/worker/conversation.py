@@ -216,6 +216,7 @@ class Conversation:
             commands=prepared.commands.sandbox.kind != "refused",
             pictures=about_pictures,
             ci=ci,
+            pull_name=ForgeReports(run.forge).pull_name(),
         )
         # set before the briefing is written: an attempt that finds no briefing writes a new one
         self.context.set_columns(comment_cursor=issue.cursor)

@@ -1,5 +1,5 @@
 """The progress comment of a task, of which there is one: posted at the start, then edited in place at most every
-EDIT_SECONDS.
+EDIT_SECONDS; the first plan and the address of the draft are shown at once.
 
 As a listener of the loop's events, the object only records them.  The comment is edited between two turns
 (`checkpoint_publisher.py`), and before a long wait for the model's server (`WaitEvents`).  If the forge refuses an
@@ -89,6 +89,7 @@ class Progress:
         self.edited_at = -EDIT_SECONDS
         self.last = ""
         self.text = ""
+        self.shown: set[str] = set()
         self.waiting = False
 
     @cached_property
@@ -133,13 +134,24 @@ class Progress:
 
         If the forge refuses the edit, only an event is emitted.  Raises Fenced.
         """
-        if not now and clock.monotonic() - self.edited_at < EDIT_SECONDS:
+        if not (now or self._has_news()) and clock.monotonic() - self.edited_at < EDIT_SECONDS:
             return
         try:
             self.edit("working")
         except ForgeError as error:
             self.edited_at = clock.monotonic()
             self.run.events.emit("effect_failed", effect="progress", error=str(error))
+
+    def _has_news(self) -> bool:
+        """Whether the first plan, or the first address of a pull request, is there and not shown yet."""
+        run = self.run
+        here = {
+            "plan": bool(run.tools is not None and run.tools.plan()),
+            "pull": bool(run.context.column("url")),
+        }
+        news = {name for name, is_there in here.items() if is_there} - self.shown
+        self.shown |= news
+        return bool(news)
 
     def edit(self, state: str, **values: Any) -> None:
         """Edit the comment so that it shows this state, if its text changes."""

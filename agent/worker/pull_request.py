@@ -61,9 +61,10 @@ class PullRequest:
         Raises PushRejected if the branch cannot have an open pull request; ForgeError; or Fenced, before anything is
         done."""
         if report.base_gone:
+            name = ForgeReports(self.run.forge).pull_name()
             said = (
                 f"the branch {report.base!r}, onto which it was to go, is gone; {report.branch!r} is pushed and has no "
-                f"pull request. Open one onto another branch, or restore {report.base!r} and set the label again"
+                f"{name}. Open one onto another branch, or restore {report.base!r} and set the label again"
             )
             raise PushRejected(said, code="base_missing")
         self.run.check_held()
@@ -103,7 +104,8 @@ class PullRequest:
                 return opened
             pull = self._find()
         if pull is None:
-            said = f"the pull request of {head} was removed while the task ran, and is not opened again. The branch is "
+            name = ForgeReports(self.run.forge).pull_name()
+            said = f"the {name} of {head} was removed while the task ran, and is not opened again. The branch is "
             raise PushRejected(f"{said}pushed: set the label again to have another one", code="pull_closed")
         if pull.state != "open":
             said = f"{pull.url} was closed while the task ran, and is not opened again. The branch {head} is pushed: "

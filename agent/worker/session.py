@@ -11,9 +11,10 @@ from contextlib import ExitStack
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from agent import deadline, process_tree
+from agent import clock, deadline, process_tree
 from agent.config.commits import EMAIL, NAME
 from agent.context import TaskContextManager
+from agent.forge.base import ForgeReports
 from agent.issue.acknowledge import Acknowledgements
 from agent.issue.closed_by_merge import is_closed_by_merge
 from agent.issue.comments import truncate
@@ -181,21 +182,32 @@ class TaskRun:
         """The values that the texts about the run show, at any stage."""
         totals = self.context.totals()
         provider = self.settings.provider()
+        reports = ForgeReports(self.forge)
+        url, branch = self.context.column("url") or "", self.context.column("branch") or ""
         return {
             "turns": totals.turns,
             "requests": totals.llm_calls,
             "prompt_tokens": totals.prompt,
             "completion_tokens": totals.completion,
             "cost": totals.cost if provider.price is not None else None,
+            "currency": self.settings.llm.currency,
             "estimated": totals.estimated,
             "provider": provider.name,
             "model": provider.model,
             "reports": list(dict.fromkeys([*self.reports, *notices_of(self.context)])),
             "mention": f"@{self.forge.own_names()[-1]}",
             "kept": self.settings.context_storage.enabled,
-            "pull": self.context.column("url") or "",
+            "pull": url,
+            "pull_name": reports.pull_name(),
+            "branch_page": reports.branch_page(url, branch) if url and branch else "",
+            "minutes": self._minutes(),
             **self.isolation,
         }
+
+    def _minutes(self) -> int:
+        """Whole minutes since the task was first started."""
+        since = self.context.column("started_at")
+        return int((clock.now() - clock.parse(since)).total_seconds() // 60) if since else 0
 
     def fit_comment(self, text: Public) -> Public:
         """The text, cut to the maximum length of a comment."""

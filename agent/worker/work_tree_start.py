@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from agent.errors import GitError, IssueUnreadable
+from agent.forge.base import ForgeReports
 from agent.forge.fork_head import SHOWN, said_moved
 from agent.wiring import private_tracker
 from agent.work import rebase, work_tree_snapshot
@@ -63,16 +64,17 @@ def open_work_tree(
     # for a host without the task's files; if there are files, `Workspace` uses the branch in them
     decided = run.context.column("branch")
     start = work_tree_snapshot.started_at(folder)
-    plan = plan_branch(run.key, run.uuid, issue, repository, earlier, name, decided, prefix, start)
+    request = ForgeReports(run.forge).pull_name()
+    plan = plan_branch(run.key, run.uuid, issue, repository, earlier, name, decided, prefix, start, request)
     mirror.fetch(plan.refs)
     of_repository = apply_repository_file(run, mirror)
     settings = run.settings
     if issue.base is None and settings.workspace.base is not None:
         issue = replace(issue, base=settings.workspace.base)
-        plan = plan_branch(run.key, run.uuid, issue, repository, earlier, name, decided, prefix, start)
+        plan = plan_branch(run.key, run.uuid, issue, repository, earlier, name, decided, prefix, start, request)
     said = _check_fork(run, issue.pull, plan, mirror, begun=bool(start))
     if earlier is not None and mirror.commit_of(earlier) is None:  # somebody removed the branch
-        plan = plan_branch(run.key, run.uuid, issue, repository, None, name, decided, prefix, start)
+        plan = plan_branch(run.key, run.uuid, issue, repository, None, name, decided, prefix, start, request)
     if point is not None:
         plan = replace(plan, start_at=point.commit)
     kept = None

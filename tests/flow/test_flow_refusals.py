@@ -73,7 +73,7 @@ def test_a_pull_request_that_is_refused_leaves_the_branch_and_says_the_hosts_wor
     assert (row["status"], row["error_code"]) == ("failed", "pull_refused")
     assert home.show(f"{row['branch']}:calc.py") == "x = 1\n"
     (final,) = home.own(key, "final")
-    assert "**No pull request:**" in final
+    assert f"**No {'merge' if home.source == 'gitlab' else 'pull'} request:**" in final
     assert words in final
     assert "The branch is pushed" in final
     assert "could not be pushed" not in final
@@ -123,7 +123,7 @@ def test_a_pull_request_that_a_proxy_takes_for_too_large_leaves_the_branch(home)
     assert (row["status"], row["error_code"], row["attempt"]) == ("failed", "pull_refused", 1)
     assert home.show(f"{row['branch']}:calc.py") == "x = 1\n"
     (final,) = home.own(key, "final")
-    assert "**No pull request:**" in final
+    assert f"**No {'merge' if home.source == 'gitlab' else 'pull'} request:**" in final
     assert "413" in final
 
 

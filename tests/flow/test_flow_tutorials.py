@@ -101,7 +101,7 @@ def on_a_forge(kind, follow, tmp_path):
         assert (pull.title, pull.draft, pull.state) == ("Say hello", False, "open")
         assert home.show(f"{pull.head}:hello.py") == "print('hello')\n"
         assert "Say hello, draft: false" in printed
-        assert "200 tokens in, 40 out · cost 0.0009 · gpt-4o" in printed  # at the prices of the tutorial
+        assert "200 tokens in, 40 out · cost 0.0009 USD · gpt-4o" in printed  # at the prices of the tutorial
         stopped = [body for body in all_comments(home, 2 if kind == "gitlab" else 3) if ":final -->" in body]
         assert len(stopped) == 1
         assert stopped[0].startswith("**Stopped, as asked.**")

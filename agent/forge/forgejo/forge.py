@@ -13,6 +13,7 @@ import re
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Self
+from urllib.parse import quote
 
 from agent.config.commits import DEFAULT_PREFIX
 from agent.errors import AnswerOdd, ForgeAccessRefused, ForgeError, ForgeRefused, IssueUnreadable
@@ -394,6 +395,11 @@ class ForgejoForge:
             place = f"issues/{_number(key)}" if comment is None else f"issues/comments/{comment.id.removeprefix('r')}"
             path = f"{self.places.project_of(key).path}/{place}/reactions"
             self.wire.call("POST", path, body={"content": "eyes"}, again=False)
+
+    def branch_page(self, url: str, branch: str) -> str:
+        """Implements `ForgeReports.branch_page`."""
+        project, found, _ = url.rpartition("/pulls/")
+        return f"{project}/src/branch/{quote(branch)}" if found else ""
 
     def checks(self, key: TaskKey, commit: str, url: str = "") -> Checks:  # noqa: ARG002 - Forgejo knows the commit
         """Implements `ForgeReports.checks`."""

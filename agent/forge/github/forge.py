@@ -384,6 +384,11 @@ class GitHubForge:
         with self.wire.hurried():
             react(self.wire, self.places.project_of(key), _number(key), comment)
 
+    def branch_page(self, url: str, branch: str) -> str:
+        """Implements `ForgeReports.branch_page`."""
+        project, found, _ = url.rpartition("/pull/")
+        return f"{project}/tree/{quote(branch)}" if found else ""
+
     def checks(self, key: TaskKey, commit: str, url: str = "") -> Checks:  # noqa: ARG002 - GitHub knows the commit
         """Implements `ForgeReports.checks`."""
         with self.wire.hurried():

@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, Self
+from urllib.parse import quote
 
 from agent import clock
 from agent.config.commits import DEFAULT_PREFIX
@@ -62,6 +63,7 @@ class GitLabForge:
     """
 
     source = "gitlab"
+    pull_name = "merge request"
     max_comment = outgoing_text.MAX_NOTE
     news_interval = 20.0
     propagation_delay: float | None = 1.0
@@ -438,6 +440,11 @@ class GitLabForge:
         """Implements `ForgeReports.shows_whole`: the text is not shown unchanged if it contains lines that GitLab might
         execute as quick actions."""
         return outgoing_text.plain(text) == text
+
+    def branch_page(self, url: str, branch: str) -> str:
+        """Implements `ForgeReports.branch_page`."""
+        project, found, _ = url.partition("/-/merge_requests/")
+        return f"{project}/-/tree/{quote(branch)}" if found else ""
 
     def checks(self, key: TaskKey, commit: str, url: str = "") -> Checks:
         """Implements `ForgeReports.checks`."""

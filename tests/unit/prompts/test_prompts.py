@@ -12,7 +12,7 @@ import agent
 from agent import prompts
 from agent.config.reviewer_section import PERSONAS
 from agent.forge.base import PullRef
-from agent.prompts import rendering
+from agent.prompts import rendering, sample_values
 from agent.values import End, Outcome, TaskKey
 from agent.work.changes import DiffStat
 from agent.work.verify import Verdict
@@ -238,6 +238,42 @@ def test_the_progress_comment_shows_plan_and_numbers():
         "**Working.**\n\n- [x] look\n- [ ] change it ⏳\n- [ ] test\n\nLast: edit_file: success\n\n"
         f"<sub>12 turns · 123,456 tokens in, 7,890 out · cost 0.1235 · gpt-x · task `{UUID}`</sub>"
     )
+
+
+def test_the_progress_comment_has_links_the_time_and_the_currency():
+    more = {"pull": "https://x/acme/web/pull/3", "branch_page": "https://x/acme/web/tree/makimono/7", "minutes": 12}
+    values = {"uuid": UUID, "plan": [], "last": "", "facts": FACTS | more | {"currency": "EUR"}}
+    text = prompts.render("progress", state="working", **values)
+    assert text == (
+        "**Working.**\n\nDraft: https://x/acme/web/pull/3, branch: https://x/acme/web/tree/makimono/7\n\n"
+        f"<sub>12 min · 12 turns · 123,456 tokens in, 7,890 out · cost 0.1235 EUR · gpt-x · task `{UUID}`</sub>"
+    )
+    assert "Draft" not in prompts.render("progress", state="finished", **values)
+
+
+def test_no_text_of_a_forge_with_merge_requests_speaks_of_pull_requests():
+    said = 0
+    for sample in sample_values.SAMPLES["final"]:
+        facts = sample["facts"] | {"pull_name": "merge request"}
+        text = prompts.render("final", **sample | {"facts": facts})
+        assert "pull request" not in text.lower()
+        said += "merge request" in text
+    assert said
+    briefing = prompts.render("briefing", **BRIEFING | {"earlier": "x", "goes_on": True, "pull_name": "merge request"})
+    assert "its merge request is open" in briefing
+    assert "pull request" not in briefing
+
+
+def test_the_words_of_a_host_that_refuses_are_in_a_code_block():
+    words = "remote: GitLab: Commit message does not follow the pattern\n ! [remote rejected] x -> x"
+    text = final(
+        End.FINISHED, report(pull=None, rejected=f"it refused: set the key. It says: {words}", code="push_rejected")
+    )
+    assert f"could not be pushed. it refused: set the key.\n\n```\n{words}\n```" in text
+    text = final(
+        End.FINISHED, report(pull=None, rejected="409 There is one. The branch is pushed", code="pull_refused")
+    )
+    assert "**No pull request:** the host refused it.\n\n```\n409 There is one. The branch is pushed\n```" in text
 
 
 def test_the_progress_comment_marks_estimates_and_needs_no_facts():

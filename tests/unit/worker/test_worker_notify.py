@@ -139,6 +139,37 @@ def test_edits_come_at_the_pace_of_a_reader(run):
         assert len(comments(one)) == 1
 
 
+class Planned:
+    """Tools with a plan."""
+
+    def __init__(self):
+        self.items = []
+
+    def plan(self):
+        return self.items
+
+
+def test_the_first_plan_and_the_draft_are_shown_at_once_and_the_time_too(run):
+    with clock.use(clock.FakeClock()) as time:
+        one = run()
+        one.tools = Planned()
+        one.progress.start()
+        one.progress.update()
+        assert "**Working.**" in comments(one)[0]
+        one.tools.items = [{"text": "Read", "status": "in_progress"}]
+        one.progress.update()
+        assert "- [ ] Read" in comments(one)[0]
+        one.tools.items = [{"text": "Read", "status": "done"}]
+        one.progress.update()
+        assert "- [x] Read" not in comments(one)[0]
+        one.context.set_columns(url="file:///tracker/pulls/1.md", branch="makimono/1")
+        one.progress.update()
+        assert "Draft: file:///tracker/pulls/1.md" in comments(one)[0]
+        time.move(5 * 60)
+        one.progress.update()
+        assert "5 min" in comments(one)[0]
+
+
 def test_a_long_wait_for_the_model_is_shown_at_once_and_gone_afterwards(run):
     with clock.use(clock.FakeClock()) as time:
         one = run()
