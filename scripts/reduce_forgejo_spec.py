@@ -16,6 +16,7 @@ PULL = f"{REPO}/pulls/{{index}}"
 PATHS = {
     "/user": ("get",),
     "/user/repos": ("get",),
+    "/users/{username}": ("get",),
     "/version": ("get",),
     "/repos/issues/search": ("get",),
     REPO: ("get",),
@@ -24,7 +25,7 @@ PATHS = {
     f"{REPO}/collaborators/{{collaborator}}/permission": ("get",),
     f"{REPO}/commits/{{ref}}/status": ("get",),
     f"{REPO}/labels": ("get", "post"),
-    f"{REPO}/issues": ("get",),
+    f"{REPO}/issues": ("get", "post"),
     ISSUE: ("get",),
     f"{ISSUE}/comments": ("get", "post"),
     f"{ISSUE}/labels": ("get", "post"),

@@ -77,6 +77,10 @@ def test_gitlab_from_the_label_to_the_merge_request_and_a_stop(follow, tmp_path)
     on_a_forge("gitlab", follow, tmp_path)
 
 
+def test_forgejo_from_the_label_to_the_pull_request_and_a_stop(follow, tmp_path):
+    on_a_forge("forgejo", follow, tmp_path)
+
+
 def on_a_forge(kind, follow, tmp_path):
     plays = {
         "Say hello": [write("hello.py", "print('hello')\n"), finish("Say hello", "It prints hello.")],
@@ -88,6 +92,9 @@ def on_a_forge(kind, follow, tmp_path):
         if kind == "github":
             home.server.tokens[mine] = "alice"
             variables = {"GITHUB_API": home.base_url, "GITHUB_PROJECT": home.project, "GITHUB_TOKEN": home.token}
+        elif kind == "forgejo":
+            home.server.tokens[mine] = ("alice", {"write:repository", "write:issue", "read:user"})
+            variables = {"FORGEJO_URL": home.base_url, "FORGEJO_PROJECT": home.project, "FORGEJO_TOKEN": home.token}
         else:
             home.server.user("alice", token=mine)
             variables = {"GITLAB_URL": home.base_url, "GITLAB_PROJECT": home.project, "GITLAB_TOKEN": home.token}
@@ -111,6 +118,9 @@ def on_a_forge(kind, follow, tmp_path):
 
 def all_comments(home, number):
     """Bodies of the comments of an issue."""
+    if home.source == "forgejo":
+        timeline = home.state.issues[number]["timeline"]
+        return [one["body"] for one in timeline if one["type"] == "comment"]
     if home.source == "github":
         return [one["body"] for one in home.state.comments.values() if one["issue"] == number]
     return [note["body"] for note in home.place.project["issues"][number]["notes"]]

@@ -113,6 +113,16 @@ def all_labels(repo):
     return [*repo.labels.values(), *repo.org_labels.values()]
 
 
+def get_account(server, _repo, parts, _query, _body, login):
+    """user.go `GetInfo`, services/convert/user.go `toUser`: without a login the no-reply address, to the account itself
+    its private one."""
+    name = next((one for one in (*server.state.users, server.own) if one.casefold() == parts[0].casefold()), None)
+    if name is None:
+        raise missing()
+    mail = f"{name.lower()}@{server.no_reply}" if login is None else f"{name}@private.example"
+    return 200, server.shown.user(name) | {"email": mail, "full_name": server.full_names.get(name, "")}, {}
+
+
 # --- the repository, and people -----------------------------------------------------------------------------------
 
 
@@ -230,6 +240,16 @@ def list_issues(server, repo, _parts, query, _body, _login):
     found.sort(key=lambda one: one["number"], reverse=query.get("sort") != "oldest")
     items, more = server.page(f"/repos/{repo.full_name}/issues", query, found)
     return 200, [server.shown.issue(repo, one) for one in items], more
+
+
+def make_issue(server, repo, _parts, _query, body, login):
+    """issue.go `CreateIssue`: everybody who may read makes one; labels count only of those who may write."""
+    if not repo.has_issues or repo.level(login) == "none":
+        raise missing()
+    not_archived(repo)
+    names = [label["name"] for label in all_labels(repo) if label["id"] in body.get("labels", ())]
+    made = repo.issue(body["title"], body.get("body"), login, names if repo.writes(login) else ())
+    return 201, server.shown.issue(repo, made), {}
 
 
 def get_issue(server, repo, parts, _query, _body, login):
@@ -418,6 +438,7 @@ def set_status(repo, commit, context, state, description=""):
 ROUTES = (
     ("GET", "/user", False, "user", get_user),
     ("GET", "/version", False, None, get_version),
+    ("GET", r"/users/([^/]+)", False, "user", get_account),
     ("GET", "/user/repos", False, "repository", my_repos),
     ("GET", "/repos/issues/search", False, "issue", search_issues),
     ("GET", "", True, "repository", get_repo),
@@ -428,6 +449,7 @@ ROUTES = (
     ("GET", "/labels", True, "issue", list_labels),
     ("POST", "/labels", True, "issue", make_label),
     ("GET", "/issues", True, "issue", list_issues),
+    ("POST", "/issues", True, "issue", make_issue),
     ("GET", r"/issues/(\d+)", True, "issue", get_issue),
     ("GET", r"/issues/(\d+)/comments", True, "issue", list_comments),
     ("POST", r"/issues/(\d+)/comments", True, "issue", add_comment),

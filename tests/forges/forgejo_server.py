@@ -51,6 +51,9 @@ class ForgejoServer:
         self.journal = []
         self.faults = []
         self.undocumented = []
+        self.no_reply = "noreply.forge.example.org"  # NO_REPLY_ADDRESS of the server's app.ini
+        self.full_names = {}  # login → name
+        self.signed_in_only = False  # REQUIRE_SIGNIN_VIEW: nothing without a login
         self.page_limit = MOST
         self.version = "11.0.1+gitea-1.22.0"
 
@@ -95,7 +98,7 @@ class ForgejoServer:
             if not parts.path.startswith(f"{self.prefix}{API}/"):
                 return self._web(verb, parts, headers)
             path = parts.path.removeprefix(f"{self.prefix}{API}")
-            login, scopes = self._login(headers)
+            login, scopes = self._login(headers, path)
             try:
                 body = json.loads(text) if text else None
             except ValueError:
@@ -110,8 +113,11 @@ class ForgejoServer:
         self.undocumented += [f"{verb} {path}: {fault}" for fault in answer_faults(verb, path, status, data)]
         return status, more, "" if data is None else json.dumps(data)
 
-    def _login(self, headers):
-        """services/auth: `Authorization: token …` or `Bearer …`."""
+    def _login(self, headers, path=""):
+        """services/auth: `Authorization: token …` or `Bearer …`.  Without a login some things are shown, here accounts
+        (routers/api/v1/api.go, `/users/{username}`)."""
+        if not headers.get("Authorization") and path.startswith("/users/") and not self.signed_in_only:
+            return None, None
         scheme, _, token = (headers.get("Authorization") or "").partition(" ")
         if scheme.lower() not in ("token", "bearer") or token not in self.tokens:
             raise Refused(401, "token is required" if not token else "invalid username, password or token")

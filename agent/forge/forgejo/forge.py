@@ -24,6 +24,7 @@ from agent.forge.comment_cursor import CommentCursor, digest_of, edited, with_pu
 from agent.forge.forgejo import token_permissions
 from agent.forge.forgejo.checks import read_checks
 from agent.forge.forgejo.comments import CommentReader, number_of, utc
+from agent.forge.forgejo.commit_identity import commit_identity
 from agent.forge.forgejo.config_section import addresses, check_labels, projects_of
 from agent.forge.forgejo.fork_head import head_moved
 from agent.forge.forgejo.http import ForgejoWire
@@ -257,6 +258,10 @@ class ForgejoForge:
 
     def own_names(self) -> tuple[str, ...]:
         return (self.places.own(),)
+
+    def commit_identity(self) -> tuple[str, str] | None:
+        """Implements `ForgeReports.commit_identity`."""
+        return commit_identity(self.wire, self.places.own())
 
     @property
     def poll_pause(self) -> float:
