@@ -34,6 +34,8 @@ LONGEST = timedelta(days=1)
 """How long after the end of a task its checks are read."""
 QUIET_SECONDS = 600.0
 """Checks that have all ended well are read for this long again, since further ones may begin."""
+NONE_SECONDS = 3600.0
+"""A commit without any check is read for this long."""
 TRIED = "ci-tried"
 LONGEST_SUMMARY = 1500
 """Maximum characters of what one attempt said at its end, in the comment about all of them."""
@@ -51,6 +53,7 @@ class CiWatch:
         self.events = events
         self.items = Items(skipped)
         self.settled: set[str] = set()  # uuids of tasks with a head that needs no look
+        self.rounds: dict[str, CiRounds | None] = {}  # uuid → its pull request, which does not change after the end
         self.ended_at: dict[
             str, float
         ] = {}  # uuid → time of the monotonic clock when all checks were seen to have ended
@@ -59,10 +62,11 @@ class CiWatch:
     def poll(self, rows: Iterable[Row], started: list[str]) -> None:
         """Read the checks of the pull requests of these rows; the uuids of tasks that were started are added to
         `started`.  Raises ForgeError when the forge does not answer."""
-        if self.settings.ci.fix_rounds < 1:
+        if self.settings.ci.fix_rounds < 1 or not hasattr(self.forge, "checks"):
             return
         closed = {row.uuid: row for row in rows if row.status is Status.COMPLETED and _is_recent(row)}
         self.settled &= closed.keys()
+        self.rounds = {uuid: one for uuid, one in self.rounds.items() if uuid in closed}
         self.ended_at = {uuid: at for uuid, at in self.ended_at.items() if uuid in closed}
         for uuid, row in closed.items():
             if uuid in self.settled:
@@ -74,8 +78,9 @@ class CiWatch:
 
     def _look(self, row: Row, started: list[str]) -> bool:
         """Read the checks of one pull request; returns whether it needs no further look."""
-        rounds = rounds_of(self.ledger, row)
-        if rounds is None:
+        if row.uuid not in self.rounds:
+            self.rounds[row.uuid] = rounds_of(self.ledger, row)
+        if (rounds := self.rounds[row.uuid]) is None:
             return True
         checks, red = red_checks(self.forge, row.key, rounds)
         self._tell_unread(checks.unread)
@@ -84,7 +89,7 @@ class CiWatch:
             return False
         if not red:
             since = self.ended_at.setdefault(row.uuid, clock.monotonic())
-            return bool(checks.items) and clock.monotonic() - since >= QUIET_SECONDS
+            return clock.monotonic() - since >= (QUIET_SECONDS if checks.items else NONE_SECONDS)
         pull = self.forge.find_pull(row.key, rounds.branch)
         if pull is None or pull.state != "open" or pull.commit != rounds.head:
             return True

@@ -4,49 +4,11 @@ import pytest
 from forges.forgejo_place import ForgejoPlace
 from forges.github_place import GitHubPlace
 from forges.gitlab_place import GitLabPlace
-from test_intake_comment_poller import Watching
+from red_ci import BASE, HEAD, NEXT, OTHER, RedCi
 
 from agent import clock
 from agent.intake import ci_watch
 from agent.intake.poller import Poller
-
-HEAD, BASE, OTHER, NEXT = "a" * 40, "b" * 40, "c" * 40, "d" * 40
-
-
-class Ci(Watching):
-    """A place with one issue, whose task has opened a pull request with the head HEAD on BASE."""
-
-    def opened(self):
-        place = self.place
-        self.key = place.issue(labels=())
-        place.branch("makimono/1")
-        options = {"title": "Mend it", "body": "For #1", "head": "makimono/1", "base": "main", "draft": False}
-        self.pull = place.forge.open_pull(self.key, **options)
-        self.push(HEAD)
-        self.first = self.end(head_commit=HEAD, base_commit=BASE, branch="makimono/1", url=self.pull.url)
-        return self
-
-    def push(self, commit):
-        """The head of the pull request is another commit."""
-        place = self.place
-        if isinstance(place, GitLabPlace):
-            place.project["merge_requests"][int(self.pull.id)]["sha"] = commit
-        else:
-            place.repo.issues[int(self.pull.id)]["pull"]["sha"] = commit
-
-    def end(self, uuid=None, status="completed", **columns):
-        """A task ends, the newest of the issue or one that was started."""
-        uuid = self.ledger.enqueue(self.key, title="It", user="alice") if uuid is None else uuid
-        claim = self.ledger.claim(uuid, "me", 60)
-        for name, value in columns.items():
-            self.ledger.db.execute(f"UPDATE tasks SET {name} = '{value}' WHERE uuid = '{uuid}'")
-        self.ledger.finish(uuid, claim.attempt, status)
-        self.place.put_labels(self.key, "coding agent done")
-        self.time.move(5)
-        return uuid
-
-    def tried(self):
-        return [body for body in self.own(self.key) if "CI is still red" in body]
 
 
 @pytest.fixture
@@ -55,26 +17,18 @@ def time():
         yield fake
 
 
-def made(kind, tmp_path, home, time):
-    found = Ci(kind(tmp_path), home)
-    found.time = time
-    return found.opened()
-
-
 @pytest.fixture(params=[GitHubPlace, GitLabPlace, ForgejoPlace], ids=["github", "gitlab", "forgejo"])
 def ci(request, tmp_path, place, time):
-    found = made(request.param, tmp_path, place(), time)
+    found = RedCi(request.param(tmp_path), place(), time).opened()
     yield found
-    found.ledger.close()
-    found.place.close()
+    found.close()
 
 
 @pytest.fixture
 def github(tmp_path, place, time):
-    found = made(GitHubPlace, tmp_path, place(), time)
+    found = RedCi(GitHubPlace(tmp_path), place(), time).opened()
     yield found
-    found.ledger.close()
-    found.place.close()
+    found.close()
 
 
 def test_red_ci_starts_one_task_that_goes_on_and_pending_ci_is_waited_for(ci):
@@ -104,6 +58,26 @@ def test_green_ci_starts_nothing_and_is_not_asked_for_ever(ci):
     ci.place.ci(HEAD, "test", "failed")
     assert ci.poll() == []
     assert idle == {"github": 3, "gitlab": 6, "forgejo": 3}[ci.place.forge.source]
+
+
+def test_a_commit_without_checks_is_not_asked_for_ever(github):
+    github.poll()
+    github.time.move(ci_watch.NONE_SECONDS)
+    github.poll()
+    github.time.move(60)
+    before = len(github.place.server.asked("GET", "check-runs"))
+    github.poll()
+    assert len(github.place.server.asked("GET", "check-runs")) == before > 0
+
+
+def test_a_task_that_has_ended_costs_the_ledger_nothing_more(github, monkeypatch):
+    github.place.ci(HEAD, "slow", "pending")
+    github.poll()
+    read = []
+    monkeypatch.setattr(ci_watch, "rounds_of", lambda *_: read.append(1))
+    github.time.move(60)
+    github.poll()
+    assert read == []
 
 
 def test_what_is_red_on_the_base_too_is_left_alone(ci):
