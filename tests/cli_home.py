@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import quick_start
+
 from agent.config import load
 from agent.context import TaskContextManager
 from agent.values import End, Outcome, Usage
@@ -86,8 +88,13 @@ class Home:
         return self
 
 
-def start(*args, cwd, **more):
-    """Run main.py as a person does; returns output and exit code of the ended process."""
+def start(*args, cwd):
+    """Run main.py to its end, forked (`quick_start.py`); returns output and exit code."""
+    return quick_start.run(args, cwd=cwd)
+
+
+def start_anew(*args, cwd, **more):
+    """Run main.py as a person does, with an interpreter of its own; returns output and exit code."""
     return subprocess.run(
         [sys.executable, str(ROOT / "main.py"), *map(str, args)],
         cwd=cwd,

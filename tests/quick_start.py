@@ -2,8 +2,9 @@
 
 Importing the program takes most of the processor time of a whole run: once in the daemon, and once more in the fork
 server of its workers.  `start` returns a run with the interface of `subprocess.Popen`, with its own arguments,
-environment, folder and signals; it calls `agent.cli.main`, as `main.py` does.  With MAKIMONO_LONG=1, `FlowHome` starts
-`main.py` itself.  The tests of the command line and of the demo, and those that kill hosts, always do that.
+environment, folder and signals; it calls `agent.cli.main`, as `main.py` does.  `run` waits for one and returns what
+`subprocess.run` does.  With MAKIMONO_LONG=1, `run` and `FlowHome` start `main.py` itself.  Some tests always do that:
+those that kill hosts, and those of the demo and the command line that are about the start, the output or a signal.
 
 As a program (`python quick_start.py FD`) it reads one order after the other from a socket.
 """
@@ -17,10 +18,13 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from contextlib import suppress
 from pathlib import Path
+
+from length import LONG
 
 ROOT = Path(__file__).resolve().parents[1]
 LONGEST = 1 << 16
@@ -29,11 +33,13 @@ LONGEST = 1 << 16
 
 class Started:
     """A run, with the part of `subprocess.Popen` that tests use.  Standard output and error are one pipe, read as
-    text."""
+    text, unless `start` was given files."""
 
     def __init__(self, args, stdout, status):
         self.args = args
-        self.stdout = open(stdout, encoding="utf-8", errors="replace")  # noqa: SIM115 - the reader closes it
+        self.stdout = None
+        if stdout is not None:
+            self.stdout = open(stdout, encoding="utf-8", errors="replace")  # noqa: SIM115 - the reader closes it
         self.returncode = None
         self._status = status
         self._said = []
@@ -103,19 +109,20 @@ class Starter:
         self.socket = None
         self.process = None
 
-    def start(self, args, *, cwd, env):
-        """Start `main.py *args`; returns a `Started`."""
-        stdout, its_stdout = os.pipe()
+    def start(self, args, *, cwd, env, files=None):
+        """Start `main.py *args`; returns a `Started`.  `files` are those of standard output and error, else they are
+        one pipe."""
         status, its_status = os.pipe()
+        ours, theirs = (None, [os.dup(one.fileno()) for one in files]) if files else piped()
         order = json.dumps({"args": [*map(str, args)], "cwd": str(cwd), "env": env}).encode()
         assert len(order) < LONGEST
         with self.lock:
             if self.socket is None:
                 self.begin()
-            socket.send_fds(self.socket, [order], [its_stdout, its_status])
-        os.close(its_stdout)
-        os.close(its_status)
-        return Started(["main.py", *args], stdout, status)
+            socket.send_fds(self.socket, [order], [*theirs, its_status])
+        for one in (*theirs, its_status):
+            os.close(one)
+        return Started(["main.py", *args], ours, status)
 
     def begin(self):
         self.socket, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -134,8 +141,35 @@ class Starter:
         self.process.wait()
 
 
+def piped():
+    """(the end of a pipe to read, twice the end to write)."""
+    read, written = os.pipe()
+    return read, [written, os.dup(written)]
+
+
 STARTER = Starter()
 start = STARTER.start
+
+
+def run(args, *, cwd, env=None, timeout=90):
+    """One run of `main.py` to its end, as `subprocess.run` returns it, with output and errors apart."""
+    args, env = [*map(str, args)], dict(os.environ if env is None else env)
+    if LONG:
+        command = [sys.executable, str(ROOT / "main.py"), *args]
+        return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=timeout, check=False)
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
+        process = start(args, cwd=cwd, env=env, files=(out, errors))
+        try:
+            code = process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise
+        said = []
+        for file in (out, errors):
+            file.seek(0)
+            said.append(file.read().decode())
+    return subprocess.CompletedProcess(process.args, code, *said)
 
 
 # --- the process that forks --------------------------------------------------------------------------------------
@@ -152,7 +186,7 @@ def serve(orders):
     setproctitle.getproctitle()  # locates the title in memory, beside the environment that a run replaces
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no process waits for a keeper
     while True:
-        data, descriptors, _, _ = socket.recv_fds(orders, LONGEST, 2)
+        data, descriptors, _, _ = socket.recv_fds(orders, LONGEST, 3)
         if not data:
             return
         if not os.fork():
@@ -162,26 +196,27 @@ def serve(orders):
             os.close(one)
 
 
-def keep(order, stdout, status):
+def keep(order, stdout, stderr, status):
     """Start the run and report its pid, later its exit code, negative for a signal."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     pid = os.fork()
     if not pid:
         os.close(status)
-        become(order, stdout)
+        become(order, stdout, stderr)
     os.close(stdout)
+    os.close(stderr)
     os.write(status, b"%d\n" % pid)
     with suppress(BrokenPipeError):
         os.write(status, b"%d\n" % os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
     os._exit(0)
 
 
-def become(order, stdout):
+def become(order, stdout, stderr):
     """Run the order in this process as a fresh Python process would."""
     code = 70
     try:
         os.dup2(stdout, 1)
-        os.dup2(stdout, 2)
+        os.dup2(stderr, 2)
         os.closerange(3, 1 << 16)
         for number in (signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
@@ -202,7 +237,7 @@ def become(order, stdout):
             for n, errors in ((1, "strict"), (2, "backslashreplace"))
         )
         sys.__stdout__, sys.__stderr__ = sys.stdout, sys.stderr
-        if order["args"][0] == "run":
+        if order["args"][:1] in (["run"], ["demo"]):
             hatch_later()
         from agent.cli.main import main
 

@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from cli_home import DONE, OPEN, ROOT, SHOWN, Home, start
+from cli_home import DONE, OPEN, ROOT, SHOWN, Home, start, start_anew
 
 from agent.sandbox import sandbox_user
 
@@ -33,7 +33,7 @@ def ended(done, code):
 
 
 def test_a_named_configuration_that_is_not_there_is_2(tmp_path):
-    done = ended(start("tasks", "--config", "missing.yaml", cwd=tmp_path), 2)
+    done = ended(start_anew("tasks", "--config", "missing.yaml", cwd=tmp_path), 2)
     assert "missing.yaml" in done.stderr
     assert list(tmp_path.iterdir()) == []
 
@@ -106,7 +106,7 @@ def test_wrong_usage_is_2(home, words):
 
 
 def test_help_is_0_and_names_every_command(home):
-    out = ended(start("--help", cwd=home.folder), 0).stdout
+    out = ended(start_anew("--help", cwd=home.folder), 0).stdout
     for command in ("run", "tasks", "show", "request", "doctor", "config", "pause", "resume", "stop", "cleanup"):
         assert command in out
     assert "..." not in out.partition("Commands:")[2], "each is described in whole sentences"
@@ -193,7 +193,7 @@ def test_a_closed_output_leaves_no_traceback(home):
 
 def test_a_terminal_without_japanese_still_gets_an_answer(home):
     env = {**os.environ, "PYTHONIOENCODING": "ascii"}
-    assert "\\u5408\\u8a08" in ended(start("tasks", "--config", home.config, cwd="/", env=env), 0).stdout
+    assert "\\u5408\\u8a08" in ended(start_anew("tasks", "--config", home.config, cwd="/", env=env), 0).stdout
 
 
 def test_nothing_of_a_hostile_title_is_printed_as_it_is(home):
@@ -310,7 +310,7 @@ def test_run_once_works_an_issue_off_and_the_commands_show_it(tmp_path):
     subprocess.run(["git", "clone", "-q", "--bare", str(source), str(tmp_path / "repo")], check=True)
     issue = tmp_path / "tracker" / "issues" / "1.md"
     issue.write_text("---\ntitle: Look\nlabels: [coding agent]\nauthor: alice\nstate: open\n---\nLook at it.\n")
-    done = ended(start("run", "--once", "--config", home.config, cwd=tmp_path), 0)
+    done = ended(start_anew("run", "--once", "--config", home.config, cwd=tmp_path), 0)
     assert done.stdout == "", "log lines belong to stderr"
     assert "task_queued" in done.stderr
     (row,) = json.loads(ended(start("tasks", "--json", cwd=tmp_path), 0).stdout)

@@ -9,7 +9,9 @@ import sys
 import threading
 
 import pytest
+import quick_start
 from flow_home import SECONDS, git
+from length import either
 from llm_servers import Reply, Script, call, openai_events, says
 from reviewing import Panel, texts_of, vote
 
@@ -38,15 +40,8 @@ def command(home, *args):
 
 def deliberate(home, *args, code=0, **more):
     """stdout of one call."""
-    done = subprocess.run(
-        command(home, *args),
-        cwd=home.folder,
-        env={**home.environment, **more},
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-    )
+    argv = ["deliberate", *args, "--config", home.config]
+    done = quick_start.run(argv, cwd=home.folder, env={**home.environment, **more}, timeout=SECONDS)
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout
 
@@ -206,7 +201,7 @@ def test_ctrl_c_and_sigterm_end_each_stream_once(here, number, code, said):
     assert "Traceback" not in errors
 
 
-@pytest.mark.parametrize("args", [(), ("--json",), ("--stream",), ("--stream", "--json")])
+@pytest.mark.parametrize("args", [(), *either((), [("--json",), ("--stream",)]), ("--stream", "--json")])
 def test_output_that_cannot_be_written_is_an_error(here, args):
     home = here(Panel())
     with open("/dev/full", "w") as full:

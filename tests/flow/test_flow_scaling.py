@@ -6,6 +6,7 @@ repeats everything; a broker that is away holds nobody up.
 
 import json
 import signal
+from itertools import product
 from urllib.parse import urlsplit
 from uuid import uuid4
 
@@ -14,6 +15,7 @@ import pytest
 import services
 from cut_line import CutLine
 from flow_home import FlowHome, finished, until
+from length import either
 from psycopg.rows import dict_row
 
 from agent.llm.replay_server import ReplayServer
@@ -144,7 +146,7 @@ def test_a_broker_that_is_away_holds_nobody_up(tmp_path, model):
         home.close()
 
 
-@pytest.mark.parametrize("kind", ["Loses", "Repeats", "Reorders"])
+@pytest.mark.parametrize("kind", either(["Loses"], ["Loses", "Repeats", "Reorders"]))
 def test_a_broker_that_keeps_no_promise_costs_nothing_but_time(tmp_path, model, kind):
     config = f"taskqueue: {{broker: 'tests.unreliable:{kind}'}}\nscheduling: {{max_workers: 2, interval: 1}}\n"
     home = FlowHome(tmp_path, url=model.url, config=config)
@@ -184,8 +186,9 @@ def test_each_role_does_its_part_once(tmp_path, model):
         home.close()
 
 
-@pytest.mark.parametrize("way", ["cut", "silence"])
-@pytest.mark.parametrize("name", BROKERS)
+@pytest.mark.parametrize(
+    ("name", "way"), either([("rabbitmq", "silence"), ("redis", "cut")], list(product(BROKERS, ["cut", "silence"])))
+)
 def test_a_broker_that_is_lost_in_mid_run_and_comes_back_loses_and_repeats_nothing(tmp_path, model, name, way):
     """Tasks that come before, during and after the outage are done once each, by a daemon that only works."""
     parts = urlsplit(BROKERS[name])

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+import quick_start
 from flow_home import Held, do, finish, finished, git, until, write
 
 FIX = [
@@ -51,18 +52,9 @@ def state(repository):
     )
 
 
-def solve(home, *args, code=0, **more):
+def solve(home, *args, code=0):
     """stdout and stderr apart."""
-    done = subprocess.run(
-        [sys.executable, str(home.main), "solve", *map(str, args), "--config", str(home.config)],
-        cwd=home.folder,
-        env=home.environment,
-        capture_output=True,
-        text=True,
-        timeout=90,
-        check=False,
-        **more,
-    )
+    done = quick_start.run(["solve", *args, "--config", home.config], cwd=home.folder, env=home.environment)
     assert done.returncode == code, done.stdout + done.stderr
     return done
 
@@ -166,13 +158,8 @@ def test_an_answer_and_a_question_are_no_failures(homes):
 
 def rows(home):
     """Every row: those of private trackers all have number 1."""
-    listed = subprocess.run(
-        [sys.executable, str(home.main), "tasks", "--json", "--config", str(home.config)],
-        capture_output=True,
-        text=True,
-        check=True,
-        env=home.environment,
-    )
+    listed = quick_start.run(["tasks", "--json", "--config", home.config], cwd=home.folder, env=home.environment)
+    assert listed.returncode == 0, listed.stderr
     return json.loads(listed.stdout)
 
 
@@ -215,14 +202,7 @@ def test_without_a_model_nothing_is_begun(homes):
     assert "see llm.provider" in done.stderr, "it was chosen here"
     assert not home.contexts.exists()
     variables = {"OPENAI_BASE_URL": "http://127.0.0.1:9", "AGENT__CONTEXT_STORAGE__BASE_DIR": str(home.contexts)}
-    done = subprocess.run(
-        [sys.executable, str(home.main), "solve", "../issue.md"],
-        cwd=checkout(home),
-        env=home.environment | variables,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = quick_start.run(["solve", "../issue.md"], cwd=checkout(home), env=home.environment | variables)
     assert done.returncode == 3, done.stdout + done.stderr
     assert "openai, which takes OPENAI_API_KEY, is only the default: set llm.provider (or LLM_PROVIDER)" in done.stderr
 

@@ -13,6 +13,7 @@ import tracemalloc
 from contextlib import closing, suppress
 from pathlib import Path
 
+from length import either
 from run_home import Place
 
 from agent import clock
@@ -21,7 +22,7 @@ from agent.daemon.supervisor import SWEEP_SECONDS, Supervisor
 from agent.intake.poller import fetch_and_enqueue_tasks
 
 ROOT = Path(__file__).resolve().parents[3]
-WARM, TICKS = 50, 1000
+WARM, TICKS = 50, either(400, 1000)
 ALLOWED = 160 << 10
 """Bytes of Python's memory: what sways, not something for each tick.  SQLite's module alone keeps weak references to
 past cursors, which it weeds out now and then: 90 KB at most in 8,000 ticks."""
