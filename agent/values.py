@@ -8,7 +8,7 @@ needs from a higher or neighbouring package; `wiring/wiring.py` passes the real 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NewType, Protocol
 
@@ -92,21 +92,35 @@ class End(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class CommentAnswer:
+    """An answer of the model to one comment: the id of the comment, Markdown for its author, and whether what the
+    comment asks for is carried out."""
+
+    comment: str
+    text: str
+    settled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of a run: `code` is a stable identifier, `title` one line, `summary` Markdown for a person."""
+    """The result of a run: `code` is a stable identifier, `title` one line, `summary` Markdown for a person, `answers`
+    are for single comments."""
 
     end: End
     summary: str = ""
     title: str = ""
     code: str = ""
+    answers: tuple[CommentAnswer, ...] = ()
 
-    def to_dict(self) -> dict[str, str]:
-        return {"end": str(self.end), "title": self.title, "summary": self.summary, "code": self.code}
+    def to_dict(self) -> dict[str, Any]:
+        found: dict[str, Any] = {"end": str(self.end), "title": self.title, "summary": self.summary, "code": self.code}
+        return found | ({"answers": [asdict(one) for one in self.answers]} if self.answers else {})
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Outcome:
         """Make an outcome from a mapping that `to_dict` made."""
-        return cls(End(record["end"]), record["summary"], record["title"], record["code"])
+        answers = tuple(CommentAnswer(**one) for one in record.get("answers") or ())
+        return cls(End(record["end"]), record["summary"], record["title"], record["code"], answers)
 
 
 # --- messages ------------------------------------------------------------------------------------------------

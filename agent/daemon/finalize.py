@@ -20,6 +20,7 @@ from agent.context import EffectStore
 from agent.context.folder import sweep, write_end
 from agent.errors import ForgeError, IssueUnreadable, LockHeld, MakimonoError
 from agent.forge.markers import marker
+from agent.issue.answers import post_replies
 from agent.issue.claims import ENDS, FINAL, LABELS, PROGRESS, home_of, with_claim_markers
 from agent.issue.comments import post_once, truncate
 from agent.issue.publish_filter import PublishFilter
@@ -138,23 +139,34 @@ def _notify(wiring: Wiring, forge: Forge, row: Row, folder: Path | None) -> None
     ending = _final_state(wiring, forge, row)
     effects = EffectStore(folder) if folder is not None else None
     try:
-        post_once(forge, row.key, row.uuid, FINAL, lambda: ending.final, effects)
+        post_replies(forge, row.key, row.uuid, ending.replies, wiring.events, effects)
+        if not (ending.quiet and _show_end(wiring, forge, row, ending)):
+            text = ending.progress if ending.quiet else ending.final
+            post_once(forge, row.key, row.uuid, FINAL, lambda: text, effects)
     finally:
         if effects is not None:
             effects.file.close()
-    if (progress := forge.find_comment(row.key, marker(row.uuid, PROGRESS))) is not None:
-        with suppress(ForgeError):  # an error is ignored, since the final comment, posted above, has the same content
-            forge.edit_comment(
-                row.key,
-                progress,
-                with_claim_markers(ending.progress, row.uuid, row.started_by, home_of(wiring.settings)),
-            )
+    if not ending.quiet:
+        _show_end(wiring, forge, row, ending)
     if row.status is Status.COMPLETED and row.branch:
         _make_ready(forge, row, row.branch)
     newest = wiring.ledger.latest(row.key)
     if newest is None or newest.uuid == row.uuid:  # otherwise a later task of the issue sets the label
         forge.move_label(row.key, LABELS[row.status])
     wiring.events.emit("effect_done", uuid=row.uuid, effect="final")
+
+
+def _show_end(wiring: Wiring, forge: Forge, row: Row, ending: FinalState) -> bool:
+    """Write the end into the progress comment; returns whether it is there."""
+    if (progress := forge.find_comment(row.key, marker(row.uuid, PROGRESS))) is None:
+        return False
+    home = home_of(wiring.settings)
+    words = with_claim_markers(ending.progress, row.uuid, row.started_by, home, ends=ending.quiet)
+    try:
+        forge.edit_comment(row.key, progress, words)
+    except ForgeError:  # the final comment has the same content as this one
+        return False
+    return True
 
 
 def _make_ready(forge: Forge, row: Row, branch: str) -> None:
@@ -174,7 +186,9 @@ def _final_state(wiring: Wiring, forge: Forge, row: Row) -> FinalState:
         folder = wiring.settings.base_dir / place / row.uuid
         kept = FinalState.load(folder)
         if kept is not None and kept.status is row.status:
-            return replace(kept, progress=door.filter_again(kept.progress), final=door.filter_again(kept.final))
+            replies = tuple(replace(one, text=door.filter_again(one.text)) for one in kept.replies)
+            progress, final = door.filter_again(kept.progress), door.filter_again(kept.final)
+            return replace(kept, progress=progress, final=final, replies=replies)
         if row.status is not Status.COMPLETED and unpublished_work.has_work(folder) and not where:
             where = unpublished_work.describe_kept_work(folder)
     said = row.error_message or ""

@@ -65,8 +65,9 @@ class Comment:
     `is_bot`: the forge marks the author's account as a machine.  An adapter never returns comments of the own account,
     so `is_bot` concerns other machine accounts.  `is_edit`: the comment is older than the cursor of the request, and
     its text has changed since that cursor.  `place`: where the comment stands if it does not stand on the issue itself
-    ("On src/a.py:12, review thread 5"); `body` is the text of the author and nothing else.  `address`: what the adapter
-    needs in addition to `id` to add a reaction to the comment; only the adapter reads it.
+    ("On src/a.py:12, review thread 5"); `body` is the text of the author and nothing else.  `address`: what the
+    adapter needs beside `id` to react to the comment and to answer it; only the adapter reads it.  `has_thread`: an
+    answer stands in the thread of the comment.  `url`: the address of the comment in a browser, "" if it is unknown.
     """
 
     id: str
@@ -78,6 +79,8 @@ class Comment:
     is_edit: bool = False
     place: str = ""
     address: str = ""
+    has_thread: bool = False
+    url: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -682,6 +685,28 @@ class ForgeReports:
         """The end of the log of a check, else the places in files that it names; "" if there is neither, or the token
         may not read it.  Raises ForgeError."""
         return str(self._ask("check_log", "", key, check))
+
+    def reply(self, key: TaskKey, comment: Comment, body: Public) -> str:
+        """Post an answer to a comment where the comment stands: in its thread, or in the conversation of its pull
+        request; returns the id of the answer.  `body` contains the marker.  The default is a comment on the issue.
+
+        Raises ForgeError.
+        """
+        if (method := getattr(self.forge, "reply", None)) is not None:
+            return str(method(key, comment, body))
+        return self.forge.post_comment(key, body)
+
+    def find_reply(self, key: TaskKey, comment: Comment, marker: str) -> str | None:
+        """The id of the answer of the own account to `comment` that contains `marker`; None if there is none.  It is
+        read from the forge, as in `find_comment`.  Raises ForgeError."""
+        if (method := getattr(self.forge, "find_reply", None)) is not None:
+            found: str | None = method(key, comment, marker)
+            return found
+        return self.forge.find_comment(key, marker)
+
+    def settle_thread(self, key: TaskKey, comment: Comment) -> None:
+        """Mark the thread of the comment as resolved, where the host has that mark.  Raises ForgeError."""
+        self._ask("settle_thread", None, key, comment)
 
     def who_ended(self, key: TaskKey, act: Act) -> str:
         """The account that last did `act` to the issue (closed it, for example); "" where that is unknown.  Raises

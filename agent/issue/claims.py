@@ -111,11 +111,14 @@ def _digest(kind: str, place: str) -> str:
     return blake2b(f"{kind}\0{place}".encode(), digest_size=4).hexdigest()
 
 
-def with_claim_markers(words: Public, uuid: str, started_by: str | None, home: str) -> Public:
+def with_claim_markers(words: Public, uuid: str, started_by: str | None, home: str, *, ends: bool = False) -> Public:
     """A progress comment with its markers, which name the task, its ledger (`home_of`), and the comment that requested
-    the task."""
+    the task.
+
+    `ends`: the comment shows the end of the task, which has no other final comment on the issue."""
     asking = [marker(uuid, _asking(started_by))] if started_by is not None else []
-    return with_markers(words, *asking, marker(uuid, f"{HOME}{home}"), marker(uuid, PROGRESS))
+    end = [marker(uuid, FINAL)] if ends else []
+    return with_markers(words, *asking, *end, marker(uuid, f"{HOME}{home}"), marker(uuid, PROGRESS))
 
 
 def claim(

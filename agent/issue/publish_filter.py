@@ -41,6 +41,7 @@ KINDS: dict[str, Kind] = {
     "final": "markdown",
     "progress": "markdown",
     "pull_request": "description",
+    "reply": "markdown",
 }
 """Name of the template of a published text → how a forge interprets the text."""
 

@@ -240,6 +240,10 @@ SAMPLES: dict[str, tuple[dict[str, Any], ...]] = {
     "no_call": ({},),
     "nudge": ({},),
     "past_point": ({"commit": ""}, {"commit": "0123456789abcdef"}),
+    "reply": (
+        {"words": "It is so.", "author": "alice", "quote": "", "link": ""},
+        {"words": "It is so.", "author": "alice", "quote": "Why?", "link": "https://forge.example/issues/7#c1"},
+    ),
     "progress": (
         {"state": "queued", "uuid": _UUID, "plan": [], "last": "", "facts": {}},
         {"state": "working", "uuid": _UUID, "plan": [{"text": "Read", "status": "done"}], "last": "edit_file: success"}

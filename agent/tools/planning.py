@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from agent.errors import ToolError
 from agent.forge.markers import without_markers
 from agent.tools.base import RawResult, ToolContext, schema
-from agent.values import End, Outcome
+from agent.values import CommentAnswer, End, Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from agent.values import Json
 
@@ -69,12 +69,22 @@ class Finish:
 
     name = "finish"
     description = (
-        "End the task: title (one line, for the commit and pull request) and summary (what and why, Markdown)."
+        "End the task: title (one line, for the commit and pull request), summary (what and why, Markdown), and "
+        "answers to single comments by id (settled: what it asks for is done)."
     )
     parameters = schema(
         ("title", "summary"),
         title={"type": "string", "minLength": 1},
         summary={"type": "string", "minLength": 1},
+        answers={
+            "type": "array",
+            "items": schema(
+                ("comment", "text"),
+                comment={"type": "string"},
+                text={"type": "string"},
+                settled={"type": "boolean"},
+            ),
+        },
     )
 
     def __init__(self, place: ToolContext) -> None:
@@ -106,4 +116,12 @@ def outcome_of(tool: str, arguments: Mapping[str, Any]) -> Outcome:
     summary = without_markers(str(arguments.get("summary", ""))).strip()
     if not title or not summary:
         raise ToolError("title and summary must say something; give both")
-    return Outcome(End.FINISHED, summary=summary, title=title if len(title) <= TITLE else title[: TITLE - 1] + "…")
+    title = title if len(title) <= TITLE else title[: TITLE - 1] + "…"
+    return Outcome(End.FINISHED, summary, title, answers=tuple(_answers(arguments.get("answers") or ())))
+
+
+def _answers(found: Iterable[Mapping[str, Any]]) -> Iterator[CommentAnswer]:
+    """The answers to comments that say something."""
+    for one in found:
+        if text := without_markers(str(one.get("text", ""))).strip():
+            yield CommentAnswer(str(one.get("comment", "")).strip(), text, settled=one.get("settled") is True)

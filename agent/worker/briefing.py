@@ -181,8 +181,9 @@ def _most(high: int, fits: Callable[[int], bool]) -> int:
 
 
 def task_text(comment: Comment) -> str:
-    """The cleaned text of a comment; if it is about a place in the code, the place comes first."""
-    body = f"[{comment.place}]\n\n{comment.body}" if comment.place else comment.body
+    """The cleaned text of a comment, with its id, by which it is answered, and its place if it has one."""
+    about = ", ".join(filter(None, ["" if comment.id.startswith("text") else f"comment {comment.id}", comment.place]))
+    body = f"[{about}]\n\n{comment.body}" if about else comment.body
     return clean(body, limit=ISSUE_LIMIT).text
 
 

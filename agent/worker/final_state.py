@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from agent.context import receipt_in
+from agent.issue.answers import Reply
 from agent.taskqueue import ENDING
 from agent.values import End, Outcome, Public, Status
 
@@ -32,7 +33,8 @@ NOTHING = Public("")
 @dataclass(frozen=True, slots=True)
 class FinalState:
     """`status`, `code` and `message` are the values for the row; `progress` and `final` are the texts of the
-    comments."""
+    comments, `replies` the answers to single comments.  `quiet`: `final` stands in one of the answers, or is not
+    needed, so the progress comment alone shows the end on the issue."""
 
     status: Status
     code: str
@@ -40,6 +42,8 @@ class FinalState:
     outcome: Outcome
     progress: Public = NOTHING
     final: Public = NOTHING
+    replies: tuple[Reply, ...] = ()
+    quiet: bool = False
 
     @classmethod
     def load(cls, folder: Path) -> FinalState | None:
@@ -47,7 +51,9 @@ class FinalState:
         found = receipt_in(folder, NAME)
         if not found:
             return None
-        return cls(**found | {"status": Status(found["status"]), "outcome": Outcome.of(found["outcome"])})
+        replies = tuple(Reply.of(one) for one in found.get("replies") or ())
+        values = {"status": Status(found["status"]), "outcome": Outcome.of(found["outcome"]), "replies": replies}
+        return cls(**found | values)
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> FinalState | None:

@@ -30,6 +30,7 @@ from agent.worker.notify import compose, notify_paused
 from agent.worker.outcome import decide, is_checked, with_review
 from agent.worker.preparation import prepare
 from agent.worker.replicator import END_SECONDS
+from agent.worker.replies import ask_reviewers
 from agent.worker.session import open_run
 from agent.worker.task_facts import record_delivery
 
@@ -174,7 +175,9 @@ class TaskHandler:
         """Run notify → close: store the end with its texts, then post it, and close the task."""
         self.outcome = outcome = with_review(outcome, report)
         record_delivery(run, report)
-        ending = compose(run, outcome, report, decide(outcome, report))
+        decision = decide(outcome, report)
+        ending = compose(run, outcome, report, decision)
+        ask_reviewers(run, ending.replies, report, decision)
         if run.publishing:
             ending.save(run.context)
             run.replica.save()

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 from agent.errors import ForgeError
+from agent.issue.answers import post_replies
 from agent.issue.claims import FINAL
 from agent.issue.comments import MARGIN, post_once
 from agent.values import End, Outcome, Public, Status
 from agent.worker.final_state import FinalState
 from agent.worker.pull_text import fitted
+from agent.worker.replies import replies_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,7 +52,10 @@ def notify_paused(run: TaskRun, outcome: Outcome) -> None:
 
 
 def compose(run: TaskRun, outcome: Outcome, report: Report | None, decision: Decision) -> FinalState:
-    """Make the end of a run with its texts for people, at any stage of the run; secrets are masked."""
+    """Compose the end with the texts for people, at any stage of the run; secrets are masked."""
+    replies = replies_of(run, outcome, report, decision)
+    if replies.lost:
+        outcome = replace(outcome, summary="\n\n".join([outcome.summary, *replies.lost]).strip())
     failed = decision.status is Status.FAILED
     state = "failed" if failed and outcome.end is not End.LIMIT else str(outcome.end)
     facts = run.facts()
@@ -65,27 +70,35 @@ def compose(run: TaskRun, outcome: Outcome, report: Report | None, decision: Dec
         )
 
     note = f"\n\n… cut; the whole text is in the folder of task {run.uuid}."
-    final = Public(fitted(render, outcome.summary, run.forge.max_comment - MARGIN, note))
+    final = run.fit_comment(Public(fitted(render, outcome.summary, run.forge.max_comment - MARGIN, note)))
     said = Outcome(outcome.end, run.redact(outcome.summary), run.redact(outcome.title), outcome.code)
     message = run.redact(decision.message)
-    return FinalState(
-        decision.status, decision.code, message, said, run.progress.compose(state), run.fit_comment(final)
-    )
+    posted, quiet = replies.with_final(run, final)
+    progress = run.progress.compose("answered" if replies.answered else state)
+    return FinalState(decision.status, decision.code, message, said, progress, final, posted, quiet)
 
 
 def notify_finished(run: TaskRun, ending: FinalState) -> None:
-    """Post the final comment, once, and update the progress comment.  Raises ForgeError."""
-    if run.publishing:
+    """Post the comment of this end, once, and update the progress comment.  Raises ForgeError."""
+    if not run.publishing:
+        return
+    run.check_held()
+    post_replies(run.forge, run.key, run.uuid, ending.replies, run.events, run.effects, run.check_held)
+    if ending.quiet and _edit(run, ending.progress, ends=True):
+        return
+    if not ending.quiet:
         _edit(run, ending.progress)
-        _post(run, FINAL, lambda: ending.final)
+    _post(run, FINAL, lambda: ending.progress if ending.quiet else ending.final)
 
 
-def _edit(run: TaskRun, words: Public) -> None:
+def _edit(run: TaskRun, words: Public, *, ends: bool = False) -> bool:
+    """Write the progress comment, which with `ends` is the last comment too; returns whether it is there."""
     try:
-        run.progress.write(words)
-    # for example because a person deleted the progress comment; the final comment has the same content
+        return run.progress.write(words, ends=ends)
+    # for example, a person deleted the progress comment; the final comment has the same content
     except ForgeError as error:
         run.events.emit("effect_failed", effect="progress", error=str(error))
+        return False
 
 
 def _post(run: TaskRun, name: str, words: Callable[[], Public]) -> None:

@@ -157,19 +157,23 @@ class Progress:
         """Edit the comment so that it shows this state, if its text changes."""
         self.write(self.compose(state, **values))
 
-    def write(self, words: Public) -> None:
-        """Set the text of the comment; without a comment, for example in a run that failed early, nothing is done."""
+    def write(self, words: Public, *, ends: bool = False) -> bool:
+        """Set the comment's text; if there is no comment, for example in a run that fails early, nothing is done and
+        the result is False.  With `ends` the comment gets the marker of the last comment too."""
         if self.comment is None and (receipt := self.run.effects.receipt(PROGRESS)) is not None:
             self.comment = str(receipt["id"])
-        if self.comment is None or words == self.text or not self.run.publishing:
-            return
+        if self.comment is None or not self.run.publishing:
+            return False
+        if words == self.text and not ends:
+            return True
         self.run.check_held()
         self.edited_at = clock.monotonic()
         self.text = words
-        self.run.forge.edit_comment(self.run.key, self.comment, self._signed(words))
+        self.run.forge.edit_comment(self.run.key, self.comment, self._signed(words, ends=ends))
+        return True
 
-    def _signed(self, words: Public) -> Public:
-        return with_claim_markers(words, self.run.uuid, self.started_by, home_of(self.run.settings))
+    def _signed(self, words: Public, *, ends: bool = False) -> Public:
+        return with_claim_markers(words, self.run.uuid, self.started_by, home_of(self.run.settings), ends=ends)
 
     def compose(self, state: str, **values: Any) -> Public:
         """The text of the comment for this state, at any stage of the run."""

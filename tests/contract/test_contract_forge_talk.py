@@ -7,6 +7,12 @@ from forges.gitlab_place import GitLabPlace
 
 from agent.errors import ForgeError
 from agent.forge.base import ForgeReports
+from agent.forge.markers import marker, with_markers
+from agent.issue.answers import Reply, post_replies
+from agent.observe.events import Events
+from agent.values import Public
+
+UUID = "0badcafe-0000-4000-8000-000000000001"
 
 KINDS = {"github": GitHubPlace, "gitlab": GitLabPlace, "forgejo": ForgejoPlace}
 
@@ -58,3 +64,74 @@ def test_a_reaction_that_is_refused_is_an_error_of_the_forge(place):
     place.server.fault("POST", r".*(reactions|award_emoji)", status=403)
     with pytest.raises(ForgeError):
         ForgeReports(place.forge).acknowledge(key, comment)
+
+
+def asked_of(place):
+    """(key, pull, the comments of people on the pull request by id)."""
+    key, pull = with_pull(place)
+    place.said_on(pull, "Why?")
+    place.line_comment(pull, "Here.")
+    if hasattr(place, "review"):
+        place.review(pull, "Not yet.")
+    return key, pull, {one.id: one for one in comments_of(place, key, pull)}
+
+
+def test_an_answer_stands_where_the_comment_does_and_is_found_there(place):
+    key, pull, comments = asked_of(place)
+    for number, comment in comments.items():
+        mark = marker(UUID, f"reply-{number}")
+        assert ForgeReports(place.forge).find_reply(key, comment, mark) is None
+        made = ForgeReports(place.forge).reply(key, comment, with_markers(Public(f"To {number}."), mark))
+        assert place.said_at(pull, number)[-1][1].startswith(f"To {number}.")
+        assert ForgeReports(place.again()).find_reply(key, comment, mark) == made
+    assert place.comments(key) == []
+    assert [one.id for one in comments_of(place, key, pull)] == list(comments), "what the account writes is no news"
+
+
+def test_an_answer_whose_own_answer_is_lost_is_posted_once(place):
+    key, pull, comments = asked_of(place)
+    for number, comment in comments.items():
+        place.server.fault("POST", r"(comments|notes|replies)$", status=502, after=True)
+        post_replies(place.forge, key, UUID, [Reply.to(comment, Public("So."), settled=False)], Events(), None)
+        post_replies(place.again(), key, UUID, [Reply.to(comment, Public("So."), settled=False)], Events(), None)
+        mark = f"reply-{number} -->"
+        assert sum(mark in body for _, body in place.said_at(pull, number)) == 1
+
+
+def test_an_answer_to_a_thread_that_is_gone_stands_in_the_conversation(place):
+    key, pull = with_pull(place)
+    number = place.line_comment(pull, "Here.")
+    (comment,) = comments_of(place, key, pull)
+    other = place.said_on(pull, "Anything.")
+    if place.forge.source == "github":
+        del place.repo.review_comments[int(number[1:])]
+    elif place.forge.source == "gitlab":
+        notes = place.project["merge_requests"][int(pull.id)]["notes"]
+        notes[:] = [one for one in notes if str(one["id"]) != number]
+    ForgeReports(place.forge).reply(key, comment, Public("So."))
+    if place.forge.source == "gitlab":
+        assert place.project["merge_requests"][int(pull.id)]["notes"][-1]["body"] == "So."
+    else:
+        assert place.said_at(pull, other)[-1][1] == "So."
+
+
+def test_a_refused_answer_is_posted_on_the_issue(place):
+    key, pull, comments = asked_of(place)
+    comment = next(iter(comments.values()))
+    seen = []
+    events = Events()
+    events.on(lambda name, fields: seen.append(name))
+    place.server.fault("POST", rf"(merge_requests|issues)/{pull.id}/.*(comments|notes)$", status=403, body="{}")
+    post_replies(place.forge, key, UUID, [Reply.to(comment, Public("So."), settled=False)], events, None)
+    ((_, body),) = place.comments(key)
+    assert body.startswith("So.")
+    assert seen == ["effect_failed", "effect_done"]
+
+
+def test_the_thread_of_what_is_done_is_resolved_where_the_host_has_that(place):
+    key, pull, comments = asked_of(place)
+    replies = [Reply.to(one, Public("Done."), settled=True) for one in comments.values()]
+    post_replies(place.forge, key, UUID, replies, Events(), None)
+    if place.forge.source == "gitlab":
+        notes = place.project["merge_requests"][int(pull.id)]["notes"]
+        assert {one.get("resolved") for one in notes if not one["system"]} == {True}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import time
+from types import SimpleNamespace
 
 import pytest
 from flow_home import Held, do, finish, until, write
@@ -94,6 +95,68 @@ def test_a_word_on_a_line_of_the_pull_request_goes_on_too(homes, kind):
     assert len(home.commits(pull.head)) == 2
     home.flow.once()
     assert len(all_rows(home)) == 2
+
+
+@pytest.mark.parametrize("kind", ["github", "gitlab", "forgejo"])
+def test_threads_of_a_pull_request_are_answered_there_and_a_question_without_a_change(homes, kind):
+    """One run answers two threads and changes something; another one only answers a question."""
+    home = homes(kind, {TASK: [write("a.txt", "one\n"), finish("Write a")]})
+    key = home.issue()
+    home.flow.once()
+    (pull,) = home.pulls()
+    (there,) = [number for number in ("1", "2") if number != key.task_id or kind == "gitlab"][:1]
+    shown = SimpleNamespace(id=there)
+
+    def own():
+        return [body for author, body in home.place.comments(key) if author == home.account]
+
+    before = own()
+    why = home.place.said_on(shown, "Why not two?")
+    line = home.place.line_comment(shown, "@makimono say two here", path="a.txt", line=1)
+    asked = []
+
+    def change(request):
+        asked.append(request.json["messages"][1]["content"])
+        return write("a.txt", "two\n")
+
+    answers = [
+        {"comment": line, "text": "It says two now.", "settled": True},
+        {"comment": f"comment {why}", "text": "One was asked for."},
+        {"comment": "4711", "text": "To nobody."},
+    ]
+    home.flow.plays[TASK] = [change, do("finish", title="Say two", summary="Two.", answers=answers)]
+    home.flow.once()
+    assert f"[comment {line}, " in asked[0]
+    assert f"[comment {why}" in asked[0]
+    assert [home.place.seen(key, number) for number in (line,)] == [["eyes"]]
+    in_thread = [body for author, body in home.place.said_at(shown, line) if author != "alice"]
+    assert "It says two now." in in_thread[-1 if kind == "gitlab" else 0]
+    assert any("To nobody." in body and "Say" not in body for body in in_thread)
+    said = [body for author, body in home.place.said_at(shown, why) if author != "alice"]
+    assert any("One was asked for." in body for body in said)
+    assert home.show(f"{pull.head}:a.txt") == "two\n"
+    commits = home.commits(pull.head)
+    (progress,) = own()[len(before) :]
+    assert "**Done.**" in progress
+    if kind == "gitlab":
+        (item,) = home.place.project["merge_requests"].values()
+        assert [one["resolved"] for one in item["notes"] if str(one["id"]) == line] == [True]
+
+    question = home.place.said_on(shown, "@makimono why is it not three?")
+    home.flow.plays[TASK] = [finish("An answer", "Nobody asked for three.")]
+    home.flow.once()
+    said = [body for author, body in home.place.said_at(shown, question) if author != "alice"]
+    assert "Nobody asked for three." in said[-1]
+    assert "No file was changed" not in said[-1]
+    assert home.commits(pull.head) == commits
+    assert "**Answered.**" in own()[-1]
+    assert len(own()) == len(before) + 2
+    assert home.labels(key) == ["coding agent done"]
+    (pull,) = home.pulls()
+    assert (pull.title, pull.draft) == ("Say two", False)
+    assert len(all_rows(home)) == 3
+    home.flow.once()
+    assert len(all_rows(home)) == 3
 
 
 @pytest.mark.parametrize("kind", KINDS)

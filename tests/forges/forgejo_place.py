@@ -106,6 +106,11 @@ class ForgejoPlace:
         """(author, body) of every comment, oldest first."""
         return [(one["user"], one["body"]) for one in self.item(key)["timeline"] if one["type"] == "comment"]
 
+    def said_at(self, pull, _number):
+        """(author, body) of what stands in the conversation."""
+        timeline = self.repo.issues[int(pull.id)]["timeline"]
+        return [(one["user"], one["body"]) for one in timeline if one["type"] == "comment"]
+
     def seen(self, key, number=None):
         """The reactions of the account to the issue, or to a comment."""
         found = self.item(key)

@@ -96,6 +96,14 @@ class GitHubPlace:
         """(author, body) of every comment, oldest first."""
         return [(one["user"], one["body"]) for one in self.repo.comments.values() if one["issue"] == int(key.task_id)]
 
+    def said_at(self, pull, number):
+        """(author, body) of what stands in the thread of a comment on a line, else in the conversation."""
+        if number.startswith("r"):
+            first = int(number[1:])
+            lines = self.repo.review_comments.values()
+            return [(one["user"], one["body"]) for one in lines if first in (one["id"], one["reply_to"])]
+        return [(one["user"], one["body"]) for one in self.repo.comments.values() if one["issue"] == int(pull.id)]
+
     def seen(self, key, number=None):
         """The reactions of the account to the issue, or to a comment."""
         kinds = {"r": self.repo.review_comments, "v": self.repo.reviews}

@@ -113,6 +113,12 @@ class GitLabPlace:
         """(author, body) of every comment, oldest first."""
         return [(note["author"]["username"], note["body"]) for note in self.item(key)["notes"] if not note["system"]]
 
+    def said_at(self, pull, number):
+        """(author, body) of what stands in the discussion of a note."""
+        notes = self.project["merge_requests"][int(pull.id)]["notes"]
+        thread = next(one["thread"] for one in notes if str(one["id"]) == number)
+        return [(one["author"]["username"], one["body"]) for one in notes if one["thread"] == thread]
+
     def seen(self, key, number=None):
         """The awards of the account to the issue, or to a note."""
         items = [*self.project["issues"].values(), *self.project["merge_requests"].values()]

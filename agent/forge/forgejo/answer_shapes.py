@@ -33,7 +33,7 @@ ISSUE = {
     "updated_at": TIME,
 }
 FOUND = ISSUE | {"repository": {"full_name": str}}
-COMMENT = {"id": int, "user?": USER, "body?": str, "created_at": TIME, "updated_at": TIME}
+COMMENT = {"id": int, "user?": USER, "body?": str, "html_url?": str, "created_at": TIME, "updated_at": TIME}
 EVENT = COMMENT | {
     "type": str,
     "label?": LABEL,
@@ -47,6 +47,7 @@ REVIEW = {
     "id": int,
     "user?": USER,
     "body?": str,
+    "html_url?": str,
     "state?": str,
     "commit_id?": str,
     "comments_count?": int,

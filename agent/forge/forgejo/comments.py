@@ -58,7 +58,7 @@ class CommentReader:
         query = _since(cursor)
         rows = self.wire.whole(f"{self._issue(self.number)}/timeline", query=query)
         pulls = tuple(dict.fromkeys((*cursor.pulls, *self._pulls_in(rows, cursor.pulls))))
-        found = [(_comment(row), row.get("user")) for row in rows if row["type"] == "comment"]
+        found = [(_comment(row, self.number), row.get("user")) for row in rows if row["type"] == "comment"]
         for number in pulls:
             new = number not in cursor.pulls or number in cursor.new
             found += self._of_pull(number, {} if new else query)
@@ -92,7 +92,7 @@ class CommentReader:
         try:
             if number != self.number:
                 for item in self.wire.whole(f"{self._issue(number)}/comments", query=query):
-                    yield _comment(item), item.get("user")
+                    yield _comment(item, number), item.get("user")
             path = f"{self.project.path}/pulls/{number}/reviews"
             for review in self.wire.pages(path, odd=odd_comment):
                 if review.get("body"):
@@ -100,7 +100,7 @@ class CommentReader:
                 if review.get("comments_count"):
                     for item in self.wire.get(f"{path}/{review['id']}/comments"):
                         if not item.get("resolver"):
-                            yield _comment(item, "r", _place(item, review["id"])), item.get("user")
+                            yield _comment(item, number, "r", _place(item, review["id"])), item.get("user")
         except ForgeRefused as error:
             if error.status != 404:
                 raise
@@ -132,7 +132,8 @@ def _since(cursor: CommentCursor) -> dict[str, str]:
     return {"since": (clock.parse(cursor.since) - OVERLAP).strftime("%Y-%m-%dT%H:%M:%SZ")}
 
 
-def _comment(item: dict[str, Any], kind: str = "", heading: str = "") -> Comment:
+def _comment(item: dict[str, Any], number: int, kind: str = "", heading: str = "") -> Comment:
+    """`number` is that of the issue or pull request where the comment stands."""
     return Comment(
         f"{kind}{item['id']}",
         login(item.get("user")) or "ghost",
@@ -141,6 +142,8 @@ def _comment(item: dict[str, Any], kind: str = "", heading: str = "") -> Comment
         utc(item["updated_at"]),
         is_bot(item.get("user")),
         place=heading,
+        address=str(number),
+        url=str(item.get("html_url") or ""),
     )
 
 
@@ -148,7 +151,7 @@ def _review(item: dict[str, Any], number: int) -> Comment:
     state = str(item.get("state") or "").lower().replace("_", " ")
     place = f"Review of pull request #{number}: {state}"
     times = {"created_at": item["submitted_at"], "updated_at": item.get("updated_at") or item["submitted_at"]}
-    return _comment(item | times, "v", place)
+    return _comment(item | times, number, "v", place)
 
 
 def _place(item: dict[str, Any], review: Any) -> str:

@@ -411,6 +411,14 @@ class ForgejoForge:
         with self.wire.hurried():
             return read_checks(self.wire, self.places.project_of(key), commit)
 
+    def reply(self, key: TaskKey, comment: Comment, body: str) -> str:
+        """Implements `ForgeReports.reply`: in the conversation of the pull request."""
+        return self.post_comment(replace(key, task_id=comment.address), body)
+
+    def find_reply(self, key: TaskKey, comment: Comment, marker: str) -> str | None:
+        """Implements `ForgeReports.find_reply`."""
+        return self.find_comment(replace(key, task_id=comment.address), marker)
+
     def who_ended(self, key: TaskKey, act: Act) -> str:
         """Implements `ForgeReports.who_ended`."""
         with self.wire.hurried():

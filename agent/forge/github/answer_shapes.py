@@ -47,6 +47,7 @@ COMMENT = {
     "in_reply_to_id?": int,
     "commit_id?": str,
     "node_id?": str,
+    "html_url?": str,
 }
 PUSH = {"ref?": str, "before?": str, "after?": str, "timestamp": TIME}
 EVENT = {
@@ -120,6 +121,7 @@ SHAPES = Shapes.of(
     ("POST", f"{_REPO}/pulls", PULL),
     ("GET|PATCH", f"{_REPO}/pulls{_NUMBER}", PULL),
     ("GET", f"{_REPO}/pulls{_NUMBER}/(?:comments|reviews)", [COMMENT]),
+    ("POST", f"{_REPO}/pulls{_NUMBER}/comments{_NUMBER}/replies", COMMENT),
     ("POST", f"{_REPO}/pulls{_NUMBER}/requested_reviewers", ANY),
     ("POST", f"{_REPO}/(?:issues|issues/comments|pulls/comments){_NUMBER}/reactions", ANY),
     ("GET", f"{_REPO}/activity", [PUSH]),

@@ -100,6 +100,8 @@ def _comment(item: dict[str, Any], kind: str, address: str, heading: str = "") -
         is_bot(item.get("user")),
         place=heading,
         address=address,
+        has_thread=kind == "r",
+        url=str(item.get("html_url") or ""),
     )
 
 

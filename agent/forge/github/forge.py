@@ -20,7 +20,7 @@ from agent.forge.base import IssueText, Labels, LabelState, PullRef, Repository,
 from agent.forge.base_branch import base_of
 from agent.forge.changed_issues import changed_of
 from agent.forge.comment_cursor import CommentCursor, digest_of, edited, with_pull
-from agent.forge.github import token_permissions
+from agent.forge.github import talk, token_permissions
 from agent.forge.github.auth import AppToken
 from agent.forge.github.checks import CheckReader
 from agent.forge.github.comments import CommentReader, number_of
@@ -30,7 +30,6 @@ from agent.forge.github.http import GitHubWire
 from agent.forge.github.pulls import MAX_BODY, Pulls, number_in, pull_ref
 from agent.forge.github.repositories import Repositories, login
 from agent.forge.github.requesting_person import altered, ask_for_review, request_review, who_ended
-from agent.forge.github.talk import react
 from agent.forge.github.tasks import GitHubTaskGetter
 from agent.forge.issue_url import on_github
 from agent.forge.label_check import label_problems
@@ -382,7 +381,16 @@ class GitHubForge:
     def acknowledge(self, key: TaskKey, comment: Comment | None) -> None:
         """Implements `ForgeReports.acknowledge`."""
         with self.wire.hurried():
-            react(self.wire, self.places.project_of(key), _number(key), comment)
+            talk.react(self.wire, self.places.project_of(key), _number(key), comment)
+
+    def reply(self, key: TaskKey, comment: Comment, body: str) -> str:
+        """Implements `ForgeReports.reply`."""
+        project = self.places.project_of(key)
+        return talk.reply(self.wire, project, comment, self._fit(body), self.places.is_own)
+
+    def find_reply(self, key: TaskKey, comment: Comment, marker: str) -> str | None:
+        """Implements `ForgeReports.find_reply`."""
+        return talk.find_reply(self.wire, self.places.project_of(key), comment, marker, self.places.is_own)
 
     def branch_page(self, url: str, branch: str) -> str:
         """Implements `ForgeReports.branch_page`."""

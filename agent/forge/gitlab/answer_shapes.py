@@ -101,6 +101,7 @@ SHAPES = Shapes.of(
     ("GET|PUT", f"/notes{_NUMBER}", NOTE),
     ("POST", "/award_emoji", ANY),
     ("GET", "/discussions", [{"id": str, "notes?": [NOTE]}]),
+    ("PUT", "/discussions/[^/]+", ANY),
     ("GET", "/resource_label_events", [EVENT]),
     ("DELETE", "", ANY),
 )

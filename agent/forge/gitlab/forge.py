@@ -22,7 +22,7 @@ from agent.errors import AnswerOdd, ForgeAccessRefused, ForgeError, ForgeRefused
 from agent.forge.base import IssueText, Labels, LabelState, PullRef, Repository, Task
 from agent.forge.base_branch import base_of
 from agent.forge.comment_cursor import CommentCursor, digest_of, edited, with_pull
-from agent.forge.gitlab import outgoing_text, token_permissions
+from agent.forge.gitlab import outgoing_text, talk, token_permissions
 from agent.forge.gitlab.changed_items import changed_of, number_in
 from agent.forge.gitlab.checks import CheckReader
 from agent.forge.gitlab.config_section import addresses, listed
@@ -32,7 +32,6 @@ from agent.forge.gitlab.merge_requests import BRANCH_WAITS, LOOK_UP_WAIT, Branch
 from agent.forge.gitlab.notes import ItemNumber, NoteReader, utc
 from agent.forge.gitlab.projects import DEVELOPER, Projects, number, username
 from agent.forge.gitlab.requesting_person import altered, taken_away, who_asked, who_ended
-from agent.forge.gitlab.talk import react
 from agent.forge.gitlab.task_items import Items, collection_of, is_merge, number_of, state_of
 from agent.forge.gitlab.tasks import GitLabTaskGetter, MemberProjects
 from agent.forge.issue_url import on_gitlab
@@ -434,7 +433,20 @@ class GitLabForge:
     def acknowledge(self, key: TaskKey, comment: Comment | None) -> None:
         """Implements `ForgeReports.acknowledge`."""
         project = self.places.project_of(key, patience=QUICK)
-        react(self.wire, project.path, self.items.path(key, project), comment)
+        talk.react(self.wire, project.path, self.items.path(key, project), comment)
+
+    def reply(self, key: TaskKey, comment: Comment, body: str) -> str:
+        """Implements `ForgeReports.reply`."""
+        project = self.places.project_of(key)
+        return talk.reply(self.wire, project.path, comment, self._fit(body), self.places.is_own)
+
+    def find_reply(self, key: TaskKey, comment: Comment, marker: str) -> str | None:
+        """Implements `ForgeReports.find_reply`."""
+        return talk.find_reply(self.wire, self.places.project_of(key).path, comment, marker, self.places.is_own)
+
+    def settle_thread(self, key: TaskKey, comment: Comment) -> None:
+        """Implements `ForgeReports.settle_thread`."""
+        talk.settle(self.wire, self.places.project_of(key).path, comment)
 
     def shows_whole(self, text: str) -> bool:
         """Implements `ForgeReports.shows_whole`: the text is not shown unchanged if it contains lines that GitLab might

@@ -179,7 +179,8 @@ class NoteReader:
             utc(note.get("updated_at")) or created,
             self.places.is_machine(note.get("author"), patience=self.patience),
             place=", ".join(heading),
-            address=f"{thing.kind}/{thing.number}",
+            address="/".join([thing.kind, str(thing.number), *([str(thread["id"])] if thread is not None else [])]),
+            has_thread=True,
         )
 
 

@@ -1,4 +1,4 @@
-"""Adds reactions (award emoji) to notes, issues and merge requests on GitLab.
+"""Shows and says something at a note of GitLab: award emoji, answers in its discussion, the mark that it is resolved.
 
 `forge.py` calls this module.
 """
@@ -8,15 +8,22 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from agent import clock
 from agent.errors import ForgeError, ForgeRefused
-from agent.forge.gitlab.http import QUICK
+from agent.forge.gitlab.http import QUICK, is_missing
+from agent.forge.gitlab.merge_requests import LOOK_UP_WAIT
+from agent.forge.markers import all_in, hidden_in
+from agent.forge.post_once import post_once
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
     from agent.forge.base import Comment
     from agent.forge.gitlab.http import GitLabWire
 
 EYES = "eyes"
-_ADDRESS = re.compile(r"(?:issues|merge_requests)/[1-9][0-9]{0,9}")
+_ADDRESS = re.compile(r"((?:issues|merge_requests)/[1-9][0-9]{0,9})(?:/([0-9a-f]+))?")
 
 
 def react(wire: GitLabWire, project: str, item: str, comment: Comment | None) -> None:
@@ -35,8 +42,66 @@ def react(wire: GitLabWire, project: str, item: str, comment: Comment | None) ->
 
 
 def place_of(comment: Comment) -> str:
-    """The issue or merge request to which the note belongs, as a part of an API path."""
-    found = _ADDRESS.match(comment.address)
+    """The issue or merge request where the note stands, as a part of an API path."""
+    return _place(comment)[0]
+
+
+def _place(comment: Comment) -> tuple[str, str]:
+    """(issue or merge request, id of the discussion or "")."""
+    found = _ADDRESS.fullmatch(comment.address)
     if found is None:
         raise ForgeError(f"comment {comment.id!r} has no place that this program knows")
-    return found[0]
+    return found[1], found[2] or ""
+
+
+def reply(wire: GitLabWire, project: str, comment: Comment, text: str, is_own: Callable[[Any], bool]) -> str:
+    """Answer a note in its discussion; a note that stands alone becomes the first of one.  Where the discussion is
+    gone, the answer is a note of its own: https://docs.gitlab.com/api/discussions/."""
+    item = f"{project}/{place_of(comment)}"
+    thread = discussion_of(wire, project, comment)
+    marker = hidden_in(text)
+
+    def find() -> str | None:
+        clock.sleep(LOOK_UP_WAIT)
+        return None if marker is None else find_reply(wire, project, comment, marker, is_own)
+
+    def send(path: str) -> str:
+        return post_once(lambda: str(wire.call("POST", path, body={"body": text}, again=False).data["id"]), find)
+
+    if thread:
+        try:
+            return send(f"{item}/discussions/{thread}/notes")
+        except ForgeRefused as error:
+            if not is_missing(error):
+                raise
+    return send(f"{item}/notes")
+
+
+def find_reply(
+    wire: GitLabWire, project: str, comment: Comment, marker: str, is_own: Callable[[Any], bool]
+) -> str | None:
+    """The id of the own note with the marker on the issue or merge request of the comment."""
+    query = {"sort": "asc", "order_by": "created_at", "activity_filter": "only_comments"}
+    for note in wire.pages(f"{project}/{place_of(comment)}/notes", query=query):
+        if marker in all_in(str(note.get("body") or "")) and is_own(note.get("author")):
+            return str(note["id"])
+    return None
+
+
+def settle(wire: GitLabWire, project: str, comment: Comment) -> None:
+    """Resolve the discussion of a note on a merge request, as a whole; others cannot be resolved:
+    https://docs.gitlab.com/api/discussions/ ("Resolve a merge request thread")."""
+    place = place_of(comment)
+    if place.startswith("merge_requests/") and (thread := discussion_of(wire, project, comment)):
+        wire.call("PUT", f"{project}/{place}/discussions/{thread}", body={"resolved": True})
+
+
+def discussion_of(wire: GitLabWire, project: str, comment: Comment) -> str:
+    """The id of the discussion of a note, "" if it is gone; it is read only for a note that stood alone."""
+    place, thread = _place(comment)
+    if thread:
+        return thread
+    for one in wire.pages(f"{project}/{place}/discussions"):
+        if any(str(note["id"]) == comment.id for note in one.get("notes") or ()):
+            return str(one["id"])
+    return ""

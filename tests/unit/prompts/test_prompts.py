@@ -111,6 +111,7 @@ SAMPLES = {
     "malformed_call": {"why": "no JSON", "mark": "0a1b2c3d"},
     "gave_up": {"why": "repeating"},
     "answer": {"why": "ended", "order": "pause", "status": "completed", "mention": "@makimono", "uuid": UUID},
+    "reply": {"words": "It is so.", "author": "alice", "quote": "Why?", "link": "https://forge.example/c/1"},
 }
 
 

@@ -67,7 +67,7 @@ def test_the_arguments_are_those_of_the_design(box):
         "read_output": ["name", "offset", "limit"],
         "update_plan": ["items"],
         "ask_user": ["question"],
-        "finish": ["title", "summary"],
+        "finish": ["title", "summary", "answers"],
     }
 
 

@@ -146,7 +146,7 @@ def test_comments_that_come_together_keep_to_their_share(budget, box):
     found = briefing.fence_comments(comments("short", "値段を丸める。" * 4000, "b " * 9000), MARKER, 900, budget(4096))
     texts = [text for _, text in found]
     assert sum(map(COUNT, texts)) <= 900
-    assert inner(texts[0], "comment") == ["short"]
+    assert inner(texts[0], "comment") == ["[comment 0]\n\nshort"]
     assert all("read_output(" in text for text in texts[1:])
     assert [one.author for one, _ in found] == ["p0", "p1", "p2"]
 
@@ -176,7 +176,7 @@ def test_a_briefing_is_chosen_again_for_a_smaller_window(budget):
     many = int(re.search(r"(\d+) older comments are not shown", small)[1])
     assert len(told) + many == len(inner(large, "comment")) == 30
     assert sum(map(COUNT, told)) <= 1024
-    assert told[-1].startswith("Comment 29:")
+    assert told[-1].startswith("[comment 29]\n\nComment 29:")
     assert inner(small, "issue") == inner(large, "issue"), "the task itself is never cut"
     assert inner(small, "issue title") == ["Totals"]
 

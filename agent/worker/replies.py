@@ -1,0 +1,134 @@
+"""Composes the answers to comments at the end of a run, and decides where the last comment of the run stands.
+
+The model answers comments by their ids (`finish`, `answers`).  Each answer is posted where the comment stands.  What
+asked for the run is answered there too: the last comment of a run that a comment on the pull request has started is an
+answer to that comment, and a run that only answered a question has no other last comment than the answer.
+`worker/notify.py` calls this module.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from agent.errors import ForgeError
+from agent.forge.base import ForgeReports
+from agent.issue.answers import Reply
+from agent.issue.comments import MARGIN
+from agent.values import End, Outcome, Public, Status
+from agent.worker.pull_text import fitted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from agent.forge.base import Comment
+    from agent.worker.delivery_report import Report
+    from agent.worker.outcome import Decision
+    from agent.worker.session import TaskRun
+
+QUOTED = 120
+"""Characters of a comment that are quoted in an answer outside of its thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replies:
+    """The answers of a run.
+
+    `asked`: the comment that started the run, None if it was not one, or is gone.  `answered`: a question was answered
+    and nothing else was done.  `lost`: texts of answers to comments that are not there."""
+
+    replies: tuple[Reply, ...] = ()
+    asked: Comment | None = None
+    answered: bool = False
+    lost: tuple[str, ...] = ()
+
+    def with_final(self, run: TaskRun, final: Public) -> tuple[tuple[Reply, ...], bool]:
+        """(the answers, with the last comment of the run at the comment that started it; whether that comment stands
+        there and not on the issue)."""
+        asked = self.asked
+        if self.answered or asked is None or not asked.place:
+            return self.replies, self.answered
+        there = next((one for one in self.replies if one.comment.id == asked.id), None)
+        if there is None:
+            return (*self.replies, Reply.to(asked, _headed(run, asked, final), settled=False)), True
+        both = replace(there, text=run.fit_comment(Public(f"{there.text.rstrip()}\n\n{final}")))
+        return tuple(both if one is there else one for one in self.replies), True
+
+
+def replies_of(run: TaskRun, outcome: Outcome, report: Report | None, decision: Decision) -> Replies:
+    """The answers to the comments that the model has answered, cleaned and cut."""
+    started_by = run.context.column("started_by")
+    if not run.publishing or not (outcome.answers or started_by):
+        return Replies(lost=tuple(one.text for one in outcome.answers))
+    known = _comments(run)
+    changed = report is not None and report.changed
+    completed = decision.status is Status.COMPLETED and (decision.ready or not changed)
+    asked = known.get(str(started_by)) if started_by else None
+    found: dict[str, Reply] = {}
+    lost = []
+    for one in outcome.answers:
+        comment = known.get(_id_in(one.comment))
+        if comment is None or comment.id in found:
+            lost.append(one.text)
+            continue
+        found[comment.id] = Reply.to(comment, _text(run, comment, one.text), settled=one.settled and completed)
+    answered = asked is not None and not changed and completed and outcome.end in (End.FINISHED, End.ANSWERED)
+    if answered and asked is not None and asked.id not in found and outcome.summary:
+        found[asked.id] = Reply.to(asked, _text(run, asked, outcome.summary), settled=False)
+    answered = answered and asked is not None and asked.id in found and not lost and not run.facts()["reports"]
+    return Replies(tuple(found.values()), asked, answered, tuple(lost))
+
+
+def ask_reviewers(run: TaskRun, replies: Iterable[Reply], report: Report | None, decision: Decision) -> None:
+    """Ask those whose comments on the pull request were answered for a review again, once the pull request is ready.
+
+    The person who asked for the run was asked when it became ready (`pull_request.py`)."""
+    if report is None or report.pull is None or not decision.ready or not run.publishing:
+        return
+    known = {str(run.context.row.get("user") or "")}
+    for one in replies:
+        if one.comment.place and one.comment.author not in known:
+            known.add(one.comment.author)
+            try:
+                ForgeReports(run.forge).ask_again(run.key, report.pull, one.comment.author)
+            except ForgeError as error:
+                run.emit("effect_failed", effect="review", error=str(error))
+
+
+def _id_in(text: str) -> str:
+    """The id in what the model wrote, which may have the word before it."""
+    return text.strip().removeprefix("comment").strip(" #:[]")
+
+
+def _comments(run: TaskRun) -> Mapping[str, Comment]:
+    """Id → comment of a person, of the issue and of the pull requests of the task; empty if they cannot be read."""
+    reports = ForgeReports(run.forge)
+    parent = run.wiring.ledger.get(str(run.context.row.get("parent_uuid") or ""))
+    cursor = None
+    for url in (*run.pull_urls(), *([parent.url] if parent is not None and parent.url else [])):
+        cursor = reports.with_pull(cursor, url)
+    try:
+        return {one.id: one for one in run.forge.comments_since(run.key, cursor)[0]}
+    except ForgeError as error:
+        run.emit("effect_failed", effect="reply", error=str(error))
+        return {}
+
+
+def _text(run: TaskRun, comment: Comment, words: str) -> Public:
+    def render(said: str) -> Public:
+        quote = "" if comment.has_thread else _quote(comment.body)
+        return run.publish_filter.render("reply", words=said, author=comment.author, quote=quote, link=comment.url)
+
+    note = f"\n\n… cut; the whole text is in the folder of task {run.uuid}."
+    return run.fit_comment(Public(fitted(render, words, run.forge.max_comment - MARGIN, note)))
+
+
+def _headed(run: TaskRun, comment: Comment, final: Public) -> Public:
+    """The last comment of the run as an answer; the quotation of the comment comes first where it has no thread."""
+    heading = "" if comment.has_thread else f"{_text(run, comment, '').rstrip()}\n\n"
+    return run.fit_comment(Public(f"{heading}{final}"))
+
+
+def _quote(body: str) -> str:
+    line = " ".join(body.split())
+    return line if len(line) <= QUOTED else f"{line[: QUOTED - 1]}…"
