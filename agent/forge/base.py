@@ -68,6 +68,7 @@ class Comment:
     ("On src/a.py:12, review thread 5"); `body` is the text of the author and nothing else.  `address`: what the
     adapter needs beside `id` to react to the comment and to answer it; only the adapter reads it.  `has_thread`: an
     answer stands in the thread of the comment.  `url`: the address of the comment in a browser, "" if it is unknown.
+    `hunk`: the part of the change on which the comment stands, unsanitised; its last line is that of the comment.
     """
 
     id: str
@@ -81,6 +82,7 @@ class Comment:
     address: str = ""
     has_thread: bool = False
     url: str = ""
+    hunk: str = ""
 
 
 @dataclass(frozen=True, slots=True)

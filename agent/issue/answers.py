@@ -38,7 +38,7 @@ class Reply:
     @classmethod
     def to(cls, comment: Comment, text: Public, *, settled: bool) -> Self:
         """An answer to a comment; the text of the comment is not kept."""
-        return cls(replace(comment, body=""), text, settled)
+        return cls(replace(comment, body="", hunk=""), text, settled)
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Self:

@@ -183,7 +183,8 @@ def _most(high: int, fits: Callable[[int], bool]) -> int:
 def task_text(comment: Comment) -> str:
     """The cleaned text of a comment, with its id, by which it is answered, and its place if it has one."""
     about = ", ".join(filter(None, ["" if comment.id.startswith("text") else f"comment {comment.id}", comment.place]))
-    body = f"[{about}]\n\n{comment.body}" if about else comment.body
+    hunk = "\n".join(f"    {line}" for line in comment.hunk.splitlines())
+    body = "\n\n".join(filter(None, [f"[{about}]" if about else "", hunk, comment.body]))
     return clean(body, limit=ISSUE_LIMIT).text
 
 

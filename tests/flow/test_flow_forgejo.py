@@ -38,7 +38,7 @@ def test_from_the_label_over_a_review_to_the_merge_which_closes_the_issue(forgej
     home.flow.once()
     since = told[0].split("## Written since then")[1]
     assert "On calc.py:2" in since
-    assert "On calc.py:2 of the file before the change" in since
+    assert "On calc.py:2 (a removed line)" in since
     assert len(home.pulls()) == 1
     assert home.commits(pull.head) == ["Use int", "Round late"]
     home.merge(pull)

@@ -42,7 +42,7 @@ EVENT = COMMENT | {
     "old_title?": str,
     "ref_issue?": {"number": int, "user?": USER, "pull_request?": dict, "repository?": {"full_name": str}},
 }
-LINE = COMMENT | {"path?": str, "position?": int, "original_position?": int, "resolver?": USER}
+LINE = COMMENT | {"diff_hunk?": str, "path?": str, "position?": int, "original_position?": int, "resolver?": USER}
 REVIEW = {
     "id": int,
     "user?": USER,

@@ -20,6 +20,7 @@ from agent.errors import ForgeError, ForgeRefused
 from agent.forge.base import Comment, MarkedComment
 from agent.forge.comment_cursor import CommentCursor, news_of, odd_comment
 from agent.forge.forgejo.repositories import is_bot, login
+from agent.forge.lines_of_comment import Side, lines_in_words, shown_hunk, suggestions_in_words
 from agent.forge.markers import all_in
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ class CommentReader:
         try:
             if number != self.number:
                 for item in self.wire.whole(f"{self._issue(number)}/comments", query=query):
-                    yield _comment(item, number), item.get("user")
+                    yield _comment(item, number, heading=f"Pull request #{number}"), item.get("user")
             path = f"{self.project.path}/pulls/{number}/reviews"
             for review in self.wire.pages(path, odd=odd_comment):
                 if review.get("body"):
@@ -144,6 +145,7 @@ def _comment(item: dict[str, Any], number: int, kind: str = "", heading: str = "
         place=heading,
         address=str(number),
         url=str(item.get("html_url") or ""),
+        hunk=shown_hunk(str(item.get("diff_hunk") or "")),
     )
 
 
@@ -156,9 +158,11 @@ def _review(item: dict[str, Any], number: int) -> Comment:
 
 def _place(item: dict[str, Any], review: Any) -> str:
     """The file and line of a comment; a line that the change removed has its number in the old file."""
-    where = str(item.get("path"))
+    last = None
     if line := item.get("position"):
-        where = f"{where}:{line}"
+        last = Side(int(line))
     elif line := item.get("original_position"):
-        where = f"{where}:{line} of the file before the change"
-    return f"On {where}, review {review}"
+        last = Side(int(line), removed=True)
+    suggested = suggestions_in_words(str(item.get("body") or ""), None, last)
+    where = lines_in_words(str(item.get("path")), None, last)
+    return ", ".join(filter(None, [f"On {where}", suggested, f"review {review}"]))

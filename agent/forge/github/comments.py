@@ -16,6 +16,7 @@ from agent.errors import ForgeError
 from agent.forge.base import Comment, MarkedComment
 from agent.forge.comment_cursor import CommentCursor, news_of, odd_comment
 from agent.forge.github.repositories import is_bot, login
+from agent.forge.lines_of_comment import Side, lines_in_words, shown_hunk, suggestions_in_words
 from agent.forge.markers import all_in
 
 if TYPE_CHECKING:
@@ -64,7 +65,8 @@ class CommentReader:
         queries = {number: {} if number in cursor.new else query for number in (self.number, *pulls)}
         for number, asked in queries.items():
             for item in self.wire.pages(f"{path}/issues/{number}/comments", query=asked, odd=odd_comment):
-                yield _comment(item, "", str(number)), item.get("user")
+                where = "" if number == self.number else f"Pull request #{number}"
+                yield _comment(item, "", str(number), where), item.get("user")
         for number in pulls:
             for item in self.wire.pages(f"{path}/pulls/{number}/comments", query=queries[number], odd=odd_comment):
                 thread = item.get("in_reply_to_id") or item["id"]
@@ -102,13 +104,25 @@ def _comment(item: dict[str, Any], kind: str, address: str, heading: str = "") -
         address=address,
         has_thread=kind == "r",
         url=str(item.get("html_url") or ""),
+        hunk=shown_hunk(str(item.get("diff_hunk") or "")),
     )
 
 
 def _place(item: dict[str, Any]) -> str:
-    """The file and line of a review comment, and its thread."""
-    line = item.get("line") or item.get("original_line")
-    outdated = "" if item.get("line") else " (outdated)"
-    where = f"{item.get('path')}:{line}{outdated}" if line else f"{item.get('path')}"
+    """The file and lines of a review comment, and its thread.
+
+    `line` is null once the change has other lines there, and `side` LEFT means the file before the change:
+    https://docs.github.com/en/rest/pulls/comments.
+    """
+    outdated = "" if item.get("line") or not item.get("original_line") else "original_"
+    first, last = _side(item, f"{outdated}start_line", "start_side"), _side(item, f"{outdated}line", "side")
+    where = f"On {lines_in_words(str(item.get('path')), first, last)}{' (outdated)' if outdated else ''}"
+    suggested = suggestions_in_words(str(item.get("body") or ""), first, last)
     thread = item.get("in_reply_to_id") or item["id"]
-    return f"On {where}, review thread {thread}"
+    return ", ".join(filter(None, [where, suggested, f"review thread {thread}"]))
+
+
+def _side(item: dict[str, Any], line: str, side: str) -> Side | None:
+    if not item.get(line):
+        return None
+    return Side(int(item[line]), removed=(item.get(side) or item.get("side")) == "LEFT")

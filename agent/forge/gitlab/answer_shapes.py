@@ -69,7 +69,10 @@ NOTE = {
         "old_path?": str,
         "new_line?": int,
         "old_line?": int,
-        "line_range?": {"start?": {"new_line?": int}},
+        "line_range?": {
+            "start?": {"new_line?": int, "old_line?": int},
+            "end?": {"new_line?": int, "old_line?": int},
+        },
     },
 }
 EVENT = {"action?": str, "label?": {"name?": str}, "user?": USER, "created_at": TIME}

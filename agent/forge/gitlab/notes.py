@@ -17,6 +17,7 @@ from agent.forge.base import Comment, MarkedComment
 from agent.forge.comment_cursor import REMEMBERED, CommentCursor, digest, odd_comment
 from agent.forge.gitlab.http import PATIENT
 from agent.forge.gitlab.projects import username
+from agent.forge.lines_of_comment import Side, lines_in_words, suggestions_in_words
 from agent.forge.markers import all_in
 
 if TYPE_CHECKING:
@@ -161,7 +162,7 @@ class NoteReader:
         heading = []
         if thing != self.thing:
             heading.append(f"Merge request !{thing.number}")
-        if where := _place(note.get("position") or {}):
+        if where := _place(note.get("position") or {}, str(note.get("body") or "")):
             heading.append(f"On {where}")
         if thread is not None:
             heading.append(f"{'review ' if note.get('position') else ''}thread {str(thread['id'])[:8]}")
@@ -190,15 +191,26 @@ def utc(text: Any) -> str:
     return clock.stamp(clock.parse(str(text))) if text else ""
 
 
-def _place(position: dict[str, Any]) -> str:
-    """File and line of a note on a line of a merge request; a line that exists only in the old file is marked as
-    such."""
+def _place(position: dict[str, Any], body: str) -> str:
+    """File and lines of a note on a change, and what its suggestions replace.
+
+    A line without a number in the new file is a removed one; `line_range` has the ends of a note on several lines:
+    https://docs.gitlab.com/api/discussions/ ("Parameters for multiline comments").
+    """
     path = position.get("new_path") or position.get("old_path")
     if not path:
         return ""
+    last = _side(position)
+    if last is not None and last.removed:
+        path = position.get("old_path") or path
+    ends = position.get("line_range") or {}
+    first, end = _side(ends.get("start") or {}), _side(ends.get("end") or {})
+    last = end or last
+    suggested = suggestions_in_words(body, None, last)
+    return ", ".join(filter(None, [lines_in_words(str(path), first, last), suggested]))
+
+
+def _side(position: dict[str, Any]) -> Side | None:
     if line := position.get("new_line"):
-        start = ((position.get("line_range") or {}).get("start") or {}).get("new_line")
-        return f"{path}:{start}-{line}" if start and start != line else f"{path}:{line}"
-    if line := position.get("old_line"):
-        return f"{position.get('old_path') or path}:{line} (before the change)"
-    return str(path)
+        return Side(int(line))
+    return Side(int(line), removed=True) if (line := position.get("old_line")) else None

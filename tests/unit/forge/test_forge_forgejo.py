@@ -325,7 +325,7 @@ def test_the_pull_request_of_a_task_is_found_again_by_every_process(place):
         ("And the tests?", ""),
         ("Not yet.", "Review of pull request #2: request changes"),
         ("Why?", f"On a.py:12, review {max(place.repo.reviews)}"),
-        ("Keep this line.", f"On b.py:3 of the file before the change, review {max(place.repo.reviews)}"),
+        ("Keep this line.", f"On b.py:3 (a removed line), review {max(place.repo.reviews)}"),
     }
     assert place.again().comments_since(key, cursor) == ((), cursor)
     line = next(iter(place.repo.reviews.values()))["lines"][0]

@@ -382,7 +382,7 @@ def test_the_talk_on_the_pull_request_of_a_task_is_heard_with_file_and_line(gith
     cursor = github.forge.with_pull(cursor, pull.url)
     news, cursor = github.again().comments_since(key, cursor)
     assert [(comment.author, comment.place, comment.body) for comment in news] == [
-        ("bob", "", "looks good"),
+        ("bob", f"Pull request #{number}", "looks good"),
         ("bob", f"On src/a.py:12, review thread {thread['id']}", "rename this"),
         ("alice", f"On src/a.py:12, review thread {thread['id']}", "to what?"),
         ("bob", f"On src/b.py:12 (outdated), review thread {thread['id'] + 2}", "old line"),

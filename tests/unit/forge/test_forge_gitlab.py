@@ -420,7 +420,7 @@ def test_notes_of_a_merge_request_come_with_file_line_and_thread(place):
     assert said[0] == ("", "General remark")
     assert said[1] == (f"On src/ä b.py:12, review thread {thread}", "Why 12?")
     assert said[2] == (f"On src/ä b.py:12, review thread {thread}, answer to bob", "Because.")
-    assert said[3][0].startswith("On a.py:3 (before the change), review thread ")
+    assert said[3][0].startswith("On a.py:3 (a removed line), review thread ")
     assert (issue.base, issue.pull.head, issue.pull.fork, issue.title) == ("main", "feature/x", "", "A change")
     # resolving a thread changes the note's time, not its text
     first["resolved"], first["updated_at"] = True, server.now()

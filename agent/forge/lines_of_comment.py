@@ -1,0 +1,60 @@
+"""Says in words on which lines of a change a comment stands, for every forge.
+
+A suggestion in a comment replaces lines: those of the comment on GitHub and Forgejo; on GitLab its first line says how
+many lines before and after the line of the comment (https://docs.github.com/en/pull-requests,
+https://docs.gitlab.com/user/project/merge_requests/reviews/suggestions/).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+HUNK_LINES, HUNK_SIZE = 40, 3000
+"""Lines and characters of a part of a change that are shown, counted from its end, where the comment stands."""
+
+_SUGGESTION = re.compile(r"^ {0,3}(?:`{3,}|~{3,})suggestion(?::-(\d{1,4})\+(\d{1,4}))?[ \t]*$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A line of a comment; `removed`: the number is that of the file before the change."""
+
+    line: int
+    removed: bool = False
+
+
+def lines_in_words(path: str, first: Side | None, last: Side | None) -> str:
+    """The place of a comment: `a.py:7`, or `a.py lines 10–14 (removed lines)`; only the path without lines."""
+    if last is None:
+        return path
+    if first is None or first == last:
+        return f"{path}:{last.line}{' (a removed line)' if last.removed else ''}"
+    if first.removed != last.removed:
+        sides = [f"{'removed ' if one.removed else ''}line {one.line}" for one in (first, last)]
+        return f"{path}, {sides[0]} to {sides[1]}"
+    return f"{path} lines {first.line}–{last.line}{' (removed lines)' if last.removed else ''}"
+
+
+def suggestions_in_words(body: str, first: Side | None, last: Side | None) -> str:
+    """What the suggestions in a comment replace; "" if it has none, or stands on no line."""
+    found = list(_SUGGESTION.finditer(body))
+    if not found or last is None or last.removed:
+        return ""
+    begin = first.line if first is not None and not first.removed else last.line
+    spans = [
+        (begin, last.line) if one[1] is None else (max(1, last.line - int(one[1])), last.line + int(one[2]))
+        for one in found
+    ]
+    words = [f"line {start}" if start == end else f"lines {start}–{end}" for start, end in dict.fromkeys(spans)]
+    return f"its suggestion replaces {', '.join(words)}"
+
+
+def shown_hunk(hunk: str) -> str:
+    """The end of a part of a change, whose last line is that of the comment."""
+    lines = hunk.splitlines()
+    kept = lines[-HUNK_LINES:]
+    while len(kept) > 1 and sum(map(len, kept)) > HUNK_SIZE:
+        del kept[0]
+    text = "\n".join(kept)[-HUNK_SIZE:]
+    return text if len(kept) == len(lines) else f"…\n{text}"
