@@ -282,7 +282,8 @@ class FileChange:
     """One file that differs from the base commit of the work.
 
     `how` is "changed", "new", "deleted" or "renamed" (`source` is then the old path); `added` and `removed` are numbers
-    of lines, None for a binary file.  Paths are in printable form.
+    of lines, None for a binary file.  Paths are as git reports them, with invalid UTF-8 as surrogates, or in the
+    printable form of `WorkTreeView.changes`.
     """
 
     path: str

@@ -102,10 +102,11 @@ class TaskFolder:
     def metadata(self, key: TaskKey, settings: Settings, *, user: str | None, title: str | None) -> tuple[Json, bool]:
         """(content of metadata.json, whether the file existed before).
 
-        metadata.json is written once; later it is only read.
+        metadata.json is written when the folder is new; a valid file of this task is not changed later, except that a
+        missing `fence` is added.
 
         In addition to the fields of docs/design/context.md, 3.1 metadata.json has `fence`, the random marker of the run
-        (24 hex digits), which is added to a file that lacks it.  A file that cannot be read, or that belongs to another
+        (24 hex digits).  A file that cannot be read, or that belongs to another
         task, is renamed to `metadata.json.broken` and replaced.
         """
         path = self.path / "metadata.json"
@@ -187,7 +188,8 @@ def write_metadata(
 
 
 def write_end(folder: Path, status: str, *, sync: bool = True, **columns: Any) -> None:
-    """Write `end.json`: the status, the time, and the columns that the row is about to get.  Raises DiskError."""
+    """Write `end.json`: the status, the time, and those of `columns`, columns of the task's row in the ledger, that are
+    not None.  Raises DiskError."""
     said = {name: value for name, value in columns.items() if value is not None}
     data = fit_json({"status": str(status), "completed_at": clock.stamp(), **said})
     durable_files.write_file(folder / "end.json", orjson.dumps(data, option=_PRETTY), sync=sync)

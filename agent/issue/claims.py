@@ -80,8 +80,8 @@ def over_in(ledger: Ledger) -> Callable[[str], bool]:
 
 def home_of(settings: Settings) -> str:
     """The id of a ledger in claims, 8 hexadecimal digits: a digest of the shared database's address, or of this host
-    and base_dir.  Since the id is a digest, it reveals no secret and no path; it stays the same when the ledger is lost
-    (`intake/orphaned_issues.py`).
+    and base_dir.  Since the ledger's id is a digest, it reveals no secret and no path.  It stays the same when the data
+    of the ledger is lost (`intake/orphaned_issues.py`).
 
     For a local ledger the id is stored in base_dir, in HOME_FILE, when it is first used.  So the id of the ledger stays
     the same when the host gets another name, when a new container uses the same volume, and when base_dir is moved.  If

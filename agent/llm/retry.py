@@ -103,7 +103,7 @@ def interruptible_sleep(seconds: float, control: Control | None) -> None:
 
 
 def _error(state: RetryCallState) -> ModelError:
-    """The error of the last attempt, which is a ModelError, since only this class is repeated."""
+    """The error of the last attempt: a ModelError, since attempts that end with another error are not repeated."""
     error = state.outcome.exception() if state.outcome is not None else None
     assert isinstance(error, ModelError)
     return error

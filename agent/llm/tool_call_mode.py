@@ -177,7 +177,8 @@ class CallMode:
         made = None if answer.finish_reason == "length" else whole_calls(answer.text, self.names)
         if not made:
             if not self.in_text and ends_in_calls(answer.text, self.names):
-                # otherwise no call would ever be run of a model that writes a sentence before each call
+                # These calls are not run.  From now on the model is asked for calls as text, where sentences may stand
+                # before a call; else no call of a model that writes sentences before its calls would ever be run.
                 self.distrust()
             return answer, ""
         calls = tuple({"id": new_id(), "name": name, "arguments": fit_json(arguments)} for name, arguments in made)

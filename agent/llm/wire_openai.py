@@ -75,8 +75,12 @@ def check_tools(tools: Sequence[Json]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class WrittenRequest:
-    """Describes the previous request, which its file still contains: the messages of `parts` end at byte `end` of the
-    file."""
+    """The request that was written last and that the request file still contains.  If the next request begins in the
+    same way, only its rest is written.
+
+    `parts` are the spans of stored messages that were copied, as (path, start, end); in the request file the last of
+    them ends at byte `end`.
+    """
 
     header: bytes
     shape: Shape

@@ -52,9 +52,9 @@ class Scores:
 class ContextIndex:
     """The three FTS5 indexes (text, window, session) of events or of records.
 
-    `add` and `remove` only collect changes; `flush` writes them, inside the transaction of the caller.  Fewer flushes
-    are cheaper: FTS5 writes its collected terms to disk whenever another statement begins that changes several rows and
-    may fail halfway.
+    `add` and `remove` only collect changes; `flush` writes them, inside the transaction of the caller.  One call of
+    `flush` for many changes is cheaper than many calls: FTS5 keeps its terms in memory, but writes them to disk when
+    another statement begins that changes several rows and may fail halfway.
     """
 
     def __init__(self, database: MemoryDatabase, kind: Kind) -> None:

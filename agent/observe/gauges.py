@@ -48,7 +48,8 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All rows in groups, and the number of tasks that are running in this base_dir."""
+    """The number of the ledger's rows for each status and host, with the age of the oldest open one, and the number of
+    tasks that are running in this base_dir."""
 
     groups: tuple[Group, ...]
     workers: int

@@ -55,8 +55,9 @@ def unhide(text: str, found: Counter[str]) -> tuple[str, bool]:
 def code_blocks(text: str) -> list[tuple[int, int]]:
     """(start, end) of the fenced code blocks of `text` that every Markdown renderer treats as code.
 
-    The search ends at a fence that could be inside a list, a quotation or raw HTML.  Renderers disagree whether a fence
-    inside one of these begins code, and an attacker could exploit that; nothing behind it counts as code.
+    Nothing counts as code from the first fence on that could be inside a list, a quotation or raw HTML: renderers
+    disagree whether such a fence begins code, and an attacker could exploit that.  The same holds after raw HTML with
+    rules of its own, such as `<pre`, and after a fence that nothing closes.
     """
     found: list[tuple[int, int]] = []
     if ("```" not in text and "~~~" not in text) or not any(sign in text for sign in ("<", "](", "]:", "![")):

@@ -29,7 +29,8 @@ _loading = Lock()
 class VocabularyCounter(ABC):
     """A tokenizer, as `base.py` describes it, that uses an encode function (text → tokens).
 
-    Each process reads the vocabulary once, at the first count or in `load`; all counters of a class share it.
+    Each process reads a vocabulary once, at the first count or in `load`; all counters of a class with the same
+    `variant` share it.
     """
 
     name = ""

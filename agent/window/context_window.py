@@ -355,9 +355,10 @@ class Window:
 
 
 def lengths(text: str, asked: int) -> tuple[int, int]:
-    """Returns (limit, requested) if a text has a number near `asked`, the tokens that were sent, and a smaller number.
+    """The numbers of tokens in a server's refusal: (limit, requested); (0, 0) if one of the two is missing.
 
-    The smaller number is then taken as the limit; (0, 0) if the text has no such numbers.
+    `requested` is the largest number near `asked`, the tokens that were sent.  `limit` is the largest number below
+    `requested` that is at least SMALLEST.
     """
     numbers = sorted({int(digits) for digits in _NUMBER.findall(text.replace(",", ""))})
     requested = next((one for one in reversed(numbers) if NEAR * asked <= one <= asked / NEAR), 0)

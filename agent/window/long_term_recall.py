@@ -119,7 +119,7 @@ class LongTermRecall:
         compactions: int = 0,
         kinds: Collection[str] | None = None,
     ) -> tuple[str, Json | None]:
-        """Retrieve memories once more, later in the task.
+        """Retrieve memories after the briefing, as often as the caller needs, from the program's own memory alone.
 
         Returns the memories that the model has not got yet, inside a fence ("" for none), and the data for their
         message (None for none).

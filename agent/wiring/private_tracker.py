@@ -107,8 +107,8 @@ def forget(settings: Settings, instance: str) -> None:
 
 
 def keep_pull(settings: Settings, instance: str, pull: PullRef | None, folder: Path) -> None:
-    """Copy the file of a private tracker's pull request to `pull.md` in the task's folder; the copy names the issue
-    from which the tracker was made."""
+    """Copy the file of the pull request to `pull.md` in the task's folder, if `instance` is a private tracker (a local
+    tracker that `solve` made for one issue).  In the copy the key `issue` is the path or URL of that issue."""
     if pull is not None and is_private(settings, instance):
         data = issue_files.pull_file(pull).read_bytes()
         if (origin := _origin(settings, instance)) is not None:

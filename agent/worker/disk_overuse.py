@@ -46,8 +46,8 @@ CODE = "limit_disk"
 SECONDS = 1.0
 """Seconds between two checks of the free space; each check is one system call."""
 PATIENCE = 10.0
-"""After a check in which no task had to end, folders are measured again after so many seconds; also the longest wait
-for the check of another task."""
+"""After a check in which no task had to end, folders are measured again after so many seconds; also the longest time to
+wait while another task checks or removes its files."""
 TICK = 0.1
 LONGEST = 5.0
 """Maximum seconds for measuring one folder; after that, the count so far is used."""

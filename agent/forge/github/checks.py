@@ -1,8 +1,7 @@
 """The checks of one commit on GitHub: check runs, commit statuses, and logs of the jobs of Actions.
 
 A fine-grained token cannot have the permission Checks (github.com/orgs/community/discussions/179545).  When GitHub
-refuses the check runs, the runs and jobs of Actions are read instead, which need the permission Actions.  `forge.py`
-calls this module.
+refuses the check runs, the runs and jobs of Actions are read instead, which need the permission Actions.
 """
 
 from __future__ import annotations

@@ -233,8 +233,9 @@ class GitHubWire:
         return data["data"][name]
 
     def ca_file(self) -> Path | None:
-        """The path of a current file of CA certificates for the host; None if the section has no `ca_file`, so that the
-        default certificates are used."""
+        """The path of a file with the CA certificates for the host: those of the system, and those of the setting
+        `ca_file`.  It is written again first if one of them has changed.  None if the section has no `ca_file`; the
+        default certificates are used then."""
         return None if self.trust is None else self.trust.file()
 
     def close(self) -> None:

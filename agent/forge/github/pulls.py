@@ -39,7 +39,7 @@ class Pulls:
             "direction": "desc",
         }
         items = [item for item in self.wire.pages(self.path, query=query) if self._is_of(item, head)]
-        for item in items:  # `update` needs no field that the list lacks
+        for item in items:  # the list has all fields that `update` reads from a single pull request
             self.wire.reads.put_item(f"{self.path}/{item['number']}", item)
         found = [pull_ref(item) for item in items]
         found.sort(key=lambda pull: int(pull.id), reverse=True)

@@ -61,7 +61,7 @@ class MergeRequests:
             for item in self.wire.pages(self.path, query=query)
             if item.get("source_branch") == head and item.get("source_project_id") == self.project.id
         ]
-        for item in items:  # `update` needs no field that the list lacks
+        for item in items:  # the list has all fields that `update` reads from a single merge request
             self.wire.reads.put_item(f"{self.path}/{item['iid']}", item)
         found = [pull_ref(item) for item in items]
         found.sort(key=lambda pull: int(pull.id), reverse=True)
