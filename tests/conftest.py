@@ -62,11 +62,11 @@ def control_groups_are_removed(tmp_path_factory):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Run a whole run that exists for two forges on one of them (`length.one_forge`), unless the command line names
-    tests."""
+    """Run a whole run or a test of `intake` that exists for two forges on one of them (`length.one_forge`), unless the
+    command line names tests."""
     if config.option.keyword or any("::" in one for one in config.args):
         return
-    left = one_forge({item.nodeid for item in items if item.path.parent.name in ("flow", "crash")})
+    left = one_forge({item.nodeid for item in items if item.path.parent.name in ("flow", "crash", "intake")})
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left])
     items[:] = [item for item in items if item.nodeid not in left]
 

@@ -36,8 +36,8 @@ FORGE = re.compile(r"(?<![\w.])(github|gitlab|forgejo|local)(?![\w.])")
 def one_forge(ids):
     """The test ids that the ordinary run skips because the same test runs on another forge.
 
-    All adapters pass one contract (tests/contract).  So a whole run that exists for several forges is done on one of
-    them.  A hash of the test's name selects the forge, so that each forge gets a share.
+    All adapters pass one contract (tests/contract).  So a whole run or a test of intake that exists for several
+    forges is done on one of them.  A hash of the test's name selects the forge, so that each forge gets a share.
     """
     if LONG or AT:
         return set()

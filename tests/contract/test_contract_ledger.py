@@ -13,6 +13,7 @@ from uuid import uuid4
 import orjson
 import pytest
 import services
+from length import either
 
 from agent import clock
 from agent.config import settings_of
@@ -65,7 +66,7 @@ def key(number=1, **changes):
 PLUG_INS = ["ledger_plugins:elsewhere", "ledger_plugins:AtAddress"]
 
 
-@pytest.fixture(params=[*LEDGERS.names(), *PLUG_INS])
+@pytest.fixture(params=[*LEDGERS.names(), *either(["ledger_plugins:AtAddress"], PLUG_INS)])
 def name(request):
     return request.param
 
@@ -1190,12 +1191,17 @@ def test_an_extraction_that_a_wrong_clock_put_off_is_due_again(ledger, base_dir,
 # --- what it says before it is opened --------------------------------------------------------------------------
 
 
+EVERY = pytest.mark.parametrize("name", [*LEDGERS.names(), *PLUG_INS], indirect=True)
+"""The ordinary run has one of the two plug-ins elsewhere, since both hand every call on to the same ledger."""
+
+
 @pytest.fixture
 def kind(name, base_dir):
     address = address_of(name, base_dir)
     return LedgerKind(base_dir, address, entry_of(address, guard_for(name, base_dir)))
 
 
+@EVERY
 def test_before_it_is_opened_it_says_what_it_is_and_makes_nothing(kind, name, base_dir):
     assert kind.is_local == (name in ("sqlite", "ledger_plugins:AtAddress"))
     assert kind.where
@@ -1210,6 +1216,7 @@ def test_before_it_is_opened_it_says_what_it_is_and_makes_nothing(kind, name, ba
         assert not base_dir.exists(), "nothing was made"
 
 
+@EVERY
 def test_what_was_put_is_there_when_it_is_looked_at_checked_and_copied(kind, name, tmp_path):
     with closing(kind.open()) as ledger:
         uuids = {ledger.enqueue(key(number), title=f"Issue {number}") for number in (1, 2, 3)}
@@ -1236,6 +1243,7 @@ def test_what_was_put_is_there_when_it_is_looked_at_checked_and_copied(kind, nam
     assert (target / file).stat().st_mode & 0o077 == 0
 
 
+@EVERY
 def test_a_task_keeps_its_row_in_it_without_being_given_a_connection(name, base_dir):
     """`TaskContextManager(task_key, uuid, config)`, as docs/design/context.md, 4.1 asks."""
     settings = settings_of(

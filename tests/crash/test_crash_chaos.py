@@ -15,8 +15,8 @@ from length import either
 from psycopg.rows import dict_row
 
 SEED = int(os.environ.get("MAKIMONO_SEED") or random.SystemRandom().randrange(10**6))
-TASKS = either(6, 200)
-SECONDS = either(8, 120)
+TASKS = either(4, 200)
+SECONDS = either(5, 120)
 AT_ONCE = either(3, 10)
 LEAST = either(3, 40)
 

@@ -24,7 +24,7 @@ from agent.observe.events import Events
 from agent.wiring.memory import open_memory
 from agent.wiring.wiring import Wiring
 
-POINTS = either(30, 600)
+POINTS = either(15, 600)
 WATCHED = ("/agent/extraction/", "/agent/memory/", "/agent/taskqueue/", "/agent/store/")
 FACT = {"text": "total() rounds the sum once.", "event": 4, "quote": "now it rounds the sum once."}
 LESSON = {"text": "The sum is rounded once, not each price.", "event": 4, "quote": "rounded each price; now it rounds"}

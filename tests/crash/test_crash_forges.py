@@ -25,6 +25,7 @@ PLAY = [write("calc.py", "def total(prices):\n    return round(sum(prices))\n"),
 
 EFFECTS = {
     "github": {
+        "request seen": "POST /issues/1/reactions",
         "claim, the progress comment": "POST /issues/1/comments",
         "label made": "POST /labels",
         "label on": "POST /issues/1/labels",
@@ -42,6 +43,7 @@ EFFECTS = {
         "processing label off": "DELETE /issues/1/labels/coding%20agent%20processing",
     },
     "gitlab": {
+        "request seen": "POST /issues/1/award_emoji",
         "claim, the progress comment": "POST /issues/1/notes",
         "label": "PUT /issues/1",
         "start shown": "PUT /issues/1/notes/N",
@@ -53,6 +55,7 @@ EFFECTS = {
         "last label": "PUT /issues/1",
     },
     "forgejo": {
+        "request seen": "POST /issues/1/reactions",
         "claim, the progress comment": "POST /issues/1/comments",
         "label made": "POST /labels",
         "label on": "POST /issues/1/labels",
@@ -81,8 +84,8 @@ EFFECTS = {
 }
 
 
-LIKE_ANOTHER = {("github", "last label made"), ("github", "processing label off")}
-"""Effects that the ordinary run leaves out, since the same request at the start of a task is killed too."""
+LIKE_ANOTHER = {"last label made", "processing label off", "start shown", "last progress edit"}
+"""Effects that the ordinary run leaves out, since the same request at another point of a task is killed too."""
 
 
 @pytest.fixture
@@ -130,7 +133,7 @@ def test_the_effects_below_are_all_that_a_run_has(homes, kind):
         pytest.param(kind, number, id=f"{kind} {name}")
         for kind, effects in EFFECTS.items()
         for number, name in enumerate(effects)
-        if LONG or (kind, name) not in LIKE_ANOTHER
+        if LONG or name not in LIKE_ANOTHER
     ],
 )
 def test_who_is_killed_after_an_outside_effect_does_nothing_twice(homes, kind, number):
@@ -151,9 +154,9 @@ def test_who_is_killed_after_an_outside_effect_does_nothing_twice(homes, kind, n
     ("kind", "number"),
     [
         *(("local", n) for n in either((4,), (4, 5))),
-        *(("github", n) for n in either((7, 9), (7, 9, 10))),
-        *(("gitlab", n) for n in either((6,), (5, 6))),
-        *(("forgejo", n) for n in either((10,), (7, 9, 10))),
+        *(("github", n) for n in either((10,), (8, 10, 11))),
+        *(("gitlab", n) for n in either((7,), (6, 7))),
+        *(("forgejo", n) for n in either((8,), (8, 10, 11))),
     ],
 )
 def test_an_end_that_was_told_stays_the_end_although_the_model_would_do_better_now(tmp_path, kind, number):

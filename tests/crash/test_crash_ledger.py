@@ -414,7 +414,7 @@ def test_any_order_of_events_keeps_the_rules(name):
     if name == "postgresql":
         services.need_postgres()
     machine = type("Machine", (LedgerMachine,), {"ledger_name": name})
-    examples = either(20, 500)
+    examples = either(20 if name == "sqlite" else 8, 500)
     how = settings(
         max_examples=examples,
         stateful_step_count=either(30, 60),

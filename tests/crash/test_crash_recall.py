@@ -113,7 +113,7 @@ def test_a_run_recalls_for_each_of_the_purposes(home, known):
 def test_killed_at_any_step_of_recall_each_memory_is_in_the_conversation_once(home, known):
     recalls = [point for point in known if "recalled.jsonl" in str(point)]
     others = [point for point in known if point not in recalls]
-    chosen = [*spread(recalls, either(len(PURPOSES), len(recalls))), *spread(others, either(4, len(others)))]
+    chosen = [*spread(recalls, either(len(PURPOSES), len(recalls))), *spread(others, either(2, len(others)))]
     wrong, hit = [], 0
     for point in chosen:
         home.fresh()

@@ -17,7 +17,7 @@ from shared_memory import contents, host, rows
 from agent.config import Settings
 from agent.memory import MemoryStore, NewEvent, Selector
 
-POINTS = either(12, 250)
+POINTS = either(7, 250)
 WATCHED = ("/agent/memory/", "/agent/store/")
 WORD = "zanzibarquokka"
 TABLES = ("memory_log", "memory_log_state", "memory_jobs")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import outsiders
 import pytest
+import quick_start
 from flow_home import Parts, finish
 from llm_servers import Reply, Script, call
 
@@ -21,17 +22,15 @@ NOWHERE = "http://127.0.0.1:9"
 """The discard port: nothing listens there, whatever runs on this machine."""
 
 
-def demo(folder, *args, code=0, within=(), **environment):
+def demo(folder, *args, code=0, within=None, **environment):
+    """`within` are the words before the program, which then has an interpreter of its own."""
     kept = {name: value for name, value in os.environ.items() if name in ("PATH", "LANG", "TZ", "TMPDIR")}
-    done = subprocess.run(
-        [*within, sys.executable, str(ROOT / "main.py"), "demo", *map(str, args)],
-        cwd=folder,
-        env=kept | {"HOME": str(folder), "OLLAMA_ENDPOINT": NOWHERE, "LMSTUDIO_BASE_URL": NOWHERE} | environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    env = kept | {"HOME": str(folder), "OLLAMA_ENDPOINT": NOWHERE, "LMSTUDIO_BASE_URL": NOWHERE} | environment
+    if within is None:
+        done = quick_start.run(["demo", *args], cwd=folder, env=env, timeout=120)
+    else:
+        argv = [*within, sys.executable, str(ROOT / "main.py"), "demo", *map(str, args)]
+        done = subprocess.run(argv, cwd=folder, env=env, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == code, done.stdout + done.stderr
     return done
 
@@ -50,7 +49,7 @@ def recorded_steps():
 
 
 def test_without_any_model_a_recording_is_replayed_and_it_says_so(tmp_path):
-    done = demo(tmp_path)
+    done = demo(tmp_path, within=())
     text = done.stdout
     order = [
         "a REPLAY of a recorded conversation",

@@ -20,13 +20,14 @@ from agent.context import projection
 
 LONG = os.environ.get("MAKIMONO_LONG") == "1"
 TASK = "RULE 7: never touch setup.py. Keep notes of every file in notes/ and then finish."
-TURNS = {4096: (60, 300), 8192: (100, 2000), 16_384: (90, 300), 32_768: (120, 300)}
-"""window → turns of the ordinary run and of the long one."""
+TURNS = {4096: (60, 300), 8192: (80, 2000), 16_384: (90, 300), 32_768: (120, 300)}
+"""window → turns of the ordinary run and of the long one.  Only the long one has the largest window, which the program
+treats like the one before it."""
 ROOM_FOR_COMMENTS = 16_384
 """The smallest window that holds all comments word for word, with what stands around them."""
-CASES = [pytest.param(window, "phi4", TURNS[window][LONG], id=f"{window}") for window in TURNS] + [
-    pytest.param(8192, "gpt-4o", TURNS[8192][True], id="8192-tiktoken")
-] * LONG
+CASES = [
+    pytest.param(window, "phi4", TURNS[window][LONG], id=f"{window}") for window in TURNS if LONG or window < 32_768
+] + [pytest.param(8192, "gpt-4o", TURNS[8192][True], id="8192-tiktoken")] * LONG
 
 
 def joined(messages):

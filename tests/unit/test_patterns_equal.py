@@ -6,13 +6,15 @@ import re
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from length import either
 
+from agent import gitcmd
 from agent.forge import issue_url
 from agent.llm import error_body, error_wordings, text_call_formats, tool_calls_as_text
 from agent.memory import likely_files
 from agent.sandbox.network import request
 from agent.security import hidden_diff_lines, host_paths, inert_text, invisible_characters, links
-from agent.tools import encodings, repetition, work_tree
+from agent.tools import encodings, repetition
 from agent.window import command_kinds, identifiers, output_lines, shell_parser, text_structure
 from agent.work import check_outline, remote, verify
 from agent.work.setup_outage import is_of_the_host, is_of_the_network
@@ -99,7 +101,7 @@ def found(pattern, text):
 )
 def test_a_pattern_finds_what_it_found(new, old, made):
     @given(made)
-    @settings(max_examples=500, deadline=None)
+    @settings(max_examples=either(125, 500), deadline=None)
     def same(text):
         assert found(new, text) == found(old, text)
 
@@ -107,7 +109,7 @@ def test_a_pattern_finds_what_it_found(new, old, made):
 
 
 @given(texts("a", "b c", ":", "：", " ", "\t", "x" * 19, "."))
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=either(125, 500), deadline=None)
 def test_a_label_is_what_it_was(text):
     line = text.strip()  # as `sections` asks
     new, old = text_structure._LABELLED.fullmatch(line), LABELLED.fullmatch(line)
@@ -118,7 +120,7 @@ def same(new, old, made):
     """Of one text after the other: what `new` says of it is what `old` says."""
 
     @given(made)
-    @settings(max_examples=300, deadline=None)
+    @settings(max_examples=either(75, 300), deadline=None)
     def check(text):
         assert new(text) == old(text)
 
@@ -329,7 +331,7 @@ MARKERS += ["start_of_turn", "x", "functools", "[", "[TOOL_CALLS]", "function=",
          ["0", "fail", "Error", "ed", " ", ":", "=", "a", "_", "10", "ERRORS", "FAIL"]),
         (host_paths.HostPaths([("/root/x", "a"), ("/root/x/y", "b")])._pattern,
          r"(?<![\w.-])(?:/root/x/y|/root/x)(?![\w-]|\.\w)", 0, ["/root/x", "/y", "a", " ", ".", "-", "_", "/"]),
-        (work_tree._QUOTED, r'"(?:[^"\\]|\\(?:[abfnrtv"\\]|[0-3][0-7]{2}))*"', 0, ['"', "a", "\\", "n", "303", "1"]),
+        (gitcmd._QUOTED, r'"(?:[^"\\]|\\(?:[abfnrtv"\\]|[0-3][0-7]{2}))*"', 0, ['"', "a", "\\", "n", "303", "1"]),
     ],
 )  # fmt: skip
 def test_what_begins_with_its_sign_finds_what_it_found(new, old, flags, pieces):

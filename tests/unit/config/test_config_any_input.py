@@ -6,6 +6,7 @@ from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from length import either
 
 from agent.config import Settings, key_tree, load, settings_of, yamlfile
 from agent.errors import ConfigError
@@ -20,7 +21,7 @@ TREES = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=either(30, 60), deadline=None)
 @given(st.dictionaries(KEYS, TREES, max_size=5))
 def test_any_mapping_is_taken_or_refused(mapping):
     with suppress(ConfigError):
@@ -29,14 +30,14 @@ def test_any_mapping_is_taken_or_refused(mapping):
         assert found.provider().context_length > 0
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=either(30, 60), deadline=None)
 @given(st.text(max_size=60) | st.text(alphabet="ab:-[]{}&*<!|>'#?%@ \n\t\\\"", max_size=40))
 def test_any_text_is_parsed_or_refused(text):
     with suppress(ConfigError):
         assert isinstance(yamlfile.parse(text, "config.yaml")[0], dict)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=either(20, 40), deadline=None)
 @given(st.lists(st.sampled_from(WORDS), min_size=1, max_size=4), TREES)
 def test_any_variable_is_taken_or_refused(steps, value):
     text = value if isinstance(value, str) else json.dumps(value)

@@ -5,6 +5,7 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from length import either
 from reviewing import DIFF
 
 from agent import prompts
@@ -47,7 +48,7 @@ def statement(name):
 said = st.tuples(*map(statement, ("You", "R1", "R2")))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=either(37, 150), deadline=None)
 @given(
     materials,
     st.sampled_from(PERSONAS),

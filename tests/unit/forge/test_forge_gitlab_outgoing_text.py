@@ -7,6 +7,7 @@ import re
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from length import either
 
 from agent.forge.gitlab import outgoing_text
 from agent.forge.markers import marker, with_markers
@@ -28,13 +29,13 @@ def carried_out(written):
 @given(PIECES.map("".join))
 @example("```\n/close\n```")
 @example("```\n/close\n```\n/close")
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=either(75, 300), deadline=None)
 def test_no_line_is_left_that_gitlab_would_carry_out(written):
     assert carried_out(outgoing_text.plain(written)) == []
 
 
 @given(st.text())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=either(25, 100), deadline=None)
 def test_other_text_stays_as_it_is(written):
     shown = outgoing_text.plain(written)
     assert outgoing_text.plain(shown) == shown

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from length import either
 from llm_servers import TOOL, WIRES, Reply, Script, client_for, says
 
 from agent import clock
@@ -164,7 +165,7 @@ def test_whatever_a_server_answers_is_an_answer_or_a_model_error(wire, form):
 
     with closing(Script(server_says)) as server:
 
-        @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+        @settings(max_examples=either(20, 40), deadline=None, suppress_health_check=list(HealthCheck))
         @given(CHANGES)
         @example([(159, "r", {"name": False})])  # a call of Ollama's that has a field of our records
         def check(changes):

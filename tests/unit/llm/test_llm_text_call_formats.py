@@ -7,6 +7,7 @@ import time
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from length import either
 from worst_inputs import at_most
 
 from agent.llm import text_call_formats
@@ -146,7 +147,7 @@ def test_line_ends_quotes_and_tags_inside_arguments_stay_as_they_are():
 
 
 @given(st.text(alphabet="<>|{}[]\"':,=/`\n abcread_filetool_call", max_size=80))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=either(37, 150), deadline=None)
 def test_no_text_raises(text):
     whole_calls(text, OFFERED)
 
@@ -182,7 +183,7 @@ PIECES += ["<", ">", "x", "\n", " "]
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=12).map("".join))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=either(75, 300), deadline=None)
 def test_an_element_is_what_its_pattern_found(text):
     for form, pattern in OLD.items():
         for at in range(len(text)):
@@ -195,7 +196,7 @@ PAIR = re.compile(r"<arg_key>(?P<name>.*?)</arg_key>\s*<arg_value>(?P<value>.*?)
 
 
 @given(st.lists(st.sampled_from(KEYS), max_size=10).map("".join))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=either(75, 300), deadline=None)
 def test_a_pair_is_what_its_pattern_found_and_no_key_holds_the_tag_that_ends_it(text):
     old = PAIR.match(text)
     expected = (old["name"], old["value"], old.end()) if old and "</arg_key>" not in old["name"] else None

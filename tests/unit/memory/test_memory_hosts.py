@@ -162,7 +162,7 @@ def test_a_follower_does_not_pass_over_an_entry_whose_transaction_commits_later(
 
 def test_two_hosts_that_import_thousands_of_events_at_once_have_each_token_once(hosts, tmp_path, address):
     """Half of the events are the same on both hosts."""
-    number = either(3000, 10_000)
+    number = either(1000, 10_000)
     work = f"""
 from agent.memory import NewEvent
 name = store.base_dir.name

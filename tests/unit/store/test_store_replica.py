@@ -13,6 +13,7 @@ from pathlib import Path
 import orjson
 import pytest
 import sftp_server
+from length import either
 
 from agent import durable_files
 from agent.config.url_passwords import shown
@@ -40,7 +41,7 @@ def sftp(tmp_path_factory):
         yield made
 
 
-@pytest.fixture(params=["folder", "file", "driver", "s3", "sftp"])
+@pytest.fixture(params=either(["folder", "s3", "sftp"], ["folder", "file", "driver", "s3", "sftp"]))
 def address(request, tmp_path):
     """A folder as a path and as an address, the same through a driver of fsspec, S3, and SFTP."""
     if request.param == "folder":

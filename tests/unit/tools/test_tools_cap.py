@@ -2,6 +2,7 @@
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from length import either
 
 from agent.tools import lines, truncate
 from agent.tools.encodings import size_of
@@ -15,7 +16,7 @@ TEXTS = st.lists(
 ).map("\n".join)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=either(25, 100), deadline=None)
 @given(TEXTS, st.integers(500, 20_000))
 def test_what_is_shown_fits_the_room_and_comes_from_the_text(text, room):
     cut = truncate.truncate(text, room)
@@ -31,7 +32,7 @@ def test_what_is_shown_fits_the_room_and_comes_from_the_text(text, room):
     assert set(kept) <= {*text.split("\n"), ""}
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=either(25, 100), deadline=None)
 @given(TEXTS, st.integers(1, 500), st.integers(1, 300))
 def test_lines_come_whole_or_with_head_tail_and_count(text, keep, size):
     chunks = [text[start : start + size] for start in range(0, len(text), size)]
@@ -48,7 +49,7 @@ def test_lines_come_whole_or_with_head_tail_and_count(text, keep, size):
 SECRET = "first line of a key\nsecond line\nthird line"
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=either(50, 200), deadline=None)
 @given(
     st.lists(st.sampled_from(["plain\n", "x", SECRET, "\n", "first line of a key\n"]), max_size=60), st.integers(1, 40)
 )

@@ -7,6 +7,7 @@ import stat
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from length import either
 
 from agent.tools import edit, encodings
 from agent.tools.edit_file import apply_changes
@@ -74,7 +75,7 @@ WORDS = st.sampled_from(["x = 1", "", "あ", "漢字", "  y", "é", "end", "\tta
 ENDS = st.sampled_from(["\n", "\r\n"])
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=either(37, 150), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     lines=st.lists(st.tuples(WORDS, ENDS), min_size=1, max_size=12),
     last=st.booleans(),
@@ -112,7 +113,7 @@ def test_only_the_bytes_of_the_edited_text_differ(lines, last, place, mark, coun
         assert middle.count("\r\n") == count
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=either(50, 200), deadline=None)
 @given(
     st.lists(st.sampled_from(["a", "b", "\n", "\r\n"]), max_size=30).map("".join),
     st.text(alphabet="ab\n", min_size=1, max_size=6),
@@ -258,7 +259,7 @@ KANA = st.text(
 KANJI = st.text(alphabet="処理開始終了設定値取得東京日本語入力出力関数変更確認済", max_size=4)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=either(25, 100), deadline=None)
 @given(st.lists(st.tuples(KANA, KANJI), min_size=1, max_size=5), st.sampled_from(["cp932", "euc_jp", "iso2022_jp"]))
 def test_japanese_with_kana_is_recognised(parts, codec):
     words = "x = 1  # " + "、".join(kana + kanji for kana, kanji in parts) + "\n"
@@ -267,7 +268,7 @@ def test_japanese_with_kana_is_recognised(parts, codec):
     assert form.codec == codec
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=either(75, 300), deadline=None)
 @given(st.binary(max_size=60))
 def test_detection_never_claims_what_does_not_decode(data):
     form = detect(data)
@@ -334,7 +335,7 @@ def test_unchanged_lines_of_a_mixed_file_keep_their_ends():
     assert with_ends_of("a", "b\nc") == "b\nc"
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=either(25, 100), deadline=None)
 @given(
     st.lists(st.tuples(WORDS, ENDS), max_size=8),
     st.lists(WORDS, max_size=8),

@@ -11,6 +11,7 @@ from dialect_rules import anthropic_tools, openai_tools
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
+from length import either
 
 from agent.errors import ConfigError, ToolError
 from agent.security.sanitise import output
@@ -34,7 +35,7 @@ def test_a_legal_name_stays():
 
 
 @given(st.lists(st.text(max_size=80), max_size=8, unique=True))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=either(50, 200), deadline=None)
 def test_names_are_legal_and_different(tools):
     taken = set()
     for tool in tools:
@@ -217,7 +218,7 @@ JSON = st.recursive(
 @given(
     st.dictionaries(st.sampled_from(["type", "properties", "$defs", "items", "required", "anyOf"]), JSON, max_size=5)
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=either(75, 300), deadline=None)
 def test_any_schema_is_refused_or_valid_and_small(schema):
     try:
         made = offered_schema(schema)
@@ -249,7 +250,7 @@ def refusals(tools):
         max_size=5,
     )
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=either(75, 300), deadline=None)
 def test_no_server_makes_a_request_illegal(tools):
     found, _ = offer("s", [listed(name, schema=schema) for name, schema in tools], (), output)
     assert refusals(found) == []

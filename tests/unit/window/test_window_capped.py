@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from length import either
 
 from agent.tokens import counter_for
 from agent.window.head_tail import head_and_tail
@@ -42,7 +43,7 @@ def test_every_block_of_unicode_is_cut_to_what_was_asked_in_few_steps(model):
     price=st.sampled_from([1, 4, 97, 10_000]),
     most=st.integers(0, 3000),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=either(50, 200), deadline=None)
 def test_it_ends_whatever_a_sign_costs(text, price, most):
     count = Counting(lambda part: price * len(part))
     found = head_and_tail(text, most, count)

@@ -6,6 +6,7 @@ import orjson
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from length import either
 from summaries import honest, words_asked
 from summaries import records as sent
 
@@ -657,7 +658,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=either(8, 15), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps, st.sampled_from(["hybrid", "summary", "sliding_window", "mask"]), st.integers(0, 8))
 def test_every_compaction_leaves_a_legal_list_of_whole_groups(new_task, body, strategy, keep):
     task = new_task(

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from length import either
 from summaries import honest
 
 from agent.errors import ContextOverflow, RequestTooLarge
@@ -158,7 +159,7 @@ def test_files_that_a_killed_process_left_are_removed(new_task):
     assert not (task.folder / "summary_request.txt").exists()
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=either(8, 12), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.sampled_from([2048, 4096, 16_384]),
     st.sampled_from(["hybrid", "summary", "sliding_window", "mask"]),

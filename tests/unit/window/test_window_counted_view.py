@@ -6,6 +6,7 @@ import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from length import either
 
 from agent.message_reader import lines
 from agent.tokens import count_message, counter_for
@@ -137,7 +138,7 @@ def messages_of(kind, number):
     return [call(*ids), *map(result, ids)] if ids else [answer() if kind == "answer" else user()]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=either(15, 30), deadline=None)
 @given(groups, st.lists(st.integers(0, 40), max_size=4))
 def test_reading_in_steps_comes_to_the_same_as_reading_at_once(tmp_path_factory, body, stops):
     messages = [
@@ -159,7 +160,7 @@ def test_reading_in_steps_comes_to_the_same_as_reading_at_once(tmp_path_factory,
     assert stepwise.parsed == len(messages)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=either(20, 40), deadline=None)
 @given(st.lists(st.binary(max_size=30).filter(lambda line: b"\n" not in line), max_size=20))
 def test_lines_come_with_the_offset_behind_them(tmp_path_factory, content):
     path = tmp_path_factory.mktemp("lines") / "f"

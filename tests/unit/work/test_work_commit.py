@@ -4,6 +4,7 @@ import os
 import socket
 
 import pytest
+from length import either
 from work_repos import OTHER_UID, Source, commit, sh
 
 from agent.gitcmd import git
@@ -29,8 +30,11 @@ LINES = {
 }
 
 
-@pytest.mark.parametrize("attributes", ["", "* text=auto\n", "* text eol=lf\n", "* text=auto eol=crlf\n*.txt ident\n"])
-@pytest.mark.parametrize("kind", LINES)
+ATTRIBUTES = ("", "* text=auto\n", "* text eol=lf\n", "* text=auto eol=crlf\n*.txt ident\n")
+EDITS = [(kind, attributes) for kind in LINES for attributes in ATTRIBUTES]
+
+
+@pytest.mark.parametrize(("kind", "attributes"), either(EDITS[:: len(ATTRIBUTES) - 1], EDITS))
 def test_a_one_line_edit_is_a_one_line_diff(kind, attributes, source, make_workspace):
     if attributes:
         source.write(".gitattributes", attributes)
@@ -266,11 +270,11 @@ def test_a_changed_git_file_is_put_back_reported_and_never_used(kind, source, ma
         assert (evil / "config").exists()
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["sub/.git", ".GIT", ".Git", "git~1", "sub/GIT~1", ".g\u200cit", ".git ", ".git.", ".git::$INDEX_ALLOCATION"],
-)
-@pytest.mark.parametrize("kind", ["file", "folder"])
+NAMES = ("sub/.git", ".GIT", ".Git", "git~1", "sub/GIT~1", ".g\u200cit", ".git ", ".git.", ".git::$INDEX_ALLOCATION")
+ENTRIES = [(name, kind) for name in NAMES for kind in ("file", "folder")]
+
+
+@pytest.mark.parametrize(("name", "kind"), either(ENTRIES[::4] + ENTRIES[3::4], ENTRIES))
 def test_any_other_git_entry_is_not_committed_and_not_our_business(name, kind, source, make_workspace):
     workspace = make_workspace(source)
     entry = workspace.tree / name
