@@ -7,7 +7,9 @@ import subprocess
 import sys
 import time
 
+import quick_start
 from flow_home import IDENTITY, ROOT
+from length import LONG
 
 SEARCHES = 3
 
@@ -22,11 +24,14 @@ def named(name):
 def started(name, place, log):
     """A daemon on a host of this name, with the config.yaml of the folder `place`; its output goes to the file
     `log`."""
+    argv, env = ["run", "--config", "config.yaml"], {"PATH": os.environ["PATH"], "HOME": str(place), **IDENTITY}
     with log.open("w") as said:
+        if named(name) and not LONG:
+            return quick_start.start(argv, cwd=place, env=env, files=(said, said), host=name)
         return subprocess.Popen(
-            [*named(name), sys.executable, str(ROOT / "main.py"), "run", "--config", "config.yaml"],
+            [*named(name), sys.executable, str(ROOT / "main.py"), *argv],
             cwd=place,
-            env={"PATH": os.environ["PATH"], "HOME": str(place), **IDENTITY},
+            env=env,
             stdin=subprocess.DEVNULL,
             stdout=said,
             stderr=subprocess.STDOUT,
@@ -36,12 +41,13 @@ def started(name, place, log):
 def end_all(daemon, place):
     """Kill a daemon that was `started` in `place`, and all processes that it has started, at once.
 
-    A process has no environment for a moment while it executes another program, as a daemon does that was just started
+    They have the environment of the host or, since a fork shows that of the process it comes from, its host name.  A process has no environment for a moment while it executes another program, as a daemon does that was just started
     (`unshare`, `sh`, Python).  So the daemon is killed by its pid, and the search is repeated.
     """
-    empty = 0
+    empty, own = 0, ""
     while empty < SEARCHES:
-        found = at_home(place) + ([daemon.pid] if daemon.poll() is None else [])
+        own = own or uts(daemon.pid)
+        found = at_home(place, own) + ([daemon.pid] if daemon.poll() is None else [])
         for pid in found:
             kill(pid)
         empty = 0 if found else empty + 1
@@ -49,14 +55,23 @@ def end_all(daemon, place):
     daemon.wait()
 
 
-def at_home(place):
+def uts(pid):
+    """What names the host name of a process, if it is not that of this process."""
+    try:
+        found = os.readlink(f"/proc/{pid}/ns/uts")
+    except OSError:
+        return ""
+    return "" if found == os.readlink("/proc/self/ns/uts") else found
+
+
+def at_home(place, own):
     """Processes of a host: its daemon, and the processes that it has started."""
     mark, found = f"HOME={place}".encode(), []
     for entry in os.listdir("/proc"):
         if entry.isdigit():
             try:
                 with open(f"/proc/{entry}/environ", "rb") as file:
-                    if mark in file.read().split(b"\0"):
+                    if mark in file.read().split(b"\0") or (own and uts(entry) == own):
                         found.append(int(entry))
             except OSError:
                 continue

@@ -3,13 +3,14 @@
 Importing the program takes most of the processor time of a whole run: once in the daemon, and once more in the fork
 server of its workers.  `start` returns a run with the interface of `subprocess.Popen`, with its own arguments,
 environment, folder and signals; it calls `agent.cli.main`, as `main.py` does.  `run` waits for one and returns what
-`subprocess.run` does.  With MAKIMONO_LONG=1, `run` and `FlowHome` start `main.py` itself.  Some tests always do that:
-those that kill hosts, and those of the demo and the command line that are about the start, the output or a signal.
+`subprocess.run` does.  With MAKIMONO_LONG=1, `FlowHome`, `hosts.py` and `run` without a host name start `main.py`
+itself.  Tests of the demo and of the command line that are about the start, the output or a signal always do that.
 
 As a program (`python quick_start.py FD`) it reads one order after the other from a socket.
 """
 
 import atexit
+import ctypes
 import io
 import json
 import os
@@ -109,12 +110,12 @@ class Starter:
         self.socket = None
         self.process = None
 
-    def start(self, args, *, cwd, env, files=None):
+    def start(self, args, *, cwd, env, files=None, host=""):
         """Start `main.py *args`; returns a `Started`.  `files` are those of standard output and error, else they are
-        one pipe."""
+        one pipe.  `host` is a host name for this run alone, which needs root."""
         status, its_status = os.pipe()
         ours, theirs = (None, [os.dup(one.fileno()) for one in files]) if files else piped()
-        order = json.dumps({"args": [*map(str, args)], "cwd": str(cwd), "env": env}).encode()
+        order = json.dumps({"args": [*map(str, args)], "cwd": str(cwd), "env": env, "host": host}).encode()
         assert len(order) < LONGEST
         with self.lock:
             if self.socket is None:
@@ -151,14 +152,14 @@ STARTER = Starter()
 start = STARTER.start
 
 
-def run(args, *, cwd, env=None, timeout=90):
+def run(args, *, cwd, env=None, timeout=90, host=""):
     """One run of `main.py` to its end, as `subprocess.run` returns it, with output and errors apart."""
     args, env = [*map(str, args)], dict(os.environ if env is None else env)
-    if LONG:
+    if LONG and not host:
         command = [sys.executable, str(ROOT / "main.py"), *args]
         return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=timeout, check=False)
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
-        process = start(args, cwd=cwd, env=env, files=(out, errors))
+        process = start(args, cwd=cwd, env=env, files=(out, errors), host=host)
         try:
             code = process.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -215,6 +216,8 @@ def become(order, stdout, stderr):
     """Run the order in this process as a fresh Python process would."""
     code = 70
     try:
+        if order["host"]:
+            take_host_name(order["host"])
         os.dup2(stdout, 1)
         os.dup2(stderr, 2)
         os.closerange(3, 1 << 16)
@@ -253,6 +256,15 @@ def become(order, stdout, stderr):
             sys.stdout.flush()
             sys.stderr.flush()
         os._exit(code)
+
+
+def take_host_name(name):
+    """Give this process, and those that it will start, a host name of their own."""
+    clone_newuts = 0x04000000
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(clone_newuts):
+        raise OSError(ctypes.get_errno(), "unshare")
+    socket.sethostname(name)
 
 
 def hatch_later():

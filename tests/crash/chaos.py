@@ -20,8 +20,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import quick_start
 from flow_home import ROOT, FlowHome, do, finish, until
 from hosts import named
+from length import LONG
 from llm_servers import Script, says
 
 from agent.context.message_records import INTERRUPTED
@@ -98,18 +100,22 @@ class Host:
     name: str
     config: Path
     log: Path
-    daemon: subprocess.Popen | None = None
+    daemon: subprocess.Popen | quick_start.Started | None = None
     said: int = 0
     """Bytes of the log that earlier daemons wrote."""
 
     def start(self):
-        argv = [sys.executable, str(ROOT / "main.py"), "run", "--config", str(self.config)]
+        argv = ["run", "--config", str(self.config)]
+        env = {"PATH": os.environ["PATH"], "HOME": str(self.config.parent), "LANG": "C.UTF-8"}
         with self.log.open("a") as log:
             self.said = log.tell()
+            if named(self.name) and not LONG:
+                self.daemon = quick_start.start(argv, cwd=self.config.parent, env=env, files=(log, log), host=self.name)
+                return
             self.daemon = subprocess.Popen(
-                [*named(self.name), *argv],
+                [*named(self.name), sys.executable, str(ROOT / "main.py"), *argv],
                 cwd=self.config.parent,
-                env={"PATH": os.environ["PATH"], "HOME": str(self.config.parent), "LANG": "C.UTF-8"},
+                env=env,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

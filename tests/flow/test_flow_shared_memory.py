@@ -4,13 +4,12 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
 from contextlib import closing
 
 import pytest
+import quick_start
 import services
-from flow_home import IDENTITY, ROOT, SECONDS, FlowHome, Parts, finish, until, write
+from flow_home import IDENTITY, SECONDS, FlowHome, Parts, finish, until, write
 from hosts import end_all, named, started
 from llm_servers import Script, says
 from llm_servers import call as calls
@@ -60,15 +59,9 @@ class Devices:
             (self.places[name] / "config.yaml").write_text(text)
 
     def run(self, name, *args, code=0):
-        done = subprocess.run(
-            [*named(f"device-{name}"), sys.executable, str(ROOT / "main.py"), *args, "--config", "config.yaml"],
-            cwd=self.places[name],
-            env={"PATH": os.environ["PATH"], "HOME": str(self.places[name]), **IDENTITY},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-        )
+        env = {"PATH": os.environ["PATH"], "HOME": str(self.places[name]), **IDENTITY}
+        argv = [*args, "--config", "config.yaml"]
+        done = quick_start.run(argv, cwd=self.places[name], env=env, timeout=SECONDS, host=f"device-{name}")
         assert code in (None, done.returncode), done.stdout + done.stderr
         return done.stdout + done.stderr if "--json" not in args else json.loads(done.stdout)
 
