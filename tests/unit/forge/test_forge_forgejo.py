@@ -322,7 +322,7 @@ def test_the_pull_request_of_a_task_is_found_again_by_every_process(place):
     place.repo.comment(pull.id, "And the tests?", "alice")
     news, cursor = place.again().comments_since(key, cursor)
     assert {(one.body, one.place) for one in news} == {
-        ("And the tests?", ""),
+        ("And the tests?", "Pull request #2"),
         ("Not yet.", "Review of pull request #2: request changes"),
         ("Why?", f"On a.py:12, review {max(place.repo.reviews)}"),
         ("Keep this line.", f"On b.py:3 (a removed line), review {max(place.repo.reviews)}"),
