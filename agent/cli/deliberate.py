@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
+import threading
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -80,10 +82,12 @@ def deliberate(
     except Interrupted as limit:
         raise UsageError(limit.outcome.summary or str(limit)) from limit
     except KeyboardInterrupt:
+        _leave_a_stuck_reader(INTERRUPTED)
         if as_lines:
             _line({"event": "error", "code": "interrupted", "exit_code": INTERRUPTED})
         raise
     except SystemExit:
+        _leave_a_stuck_reader(TERMINATED)
         if as_lines:
             _line({"event": "error", "code": "terminated", "exit_code": TERMINATED})
         raise
@@ -131,6 +135,16 @@ def _sigterm_as_exit() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def _leave_a_stuck_reader(code: int) -> None:
+    """End the process if the reader of stdout takes nothing: the thread that writes holds the lock of the stream, so
+    nothing else can be written, and Python could not end either."""
+    from agent.consensus.streaming import THREAD
+
+    if any(thread.name == THREAD for thread in threading.enumerate()):
+        write(sys.stderr, "interrupted; the reader of the output takes nothing\n")
+        os._exit(code)
 
 
 def _consumer(state: CliState, *, stream: bool) -> Callable[[Json], None] | None:

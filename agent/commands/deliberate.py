@@ -7,7 +7,7 @@ Requests to reviewers are recorded in a new folder below `base_dir/deliberations
 from __future__ import annotations
 
 import hashlib
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -33,7 +33,7 @@ from agent.wiring.wiring import Wiring
 from agent.worker.task_templates import present_templates
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from agent.config import Settings
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 ABOUT_A_CHANGE = "Is this change right, harmless and complete enough to be merged?"
 ABOUT_AN_ISSUE = "Should this be done, and is it described well enough to be worked on?"
 LARGEST = 1 << 20
+PATIENCE = 2.0
+"""Seconds in which a consumer gets the last events after an interruption."""
 MODES = ("vote", "debate")
 
 
@@ -71,7 +73,7 @@ def deliberate(
     events = Events([to_log])
     with (
         present_templates(settings, events),
-        closing(emitter),
+        _closed_at_the_end(emitter),
         closing(RequestStore(folder, redact=redact)) as requests,
         closing(DeliberationStore(folder, redact=redact)) as store,
         open_reviewers(
@@ -89,6 +91,17 @@ def deliberate(
     if isinstance(emitter.failure, DiskError):
         raise emitter.failure
     return Deliberated(decision, folder, session)
+
+
+@contextmanager
+def _closed_at_the_end(emitter: StreamingEmitter) -> Iterator[None]:
+    """Closes the emitter; after an error, Ctrl-C or SIGTERM a consumer that takes nothing is not waited for."""
+    try:
+        yield
+        emitter.close()
+    except BaseException:
+        emitter.close(PATIENCE)
+        raise
 
 
 def limit_of(settings: Settings, requests: RequestStore) -> Outcome | None:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from agent.values import Json
 
 TOKEN, ERROR, END = "stream.token", "stream.error", "stream.end"
+THREAD = "stream"
+"""The name of the thread that calls the consumer."""
 WAITING = 64
 """When so many events wait, a new token is joined with the token before it if both are of the same stream."""
 
@@ -55,17 +57,18 @@ class StreamingEmitter:
             else:
                 self._events.append({"session": self.session, **event})
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="stream", daemon=True)
+                self._thread = threading.Thread(target=self._run, name=THREAD, daemon=True)
                 self._thread.start()
             self._ready.notify()
 
-    def close(self) -> None:
-        """Wait until the consumer has received every queued event; events after that are ignored."""
+    def close(self, seconds: float | None = None) -> None:
+        """Wait until the consumer has received every queued event, but at most `seconds`; events after that are
+        ignored."""
         with self._ready:
             self._closed = True
             self._ready.notify()
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(seconds)
 
     def _run(self) -> None:
         while True:

@@ -1,5 +1,6 @@
 """`deliberate`: the real program, and reviewers on loopback."""
 
+import fcntl
 import json
 import os
 import pty
@@ -199,6 +200,27 @@ def test_ctrl_c_and_sigterm_end_each_stream_once(here, number, code, said):
     assert {one["reason"] for one in events if one["event"] == "stream.end"} == {"cancelled"}
     assert events[-1] == {"event": "error", "code": said, "exit_code": code}
     assert "Traceback" not in errors
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_reader_that_takes_nothing_does_not_keep_the_command(here, number, code):
+    text = json.dumps(vote("A", "long words " * 180))
+    home = here(Panel(dict.fromkeys(("correctness", "safety", "upkeep"), text)))
+    process = subprocess.Popen(
+        command(home, "Shall we?", "--stream", "--json"),
+        cwd=home.folder,
+        env=home.environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    fcntl.fcntl(process.stdout, fcntl.F_SETPIPE_SZ, 4096)
+    assert os.read(process.stdout.fileno(), 10) == b'{"session"'
+    process.send_signal(number)
+    try:
+        assert process.wait(SECONDS) == code
+    finally:
+        process.kill()
+        process.communicate()
 
 
 @pytest.mark.parametrize("args", [(), *either((), [("--json",), ("--stream",)]), ("--stream", "--json")])
