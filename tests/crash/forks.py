@@ -17,6 +17,8 @@ import sys
 from datetime import timedelta
 from pathlib import Path
 
+MEMORY_SECONDS = 60.0
+"""Maximum seconds that a task of these tests waits for its memories."""
 PR_SET_PTRACER = 0x59616D61
 """With -1, a process that is no ancestor may trace it too, where Yama forbids that to ordinary users (prctl(2))."""
 
@@ -120,9 +122,19 @@ def fork_instead():
     multiprocessing.get_context = lambda method=None: context
 
 
+def wait_for_memory():
+    """Let a task wait for its memories as long as it takes: under `strace` on a busy machine they may need more than the
+    second that a task has for them, and the test then saw a task without memories."""
+    from agent.window.memory_recall import recall_memories
+    from agent.worker import long_term_memory
+
+    recall_memories.__kwdefaults__["own_patience"] = long_term_memory.OWN_PATIENCE = MEMORY_SECONDS
+
+
 def serve():
 
     fork_instead()
+    wait_for_memory()
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
     for line in sys.stdin:
         order = json.loads(line)
