@@ -1,8 +1,8 @@
-"""Immutable values and small protocols that all packages share.
+"""Immutable values and small protocols that several packages share.
 
-This module does no I/O, and imports no other module of this program.  `agent/context/` and `agent/store/` store the
-values, `agent/llm/` has the forms in which providers exchange them.  The protocols at the end describe what a package
-needs from a higher or neighbouring package; `wiring/wiring.py` passes the real objects.
+This module does no I/O, and imports no other module of this program.  The values do not depend on the form in which
+they are stored or in which a provider exchanges them.  The protocols at the end describe what a package needs from a
+higher or neighbouring package; `wiring/wiring.py` passes the real objects.
 """
 
 from __future__ import annotations
@@ -78,16 +78,16 @@ CLOSED_STATUSES = (Status.COMPLETED, Status.FAILED, Status.STOPPED)
 
 
 class End(StrEnum):
-    """How the run of the loop ended.  No end of a run is an error."""
+    """How the run of the loop ended.  A run that ends in one of these ways has ended without raising an error."""
 
     FINISHED = "finished"  # the model called `finish`
-    ANSWERED = "answered"  # the model answered with text and no call, even after two hints
+    ANSWERED = "answered"  # the model answered without a tool call, even after hints
     ASKED = "asked"  # the model called `ask_user`: the task waits for a person
     PAUSED = "paused"
-    STOPPED = "stopped"  # a person stopped the task
+    STOPPED = "stopped"  # the task was stopped, usually by a person
     DRAINED = "drained"  # the daemon shuts down, and the row becomes `queued` again
-    LIMIT = "limit"  # a limit of turns, tokens, money or wall time was reached
-    REPEATING = "repeating"  # the model repeated the same call with the same result even after a hint
+    LIMIT = "limit"  # one of the task's limits was reached (turns, tokens, money, wall time, memory or disk space)
+    REPEATING = "repeating"  # the model repeated the same calls with the same results even after a hint
     FAILED = "failed"  # the task cannot continue; `code` has the reason
 
 
@@ -206,10 +206,10 @@ class Plan:
     """One request to the model, described as spans of files, before any byte of them is copied.
 
     `tokens` is the estimate for the whole request, including tools and overhead.  `limit` is the maximum of the input,
-    `output` the number of tokens that are reserved for the answer (0: the request names no maximum).  `metadata` is for
-    the log.  `counted` is the estimate of the counter without the learnt ratio and without reports of servers.
-    `reading` is what the planner has read of these lines (`message_reader.Reading`); None if the lines are only a part
-    of the view.
+    `output` the number of tokens that are reserved for the answer (0: the request names no maximum).  `metadata` has
+    facts about the plan, for the log and for the decision whether a compaction is needed.  `counted` is the estimate of
+    the counter without the learnt ratio and without reports of servers.  `reading` is what the planner has already read
+    of the view (`message_reader.Reading`); None if the plan sends only a part of the view.
     """
 
     spans: tuple[Span, ...]
@@ -304,13 +304,13 @@ class PresentWork(Protocol):
     def changes(self) -> Sequence[FileChange]:
         """The files that differ from the base commit, the newest one last.
 
-        This method may raise any error; the changes then count as unknown.
+        `changes` may raise any error; after an error the changes count as unknown.
         """
         ...
 
     def text(self, path: str) -> str | None:
-        """The content of a file with secrets masked; None if it is not a regular file, is binary or large, or may
-        contain a secret."""
+        """The content of a file of the work tree, with secrets masked; None if it is not a regular file, is binary or
+        large, or may contain a secret."""
         ...
 
 
@@ -407,13 +407,13 @@ class Messages(Protocol):
 
 
 class Control(Protocol):
-    """Gives the request to stop, pause or drain a running task, if there is one.  `poll` is cheap and may be called
-    every second."""
+    """Reports whether a running task must end now, for example because a person has requested a stop.  `poll` is cheap
+    and may be called every second."""
 
     def poll(self, *, answering: bool = False) -> Outcome | None:
-        """An outcome (STOPPED, PAUSED, DRAINED) if the task must end now, else None.
+        """The outcome with which the task must end now (STOPPED, PAUSED, DRAINED or LIMIT), None if it may continue.
 
-        `answering`: the model is sending an answer; a drain waits for its end for a while.
+        `answering`: the model is sending an answer; a drain then waits for a while until the answer is complete.
         """
         ...
 

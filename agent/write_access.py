@@ -16,9 +16,9 @@ def writers(target: Path | int) -> str:
 
     The private group of the owner (same name, no other member), which many systems make for each user, does not count
     as another writer, and neither does a group without members, such as `staff` on Debian.  In a folder with the sticky
-    bit nobody can replace the files of others, so it counts as safe.  The mode of a file on a read-only mount does not
-    count, since no process here can write it: in Kubernetes, a volume with a ConfigMap is such a folder, with mode
-    0777.  Raises OSError.
+    bit nobody can replace the files of others, so such a folder counts as safe.  The mode of a file on a read-only
+    mount does not count, since no process here can write it: in Kubernetes, a volume with a ConfigMap is a read-only
+    mount with mode 0777.  Raises OSError.
     """
     status = os.stat(target)  # noqa: PTH116 - the target may be a descriptor
     who = _foreign_owner(status)

@@ -1,8 +1,8 @@
 """The files `outputs/0001.txt` and so on: tool output that is too long for a message, in full, cleaned and masked.
 
-Files are numbered from 1, and a restart continues the numbers; each file is written once, with mode 0600.  Names are
-checked, so that the tool `read_output` cannot reach any other file.  The toolbox writes the files, `read_output` reads
-them.
+Files are numbered from 1, and a restart continues the numbers; each file is written once, with mode 0600.  The names
+that a model gives to the tool `read_output` are checked, so that the tool cannot read a file outside of `outputs/`.
+The toolbox writes the files, `read_output` reads them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Outputs:
 
     def __init__(self, context_dir: Path) -> None:
         self.folder = context_dir / FOLDER
-        names = os.listdir(self.folder) if self.folder.is_dir() else []  # noqa: PTH208 - only the names are needed
+        names = os.listdir(self.folder) if self.folder.is_dir() else []  # noqa: PTH208 - only names are needed
         for name in names:
             if name.endswith(".spool"):  # the file was left by a process that died during a command
                 (self.folder / name).unlink(missing_ok=True)  # ours
@@ -114,11 +114,12 @@ def blocks(descriptor: int, start: int = 0) -> Iterator[bytes]:
 
 
 def masked(chunks: Iterable[str], mask: Callable[[str], str], step: int = STEP) -> Iterator[str]:
-    """Apply `mask` to a long text in bounded memory, with the same result as for the whole text at once.
+    """Apply `mask` to a long text piece by piece in bounded memory, with the same result as for the whole text at once,
+    unless 16 steps of text contain no safe place to cut.
 
-    A piece ends where masking both sides separately gives the same text as masking them together.  The end is at a line
-    end if there is one, and at least a quarter of a step before the unread part.  So a secret over several lines (a key
-    in PEM form, an escape sequence) is not missed at the end of a piece.
+    The text is cut only where masking both sides separately gives the same result as masking them together.  Each cut
+    is after a line end if there is one, and at least a quarter of a step before the unread part of the text.  Therefore
+    a cut does not divide a secret over several lines (a key in PEM form), and the secret is masked.
     """
     held = ""
     enough = step
@@ -142,7 +143,8 @@ def masked(chunks: Iterable[str], mask: Callable[[str], str], step: int = STEP) 
 
 
 def _seams(text: str, end: int) -> Iterator[int]:
-    """Candidates for a cut of `text` up to `end`: after its last line ends, else at `end` itself."""
+    """The positions up to `end` at which `text` may be cut: first those after its last line ends, and finally `end`
+    itself."""
     cut = end + 1
     for _ in range(_TRIES):
         cut = text.rfind("\n", 0, cut - 1) + 1

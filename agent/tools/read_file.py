@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from agent.values import Json
 
 SAMPLE = 1 << 16
-SURE = 10_000_000  # up to this size in bytes the whole file is examined for its encoding
-COUNTED = 64_000_000  # up to this size in bytes all lines are counted
+SURE = 10_000_000  # the maximum size in bytes of a file that is read as a whole to detect its encoding
+COUNTED = 64_000_000  # the maximum size in bytes of a file of which all lines are counted
 LINES = 2000  # number of lines of a page when the call sets no limit
 LINE = 2000  # maximum characters of a line
 FOLD = 1000  # number of characters at which a stored output's lines are folded
@@ -66,7 +66,7 @@ def read_whole(tree: Tree, path: str, most: int) -> str | None:
 def read_page(found: Iterable[str], limit: int, room: int, meter: Meter) -> tuple[list[str], bool]:
     """(lines, whether more may follow): at most `limit` lines that fit into `room` bytes and the tokens of `meter`.
 
-    The first line is always included, even if it does not fit.
+    The first line of a page is included even if it does not fit.
     """
     taken: list[str] = []
     for line in islice(found, limit):

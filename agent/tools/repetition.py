@@ -3,8 +3,9 @@
 Calls form one sequence, and each has a digest of name, arguments and result.  A loop is detected when the newest 2p + 1
 calls repeat with period p (p up to 8): A A A, A B A B A and so on, that is, one call three times with nothing new in
 between.  Polling with changing results and many edits of one file are no loops, and neither are tests that fail in the
-same way between different edits.  The first loop leads to a hint for the model; the same loop again, or a fourth loop,
-leads to "stop".  Only digests are stored, so memory is bounded; `restore` reads them again from tools.jsonl.
+same way between different edits.  The first loop of a task leads to a hint for the model; a repetition of the same
+loop, or a fourth loop, leads to "stop", which ends the run.  Only digests are stored, so memory is bounded; `restore`
+reads them again from tools.jsonl.
 """
 
 from __future__ import annotations

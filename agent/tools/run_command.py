@@ -77,7 +77,7 @@ def exit_line(done: Finished, timeout: float) -> str:
     """One line about the end of a command: exit code, signal, time-out or interruption."""
     if done.why:
         return f"{done.why}; its output until then follows"
-    if done.timed_out and done.duration < timeout:  # the cause is a pause, a stop or a drain, not the command
+    if done.timed_out and done.duration < timeout:  # a pause, a stop or a drain ended the command
         return (
             f"interrupted from outside after {done.duration:.0f} s, before it was done: run it again if it is still "
             "needed; its output until then follows"

@@ -1,7 +1,7 @@
 """The tool `search_text` searches a regular expression in the lines of the tree, with an enforced time limit.
 
-A pattern of plain characters, classes and anchors runs in this process.  Every other pattern runs in a child process
-that is killed at the time limit; the matches until then are shown.
+A pattern that consists only of plain characters, classes and anchors is searched in the process of the task itself.  A
+pattern that could backtrack runs in a child process that is killed at the time limit; the matches until then are shown.
 """
 
 from __future__ import annotations

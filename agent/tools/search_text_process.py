@@ -101,7 +101,7 @@ def search(
                 if parts is None:
                     binary += 1
                     continue
-                seen = 0  # number of the last line that was shown, or that is known to be long
+                seen = 0  # number of the last line that needs no further search
                 for count, piece in enumerate(parts, 1):
                     if (count % 4096 == 0 or not piece.ends) and clock.monotonic() > deadline:
                         return late
@@ -132,7 +132,8 @@ def search(
 
 
 def _pieces_of(descriptor: int) -> Iterable[lines.Piece] | None:
-    """The lines of a file, None for a binary file.  A small file is read and decoded as a whole."""
+    """The lines of a file, None for a binary file.  A small file is read and decoded as a whole, a large one in
+    pieces."""
     block = os.pread(descriptor, SAMPLE, 0)
     if len(block) == SAMPLE:
         form, kind = detect_file(descriptor, os.fstat(descriptor).st_size)

@@ -1,8 +1,8 @@
 """The toolbox: runs every tool call, and returns a result that is safe to show to the model.
 
 The steps are: check the arguments, run the tool, clean the result, mask declared secrets, cap the result, store the
-whole text in `outputs/`, update the state.  The toolbox does not record: the loop, its only caller, writes the result
-to tools.jsonl and to the messages.
+whole text in `outputs/`, update the state.  The toolbox records no result: the loop writes each result to tools.jsonl
+and to the messages.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ MAX_TIMEOUT = 1800.0
 
 
 def hidden(what: str, whole: StoredOutput) -> str:
-    r"""The note that replaces a text which the model could not read."""
+    r"""The note that the model gets instead of an output that is not readable text (binary data, for example)."""
     return (
         f"({what}; it is not shown. As text, with odd bytes as \\xNN, it has {size_text(whole.size)}: "
         f'read_output("{whole.name}") shows it)'
@@ -56,8 +56,8 @@ class Toolbox:
     visible text unchanged.  `redact` masks secrets, `lookup(seq)` returns the recorded result of a call, `message(seq)`
     the text of a message.  When this process runs as root, new files belong to `owner_uid`.  `cap_chars` is the maximum
     size of one result, in UTF-8 bytes so that no script costs more tokens than another; None means `room_of` the
-    configured window.  Times are in seconds.  `extra_tools` follow the built-in ones.  `why_left_out(path)` is the
-    reason why commits exclude a path, "" if they include it.
+    configured window.  Every time-out is in seconds.  `extra_tools` are listed after the built-in tools.
+    `why_left_out(path)` is the reason why commits exclude a path, "" if they include it.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class Toolbox:
         self.budget.limit_tokens(budget, count)
 
     def start_answer(self, calls: int) -> None:
-        """Begin an answer with `calls` calls; their results share one budget."""
+        """Begin an answer with `calls` calls; the results of these calls share one budget."""
         self.budget.start_answer(calls)
 
     def schemas(self) -> list[Json]:
@@ -214,7 +214,7 @@ class Toolbox:
     def _validator(self, tool: Tool) -> Validator:
         """The validator is created at the first call of the tool, since a task uses few tools and a worker mostly
         waits."""
-        # the import takes long, and the child process of the search does not need it
+        # jsonschema is imported here because its import takes long and the child process of a search does not need it
         from jsonschema import Draft202012Validator
 
         if tool.name not in self._validators:

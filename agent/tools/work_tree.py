@@ -2,7 +2,7 @@
 
 The tree is treated as hostile (docs/security.md: symlinks to /etc/shadow, symlinked parents, FIFOs).  No symlink is
 followed at any step, and only regular files are read; `..`, foreign absolute paths and `.git` are refused with advice.
-Commands see the tree at `/work`, so a path may begin with `/work`.  Only the file tools call this module.
+Commands see the tree at `/work`, so a path from the model may begin with `/work`.
 """
 
 from __future__ import annotations
@@ -291,8 +291,8 @@ class Tree:
             raise ToolError(f"path {path!r} is the work tree itself; name a file in it")
         parent = self._make_folders(folder)
         try:
-            # The path goes through the descriptor: so the kernel uses this very folder, even if its name is a symlink
-            # by now.
+            # The target is named by the descriptor of its folder, so that the file is written into the folder that was
+            # checked, even if a symlink has replaced the folder's name meanwhile.
             target = Path(f"/proc/self/fd/{parent}", name)
             with durable_files.replacing(target) as descriptor:
                 self._own(descriptor, like)

@@ -14,12 +14,13 @@ A compaction strategy is a class with one method,
 
     steps() -> tuple[str, ...]      the means to try, in this order, of "mask", "summary", "window", "reset"
 
-and one line in STRATEGIES.  A strategy only names the means, which `compressor.py` applies. "reset" is appended if the
-strategy does not name it: it needs no model, and lets a task continue if all other means have failed.
+and a strategy is registered by one line in STRATEGIES.  A strategy only names the means, which `compressor.py` applies.
+"reset" is appended if the strategy does not name it: it needs no model, and lets a task continue if all other means
+have failed.
 
 A layer of long-term memory is a class that is constructed with the validated settings, has the one method of
-`values.MemoryLayer`, and has a line in MEMORIES (or is a dotted path in `assembler.memory`).  The layer is called once,
-when a task begins, in a thread of its own.
+`values.MemoryLayer`, and has a line in MEMORIES (or is a dotted path in `assembler.memory`).  A layer is queried for
+the briefing of a task, in a thread of its own, and not again later in the task.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 A limit for each single item is not enough: ten items within their limits could fill the window.  Every part of a
 request that has no natural limit (comments, rules, the tool results of one answer, the carry-over of a compaction) has
 one budget in this module, which all items of the part share.  `Shares.for_window` is the only function that divides the
-window.  Each part is shortened to its budget by the code that fills it: `worker/briefing.py`, `tools`, `carry_over.py`,
-`summary_request.py`, `compressor.py`. docs/window.md has a table of the budgets.
+window.  Each part is shortened to its budget by the code that fills the part. docs/window.md has a table of the
+budgets.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Shares:
         )
 
     def lean(self) -> Shares:
-        """The same budgets, but with a third for `comments_now` and for each part of the carry-over except `summary`;
-        used if the request does not fit otherwise."""
+        """Smaller budgets for a request that does not fit otherwise: `comments_now` and each part of the carry-over
+        except `summary` have a third of their tokens."""
         names = ("comments_now", "comments", "state", "failures", "notes", "files")
         return replace(self, **{name: max(LEAST, getattr(self, name) // 3) for name in names})

@@ -3,9 +3,9 @@ model.
 
 Comments of people and the model's own sentences are found by their positions in `context.index`, and referenced by the
 number of their message.  Plan, files, commands and errors are read from the calls in tools.jsonl, or in messages.jsonl
-if no tool calls were recorded.  The first compaction of a process reads all calls, each later one only the new calls;
-so a process that resumes a task carries over the same state as the process that began it.  The work tree
-(`values.PresentWork`) provides the changed files and their content.  Each part has a budget (`budgets.py`).
+if no tool calls were recorded.  The first compaction of a process reads all recorded tool calls, a later one only the
+new calls; therefore a process that resumes a task carries over the same state as the process that began the task.  The
+work tree (`values.PresentWork`) provides the changed files and their content.  Each part has a budget (`budgets.py`).
 docs/window.md has the rules.
 """
 
@@ -224,11 +224,11 @@ class CarryOver:
     def _content(self, path: str) -> str | None:
         try:
             return self.work.text(path) if self.work is not None else None
-        except Exception:  # noqa: BLE001 - the compaction continues without the content
+        except Exception:  # noqa: BLE001 - the carry-over then lacks the content of the file
             return None
 
     def _texts(self, places: Iterable[int]) -> Iterator[str]:
-        """The texts that the calls at these offsets of tools.jsonl wrote into a file."""
+        """The texts that tool calls wrote into a file; `places` are the offsets of the calls in tools.jsonl."""
         for at in places:
             arguments = self._call_at(at).get("args")
             text = arguments.get("new_text") if isinstance(arguments, dict) else None
@@ -270,7 +270,7 @@ class CarryOver:
                 yield offset, record
 
     def add_call(self, name: str, arguments: Json, at: int = 0) -> None:
-        """Process one tool call; its record begins at offset `at` of tools.jsonl."""
+        """Process one tool call; the record of the call begins at offset `at` of tools.jsonl."""
         path = arguments.get("path")
         if name == "update_plan":
             self.plan = arguments.get("items") or self.plan

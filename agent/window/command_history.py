@@ -4,8 +4,7 @@ tools.
 A failure is resolved when its programs have succeeded after it in the same directory, with the same targets or more
 (`command_kinds.py`).  If the command fails again in the same way, the new failure replaces the old one.  A failure that
 may be resolved, without proof, stays in the list after the others.  For each command, only numbers, one line, and the
-programs with their arguments stay in memory; the output is read again when it is shown.  `carry_over.py` calls this
-module.  docs/window.md has the rules.
+programs with their arguments stay in memory; the output is read again when it is shown.  docs/window.md has the rules.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 unchanged if possible.
 
 The selection uses the numbers in `context.index`; only comments that must be shortened are read from disk.
-`carry_over.py` calls this module.
 """
 
 from __future__ import annotations

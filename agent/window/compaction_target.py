@@ -2,8 +2,8 @@
 below a level.
 
 A level is given as a share of the distance from an empty conversation (tools, system prompt, briefing) to the threshold
-at which a compaction starts.  All means aim at the same level, so the fallback after a failed summary removes no more
-than a good summary would.
+at which a compaction starts.  Leaving the oldest groups out aims at the same level as a summary, so the fallback after
+a failed summary removes no more than a good summary would.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class CompactionTarget:
     ) -> int:
         """The tokens of what the compaction adds to the view: the summary and the carry-over.
 
-        These tokens are computed for the case that only the `least` newest groups stay, in which the carry-over is
+        The number is computed for the case that only the `least` newest groups stay, in which the carry-over is
         largest."""
         end = need.groups[-least - 1].end if least else need.groups[-1].end
         seen = self.assembler.view.read()

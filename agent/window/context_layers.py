@@ -1,7 +1,6 @@
 """Values that describe a planned request (docs/window.md, "What a request is made of").
 
-`assembler.py` makes these values.  `messages` is read from the files at each access, since no list of messages stays in
-memory.
+The messages of a planned request are read from the files at each access, since no list of messages stays in memory.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 `Window` connects the planner, the compressor and the limits, and learns: an error of the server that a request is too
 long corrects the window, and each report of usage corrects the estimates (docs/design/compression.md, NFR-1).  `Window`
-makes no decision that the planner, the compressor or the limits can make.
+itself only decides when the planner, the compressor and the limits act.
 """
 
 from __future__ import annotations
@@ -78,7 +78,8 @@ class Window:
         self.compressor = compressor
         self.client = client
         self.remember = remember
-        # shortens the briefing for a smaller window, and returns whether it did; the owner of the window sets it
+        # a function that shortens the briefing for a smaller window, and returns whether it did;
+        # `worker/conversation.py` replaces this default
         self.shorten_briefing: Callable[[], bool] = lambda: False
         self.learnt: int | None = None
         self.planned = 0  # tokens of the newest plan by the counter, without the ratio
@@ -142,10 +143,10 @@ class Window:
         """Make a plan that fits from one that is over the limit; raises DoesNotFit if that is impossible."""
         share = partial(self.trimming.fit, self.shares.results)
         means: list[Callable[[], object]] = [self.compressor.compress, share, self.compressor.reset, self._trim]
-        if self.assembler.least_request() > plan.limit:  # not because of older messages
+        if self.assembler.least_request() > plan.limit:  # the newest turn itself is too long
             means.insert(0, share)
         for attempt in means:
-            with suppress(CompactionStuck):  # the loop tries further means
+            with suppress(CompactionStuck):  # the next means is tried
                 attempt()
             plan = self.assembler.plan()
             if not plan.metadata["needs_compaction"]:
@@ -161,7 +162,7 @@ class Window:
             return plan
         if self.assembler.is_too_much(plan.tokens):
             raise self.assembler.does_not_fit("turn", plan.tokens)
-        return replace(plan, limit=plan.tokens)  # the request is over the limit only by an estimate
+        return replace(plan, limit=plan.tokens)  # only an estimate exceeds the limit
 
     def _trim(self) -> None:
         """Shorten the newest turn until the request fits, or as far as possible.
@@ -185,7 +186,7 @@ class Window:
         """
         before = self.assembler.estimate()
         if overflow is None:
-            with suppress(CompactionStuck):  # `plan` tries more means, and reports what does not fit
+            with suppress(CompactionStuck):  # the next `plan` tries more means
                 self.compressor.compress()
             return self.assembler.estimate() < before
         answer = self.limits.output_for(self.asked)
@@ -234,7 +235,7 @@ class Window:
             means()
         if self.assembler.estimate() >= before:
             self._trim()
-            if self.assembler.estimate() >= before:  # the request fits by the program's count, but not by the server's
+            if self.assembler.estimate() >= before:  # the server counts more tokens than this program
                 self.trimming.free_tokens(self.assembler.tokens_in_use() // SPARE)
 
     def compact_if_too_long(self, refused: RequestRefused) -> bool:
@@ -243,8 +244,8 @@ class Window:
 
         Returns False if the length cannot be the reason, or if no tokens were freed.  The length may be the reason if
         the error names numbers of a request that is too long, if no request of this length was answered before, or if
-        the request fills more than half of the window.  A smaller window is learnt only if the shorter request is then
-        answered.
+        the request fills more than half of the window.  If the error names no numbers, a smaller window is learnt only
+        after the server has answered the shorter request.
         """
         if not refused.unexplained or not self.asked:
             return False
@@ -255,8 +256,8 @@ class Window:
         self._emit("length_suspected", model=self.client.model, tokens=self.asked, why=str(refused))
         if limit:
             return self.compact(ContextOverflow(str(refused), limit=limit, requested=requested))
-        # The lower limits are used for this compaction only.  With the usual limits the compaction would free little,
-        # since the request is far below them.
+        # A compaction after a refusal without a known reason uses limits below the length of the request.  With the
+        # usual limits the compaction would free little, since the request is far below the usual limits.
         known = self.assembler.stated
         self.assembler.stated = self._limits(int(self.asked * BLIND))
         try:
@@ -292,7 +293,7 @@ class Window:
         """
         told, requested, counter = overflow.limit, overflow.requested or 0, self.assembler.counter
         if requested and self.planned and isinstance(counter, EstimatedCounter) and type(overflow) is ContextOverflow:
-            counter.learn(self.planned, requested)  # the error names the tokens of this prompt
+            counter.learn(self.planned, requested)  # the error names the prompt's tokens
             self.assembler.heard = True
             self.asked = max(self.asked, self.assembler.scaled(self.planned))
         if told and requested > self.asked > 0:
@@ -332,7 +333,7 @@ class Window:
             return
         self._seen = last
         self.taken = max(self.taken, self.asked)
-        if self._suspected > self.asked:  # the length was the reason, since a shorter request was answered
+        if self._suspected > self.asked:  # a shorter request was answered, so the length was the reason
             self.asked, asked = self._suspected, self.asked
             self._learn(ContextOverflow("a shorter request was answered"))
             self.asked = asked
@@ -357,8 +358,8 @@ class Window:
 def lengths(text: str, asked: int) -> tuple[int, int]:
     """The numbers of tokens in a server's refusal: (limit, requested); (0, 0) if one of the two is missing.
 
-    `requested` is the largest number near `asked`, the tokens that were sent.  `limit` is the largest number below
-    `requested` that is at least SMALLEST.
+    `requested` is the largest number in the error that is near `asked`, the number of tokens that were sent.  `limit`
+    is the largest number in the error that is below `requested` and at least SMALLEST.
     """
     numbers = sorted({int(digits) for digits in _NUMBER.findall(text.replace(",", ""))})
     requested = next((one for one in reversed(numbers) if NEAR * asked <= one <= asked / NEAR), 0)

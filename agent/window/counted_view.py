@@ -1,7 +1,7 @@
 """The planner's state of current.jsonl: each new line is checked and counted only once.
 
 `message_reader.py` reads the file, and `message_list_check.py` has the rules; this module counts the tokens of the
-parts of the view.  Only `assembler.py` and `compressor.py` use this module.
+parts of the view.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class Seen:
     """Token counts of the first `messages` lines of the view, which have `offset` bytes and contain `calls` tool calls.
 
     `head` is the number of tokens of the leading system message, `briefing` that of the user message after it.  `tail`
-    is that of the newest turn: the last assistant message with calls and their results, or the messages after an answer
-    without calls.  `least` is that of the newest turn if a trim shortens everything that it can
-    (`context/shortened_message.py`).  `fields` and `tail_fields` are the tokens of the provider fields that are
-    included in `tokens` and in `tail`, by field name.
+    is the number of tokens of the newest turn: the last assistant message with calls and their results, or the messages
+    after an answer without calls.  `least` is the number of tokens of the newest turn if a trim shortens everything
+    that it can (`context/shortened_message.py`).  `fields` and `tail_fields` are the tokens of the provider fields that
+    are included in `tokens` and in `tail`, by field name.
     """
 
     offset: int = 0
@@ -120,7 +120,7 @@ class View(MessageReader):
         return seen
 
     def judged(self) -> Reading:
-        """What was read of the file, for the code that sends it."""
+        """What was read of the file with the view, for the code that sends the view to the model."""
         return self.reading(self.path)
 
     def forget_spread(self) -> None:

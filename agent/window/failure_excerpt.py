@@ -37,7 +37,7 @@ _GAP_TOKENS = 2
 class FailureLines:
     """The lines of an output that matter for a failure, and its last lines, each with its number.
 
-    `size` is the number of characters of these lines.
+    `size` is the number of characters of all lines that are stored.
     """
 
     def __init__(self, lines: Iterable[str]) -> None:

@@ -2,7 +2,7 @@ r"""Finds the names in a conversation that a summary must repeat exactly: paths,
 
 A name is a word of ASCII letters and digits of a form that does not occur in prose.  A name contains `_`, `/`, `\\`, a
 dot or a colon, or it mixes letters and digits (with leading digits only if it is longer than `3rd`), or it has a
-capital after a small letter.  The rule works for text in every language.
+capital after a small letter.  The form of a name does not depend on the language of the text around it.
 
 A name is characteristic of a conversation if few other conversations contain it.  `README.md`, `main.py` and
 `self.args` are plain: each of their words has only one case.  A plain name is characteristic only together with its
@@ -73,8 +73,8 @@ def values_in(text: str) -> Iterator[str]:
 def weights(names: Iterable[str]) -> dict[str, float]:
     """name → its weight.
 
-    Names that differ only in their digits form a family; the weights in a family add up to that of one name.  So a list
-    of `part1.c` to `part40.c`, or of line numbers, does not outweigh the other names.
+    Names that differ only in their digits form a family; the weights in a family add up to that of one name.  A list of
+    `part1.c` to `part40.c`, or of line numbers, therefore does not outweigh the other names.
     """
     known = dict.fromkeys(names)
     families = Tally(_shape(name) for name in known)

@@ -89,7 +89,7 @@ class FailedLayer:
 
 
 class MemoryUnreadable(MakimonoError):
-    """A layer returned something that is not a list of memories.  The error never leaves this module."""
+    """A layer returned something that is not a list of memories.  `memory_recall.py` catches every MemoryUnreadable."""
 
     code = "memory_unreadable"
 

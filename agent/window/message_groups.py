@@ -1,7 +1,7 @@
 """Divides the conversation after the newest compaction into groups, the smallest units that a compaction may remove.
 
 A group is an assistant message with the results of its calls, or one other message (docs/glossary.md).  Only numbers
-are in memory, about 100 bytes per group.  `compressor.py` calls this module.
+are in memory, about 100 bytes per group.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Checks before the first request whether a window is large enough for any task at all.
 
 A task needs tokens for tools, system prompt, a few lines of an issue, one call with a shortened result, and an answer.
-`context_window.py` calls this module at the start of a task, and so does `doctor`.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 none of these.
 
 The form of the line decides: a mark of failure before or after a name, in the forms that test runners print; a place
-(`src/a.py:12`); or a word for an error.  A line about a test that passed is never selected.  `failure_excerpt.py` calls
-this module.
+(`src/a.py:12`); or a word for an error.  A line about a test that passed is never selected.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Without the content of the files, a model often begins by reading these files again after a compaction.  The content
 comes from the work tree through `values.PresentWork`, which masks secrets in it.  If a file does not fit as a whole,
-the lines around its newest edits are shown, or the file is left out.  `carry_over.py` calls this module.
+the lines around its newest edits are shown, or the file is left out.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def render_files(
 def _shown(edit: EditedFile, content: str, room: int, count: Callable[[str], int]) -> str:
     lines = content.rstrip("\n").split("\n")
     whole = _part(edit.path, lines, 0, len(lines))
-    # longer content hardly ever fits, at 16 characters per token, so it is not even counted
+    # content with more than 16 characters per token of the budget hardly ever fits, so its tokens are not counted
     if len(content) <= room * 16 and count(whole) <= room:
         return whole
     for place in _places(content, edit.texts):

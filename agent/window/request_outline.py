@@ -1,7 +1,7 @@
 """Shows the plan of a request as a table: each layer with its position, its size, its state, and the reason for the
 state.
 
-The table is only shown to people (the command `request`), and no code uses it.  The module reads the view for the lines
+The table is for people (the command `request`); the planner does not use it.  The module reads the view for the lines
 that are sent, and messages.jsonl for the others; nothing may change the two files meanwhile.  The tokens are counted as
 the planner counts them, so the rows with the state "kept" add up to its estimate.
 """

@@ -1,7 +1,7 @@
 """Parses a shell command into pipelines, with the operators between them and the directory in which each runs.
 
 The parser does not interpret loops and conditions: their keywords are returned as plain tokens.  `shell_programs.py`
-calls this module, and decides for which programs the exit code of a command is a proof.
+decides for which programs the exit code of a command is a proof.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MOST_TEXTS = 64
 _SIGNS = "();<>|&\n"
 _PUNCTUATION = frozenset(_SIGNS)
 _OPERATOR = re.compile(r"&&|\|\||\|&|\||;+|&|\(|\)|\n")
-# this character is put before a quoted operator, which shlex would return like an unquoted one
+# `_QUOTED_OPERATOR` is put before a quoted operator, which shlex would return like an unquoted one
 _QUOTED_OPERATOR = "\ue000"
 _PIECE = re.compile(
     r"""
@@ -71,7 +71,7 @@ def parse_command(command: str, place: ShellState) -> tuple[list[Pipeline], str]
     """Returns (the pipelines of a command that begins in the state `place`, its operators in order, with a `w` for each
     word).
 
-    The second text is "?" if the command cannot be parsed to its end.
+    "?" is returned in place of the operators if the command cannot be parsed to its end.
     """
     text, is_whole = _plain(command)
     try:

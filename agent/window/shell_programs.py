@@ -1,8 +1,7 @@
 """Finds the main programs of a shell command, and for which of them exit code 0 of the command proves success.
 
 Constructs that cannot be analysed with certainty (loops, conditions, functions, process substitution, unclosed quotes)
-prove nothing: no program in such a command counts as successful.  `shell_parser.py` parses the command;
-`command_history.py` calls this module.
+prove nothing: no program in such a command counts as successful.  `shell_parser.py` parses the command.
 """
 
 from __future__ import annotations
@@ -90,7 +89,7 @@ class ProgramCall:
 def steps_of(command: str) -> tuple[ProgramCall, ...]:
     """The main programs of a command, in order.
 
-    Filters after a pipe are not included, and neither are `cd` and `echo`.
+    The main programs of a command do not include filters after a pipe, nor programs such as `cd` and `echo`.
     """
     return tuple(_steps(command, ShellState(), DEPTH))
 

@@ -15,7 +15,7 @@ class Summary:
     """Summarises the oldest groups: method B of docs/design/compression.md, 4."""
 
     def steps(self) -> tuple[str, ...]:
-        """Summarise."""
+        """Summarise the oldest groups."""
         return ("summary",)
 
 
@@ -28,8 +28,8 @@ class SlidingWindow:
 
 
 class Mask:
-    """Masks old tool results; the calls stay.  This strategy sends no request to a model."""
+    """Masks old tool results; the calls stay.  The strategy `mask` sends no request to a model."""
 
     def steps(self) -> tuple[str, ...]:
-        """Mask tool results; leave out the oldest groups if there is nothing left to mask."""
+        """Mask tool results; if that is not enough, leave out the oldest groups."""
         return ("mask", "window")

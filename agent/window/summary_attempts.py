@@ -68,7 +68,7 @@ class SummaryAttempts:
         self.since = 0
 
     def record_compaction(self, strategy: str) -> None:
-        """Record a compaction that was made."""
+        """Record that a compaction with `strategy` was made."""
         if strategy == "summary":
             self.wasted = self.since = 0
         elif strategy in CUTTING:

@@ -1,6 +1,6 @@
-"""Obtains a summary: makes the intermediate files, sends the requests to the model, and always removes the files.
+"""Obtains a summary: makes the intermediate files, sends the requests to the model, and removes the files again.
 
-This module records nothing; `compressor.py` records the result or the failure.
+`compressor.py` records the summary, or the failure to obtain one.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ by up to 13 % (docs/window.md, "How good the estimate is").
 class SummaryWriter:
     """Writes the summaries of one task.
 
-    `client` may belong to another model than that of the conversation.  For such a client, `limits` and `counter`
-    belong to its model, and `is_other` is set: the model's ratio is learnt from the reports on summaries, since there
-    is no conversation with it.
+    `client` may belong to another model than that of the conversation.  For a client of another model, `limits` and
+    `counter` belong to that model, and `is_other` is set: its ratio is learnt from the usage reported for summaries,
+    since there is no conversation with that model.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class SummaryWriter:
         store = self.message_store
         folder = store.context_dir
         cut = store.index.cut
-        self.client.input_limit = limits.input_limit  # an error may have lowered the limit
+        self.client.input_limit = limits.input_limit  # an error may have lowered the client's limit
         pieces = PiecewiseSummary(
             folder,
             self.client,

@@ -4,7 +4,6 @@ A line is a heading or an entry if it has one of these marks: a sign at its begi
 number, numeral or single letter followed by a delimiter (`1.`, `IV)`, `一、`, `٣ -`); a short label and a colon; cells
 of a table; an underline.  A short line after a blank line and before longer lines or a list is a heading too.  In a
 JSON text each key and each string is an entry.  The module does not search for words of any language.
-`summary_check.py` and `summary_merge.py` call this module.
 """
 
 from __future__ import annotations
@@ -228,8 +227,8 @@ def _is_record(value: Any) -> bool:
 
 
 def _leaves(value: Any, depth: int = DEEPEST) -> Iterator[str]:
-    """The keys and strings of a JSON value, without empty ones.  A record of the conversation contributes none, so that
-    a copy of the conversation does not count as a summary."""
+    """The keys and strings of a JSON value, without empty ones.  The keys and strings of a record of the conversation
+    are left out, so that a copy of the conversation does not count as a summary."""
     if depth == 0:
         return
     if isinstance(value, dict) and not _is_record(value):

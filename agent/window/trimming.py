@@ -3,7 +3,6 @@
 The results of the newest answer's calls, and messages after it, are replaced by their beginning, a notice and their
 end; the tool `read_output` can still read the whole text.  All texts are shortened to the same maximum size, so that
 small texts stay whole (water-filling).  A trim is one line of compactions.jsonl (`context.MessageStore.trim`).
-`context_window.py` calls this module.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 The file with the view does not change; the plan names the bytes that are sent.  Groups stay whole: an answer with calls
 is sent together with its results or not at all.  The newest group is always sent.  The limit never removes the
-carry-over of a compaction, and removes comments of people only if they exceed a budget of tokens.  The planner calls
-this module only if one of the two options is set; the view is read once.
+carry-over of a compaction, and removes comments of people only if they exceed a budget of tokens.  The view is read
+once for each selection.
 """
 
 from __future__ import annotations

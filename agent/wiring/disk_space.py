@@ -59,7 +59,8 @@ def missing_space(settings: Settings, times: int = 1, beside: tuple[int, int] = 
     """How many (bytes, inodes) must become free on the disk of base_dir; (0, 0) if enough are free, or if the numbers
     are unknown.
 
-    The number of required inodes is multiplied by `times`; the numbers in `beside` are required in addition."""
+    The number of required free inodes is multiplied by `times`; the bytes and inodes in `beside` are required in
+    addition."""
     try:
         found = os.statvfs(settings.base_dir)
     except OSError:

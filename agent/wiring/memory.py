@@ -1,8 +1,8 @@
 """Opens the long-term memory that a configuration names, and determines the actor of a task: the name under which the
 memory keeps the task's records.
 
-This is done in one module because recall (in the packages `window` and `tools`) and extraction (`extraction`) must use
-the same actor.
+The actor is determined in one module because recall (in the packages `window` and `tools`) and extraction
+(`extraction`) must use the same actor.
 """
 
 from __future__ import annotations

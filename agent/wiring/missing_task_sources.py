@@ -1,8 +1,7 @@
 """Checks whether the task sources of all open tasks in a ledger are configured.
 
 If the folder of a local tracker was moved, its tasks are assigned to the new folder.  Open tasks of which the source is
-no longer configured are reported.  `daemon/daemon.py` uses this module before the first poll; `doctor` and `tasks` use
-it too.
+no longer configured are reported.  The daemon checks the task sources before the first poll.
 """
 
 from __future__ import annotations

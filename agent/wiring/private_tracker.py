@@ -1,8 +1,8 @@
 """Makes and opens private trackers: local trackers with a single issue, which comes from a file, a URL or a replay.
 
-`solve` and `replay` make a private tracker below `base_dir/solve/`, so that the task uses the same forge, ledger and
-files as any other.  The file `solve.json` in the tracker's folder has the data that a daemon needs to open the tracker
-again after a crash.  This module does not run the task; `commands/solve.py` does.
+`solve` and `replay` make a private tracker, in the folder `solve/` of a base_dir, so that its task uses the same kind
+of forge, ledger and files as any other.  The file `solve.json` in the tracker's folder has the data that a daemon needs
+to open the tracker again after a crash.  This module does not run the task; `commands/solve.py` does.
 """
 
 from __future__ import annotations
@@ -108,7 +108,8 @@ def forget(settings: Settings, instance: str) -> None:
 
 def keep_pull(settings: Settings, instance: str, pull: PullRef | None, folder: Path) -> None:
     """Copy the file of the pull request to `pull.md` in the task's folder, if `instance` is a private tracker (a local
-    tracker that `solve` made for one issue).  In the copy the key `issue` is the path or URL of that issue."""
+    tracker for a single issue).  In the copied `pull.md`, the key `issue` is the path or URL of the issue from which
+    the tracker was made, if that is recorded."""
     if pull is not None and is_private(settings, instance):
         data = issue_files.pull_file(pull).read_bytes()
         if (origin := _origin(settings, instance)) is not None:
@@ -139,8 +140,8 @@ def as_issue(text: bytes, path: Path, label: str) -> tuple[bytes, str | None]:
     """Convert a Markdown file into an issue of a private tracker: (the content of the issue's file, the repository that
     the front matter names, None if it names none).
 
-    The title, author and base of the front matter are kept.  Without a title the first heading becomes the title, or
-    else the file name.  Raises UsageError for invalid front matter and for text that is not UTF-8.
+    The issue gets the title, author and base of the front matter.  Without a title the first heading becomes the title,
+    or else the file name.  Raises UsageError for invalid front matter and for text that is not UTF-8.
     """
     try:
         said = issue_files.parse(text, str(path))

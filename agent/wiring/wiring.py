@@ -1,7 +1,7 @@
 """Builds the adapters for the other packages: forge, ledger, model client, sandbox, tools, window.
 
 Each process makes its own `Wiring`, since connections must be opened after the fork.  Packages above `wiring` get their
-adapters from this module.  Packages below `wiring`, which cannot import it, get them as arguments.
+adapters from `wiring.py`.  Packages below `wiring`, which cannot import it, get their adapters as arguments.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ class Wiring:
         )
 
     def forges_for(self, key: TaskKey) -> tuple[Forge, ...]:
-        """The configured forge adapters; if the task key belongs to a private tracker of `solve`, only the adapter for
-        that tracker."""
+        """The configured forge adapters; if the task key belongs to a private tracker, only the adapter for that
+        tracker."""
         own = private_tracker.settings_of_tracker(self.settings, key.instance)
         return self.forges if own is None else (FORGES.load("local")(own),)
 

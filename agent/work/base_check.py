@@ -3,7 +3,7 @@
 A check that fails after a change may also fail without it.  The verdict on a base commit is one file,
 `base_dir/checks/{key}.json`.  The key covers everything that the verdict depends on: repository, commit, command, its
 time-out, the set-up and the kind of sandbox.  A verdict that is no evidence about the commit (no sandbox, no set-up) is
-not cached.  The file may be removed at any time.  `worker/commit_check.py` calls this module.
+not cached.  A cached verdict may be removed at any time.
 """
 
 from __future__ import annotations

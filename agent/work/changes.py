@@ -297,8 +297,8 @@ def bare_folders(git_dir: Path, changes: Sequence[Entry], head: str) -> list[str
     """Folders that git treats as a bare repository, at `head` or after these changes, and that contain a changed
     path.
 
-    The root of the tree is excluded, because git finds `.git` there first.  Git runs programs that the config of such a
-    folder names (safe.bareRepository in git-config(1)).
+    The root of the tree is excluded, because git finds `.git` there first.  Git runs programs that the config of a bare
+    repository in the tree names (safe.bareRepository in git-config(1)).
     """
     present = {change.path for change in changes if change.new_mode != NOTHING}
     folders = may_be_bare(present)

@@ -1,8 +1,9 @@
 """A clean checkout of one commit beside the task's tree, in which the repository's checks run.
 
 The task's own tree also contains files that a push does not send: ignored files, compiled files, output of commands.  A
-check that passes because of such files is no evidence about the commit.  The checkout contains only the commit and the
-set-up as its command left it (`setup.copy_setup`), mounted at the paths that the task's commands use.
+check that passes only because of files that are not in the commit is no evidence about the commit.  The checkout
+contains only the commit and the set-up as its command left it (`setup.copy_setup`), mounted at the paths that the
+task's commands use.
 
 The files are those of a fresh clone: the checkout has a git directory of its own, without this program's attributes,
 so that git applies the line ends, `ident` and encodings of the commit's `.gitattributes`.  The task's tree has the
@@ -10,7 +11,7 @@ commit's bytes instead (`gitdir.py`): a script that a clone gets with CRLF runs 
 checkout.
 
 The checkout is created for one command and removed afterwards; leftovers of a killed process are removed when the
-task's folder is opened again.  `worker/command_runner.py` calls this module.
+task's folder is opened again.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class Checkout:
         index.unlink(missing_ok=True)  # ours
         lines = [lfs.pattern(path) + b" !working-tree-encoding\n" for path in found]
         if any(len(line) >= changes.ATTRIBUTES_LINE for line in lines):
-            lines = [b"* !working-tree-encoding\n"]  # git ignores a longer line
+            lines = [b"* !working-tree-encoding\n"]  # git ignores a line that is too long
         durable_files.write_file(self.git_dir / OURS, b"".join(lines), 0o644, sync=False)
         for path, encoding in found.items():
             line = (

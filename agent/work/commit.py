@@ -1,12 +1,12 @@
 """Creates a commit from a work tree: chooses the changes, and commits them without any hook, filter or editor.
 
 A commit includes changed and removed tracked files, and new files that neither `.gitignore` nor the ignore list
-excludes.  These files are left out and reported: files that a repository cannot contain (FIFO, socket, device),
-unreadable files, files with a name that counts as `.git`, files that are mostly a hole (git would read and store every
-zero), and files that are larger than the host accepts.  No file that is left out blocks the commit.  Submodules are
-never changed.  `Workspace.commit` calls this module.
+excludes.  Files that cannot or must not be committed are left out and reported, for example: files that a repository
+cannot contain (FIFO, socket, device), unreadable files, files with a name that counts as `.git`, nested repositories,
+files that are mostly a hole (git would read and store every zero), and files that are larger than the host accepts.  A
+file that is left out does not prevent the commit of the others.  A commit never changes a submodule.
 
-Modes, renames and binary files are preserved.  Names are exchanged with git by `-z`, because git otherwise quotes
+A commit preserves modes, renames and binary files.  Names are exchanged with git by `-z`, because git otherwise quotes
 non-ASCII names.
 """
 
@@ -69,7 +69,7 @@ class Index:
     def update(self, changes: Changes | None = None) -> list[str]:
         """Update the index so that it matches the work tree; returns the files that were left out, one line each.
 
-        `changes`: a fresh result of `look`.
+        `changes`: a result of `look` for the present work tree.
         """
         removed, present = changes or self.look()
         left_out: list[str] = []
@@ -227,8 +227,8 @@ def commit(
     """Commit the index to `branch`, which is at `parent` (None if it has no commit yet); returns None if nothing
     differs.  `merged` is the second parent of a merge, which is committed even if nothing differs.
 
-    The function uses git's plumbing commands, so that no hook, template or editor takes part; only `signing` signs.
-    The last step moves the branch and so completes the commit atomically.
+    The commit is made by git's plumbing commands, so that no hook, template or editor takes part; it is signed only
+    with `signing`.  The last step moves the branch and so completes the commit atomically.
     """
     tree = git("write-tree", git_dir=git_dir, env=env).output.decode().strip()
     if (

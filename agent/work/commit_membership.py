@@ -3,7 +3,7 @@ and at the end.
 
 An ignore rule, a submodule's folder or a nested repository excludes a file from every commit, and git gives no message.
 The tools check each path that they write (`why_left_out`), and the delivery compares the written files with the commit
-(`left_behind`).  `Workspace` calls this module.
+(`left_behind`).
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Files that git converts on commit, and that must never be committed without the conversion: those of Git LFS and
-git-crypt.
+"""Files that git converts on commit, and that must never be committed without the conversion: those of Git LFS,
+git-crypt and transcrypt.
 
 The attributes that this program sets disable every filter, so git would commit an unconverted file as it is: raw
-content in the history, which another user's git-lfs treats as a broken pointer, or a secret in plain text.  So this
-module reads the repository's own attributes through a git directory without this program's attributes.  A file that is
-not in its converted form is not committed as it is: content of Git LFS becomes a pointer if it can be uploaded
-(`work/lfs.py`). Other filters (nbstripout, line ends) only normalise; their files are committed.  `Index` and
-`CommitMembership` call this module.
+content in the history, which another user's git-lfs treats as a broken pointer, or a secret in plain text.  To find the
+filters of a file, `git_filters.py` reads the repository's own attributes through a git directory without this program's
+attributes.  A file that is not in its converted form is not committed as it is: content of Git LFS becomes a pointer if
+it can be uploaded (`work/lfs.py`). Other filters (nbstripout, line ends) only normalise, so files with other filters
+are committed as they are.
 
 Sources: git-lfs/git-lfs docs/spec.md (a pointer is below 1024 bytes and begins with its version); AGWA/git-crypt and
 elasticdog/transcrypt (the first bytes of an encrypted file).
@@ -106,7 +106,8 @@ def plain(git_dir: Path, name: str = "plain.git", attributes: bytes = b"") -> Pa
     """A git directory that contains only the configuration of `git_dir`, and so lacks this program's
     `info/attributes`."""
     place = git_dir / name
-    root = os.geteuid() == 0  # as root, commands run as another user, who must see the git directory
+    # if this process is root, commands run as another user, and that user must be able to read the git directory
+    root = os.geteuid() == 0
     if not (place / "HEAD").exists():
         for folder in (place, place / "objects", place / "refs", place / "info"):
             durable_files.make_dir(folder, 0o755 if root else 0o700)

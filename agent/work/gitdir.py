@@ -2,9 +2,9 @@
 
 The git directory borrows the mirror's objects, lies outside the work tree, and is mounted read-only for commands
 (docs/security.md, "Git beside a work tree").  The directory's `info/attributes` overrides every `.gitattributes` of the
-tree: a file in the tree equals the file in the commit byte by byte, without filter or line-end conversion.  So a
-one-line edit is a one-line diff, and no diff driver or `-diff` hides a change.  The directory's `info/exclude` is the
-ignore list, with a lower priority than the repository's own `.gitignore`.  `Workspace` calls this module.
+tree: a file in the tree equals the file in the commit byte by byte, without filter or line-end conversion.  Because the
+tree equals the commit byte by byte, a one-line edit is a one-line diff, and no diff driver or `-diff` hides a change.
+The directory's `info/exclude` is the ignore list, with a lower priority than the repository's own `.gitignore`.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ _CONFIG = """\
 [maintenance]
 	auto = false
 {extensions}"""
-# checkStat: inside the sandbox, owner and change time look different, so every `git status` would read every file.
-# This program itself sets `core.checkStat=default` when it looks for changes.
+# `core.checkStat=minimal`: inside the sandbox, owner and change time of files look different, so without it every `git
+# status` would read every file. This program itself sets `core.checkStat=default` when it looks for changes.
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,8 @@ class WorkspaceState:
 
     - `start`: the commit at which the task's branch started.
     - `base_commit`: the commit of the base branch (None for an empty repository).
-    - `ready`: whether the first checkout was complete; from then on the tree is never recreated.
+    - `ready`: whether the first checkout was complete; a tree that is ready is recreated only after its removal
+      (`gone`).
     - `setup`: the key of the set-up that is in the tree.
     - `pushed`: the commit that this program last pushed.
     - `refused`: the commit that must not be published.
@@ -127,7 +128,7 @@ def read_state(git_dir: Path) -> WorkspaceState | None:
     try:
         raw = orjson.loads((git_dir / "makimono.json").read_bytes())
         state = WorkspaceState(**raw)
-        return replace(state, unresolved=tuple(state.unresolved))  # JSON has lists only
+        return replace(state, unresolved=tuple(state.unresolved))  # JSON has no tuples
     except FileNotFoundError:
         return None
     except (orjson.JSONDecodeError, TypeError) as error:
@@ -137,7 +138,7 @@ def read_state(git_dir: Path) -> WorkspaceState | None:
 def make(git_dir: Path, mirror: Mirror, state: WorkspaceState) -> None:
     """Create the git directory under a temporary name and rename it, so that it is either complete or missing.
 
-    The caller holds the mirror's lock.  Raises PushRejected if a branch of this name can never be pushed.
+    The caller of `make` holds the mirror's lock.  Raises PushRejected if a branch of this name can never be pushed.
     """
     if (other := in_the_way(mirror.branches(), state.branch)) is not None:
         raise PushRejected(
@@ -216,7 +217,7 @@ def write_ignored(git_dir: Path, more: Iterable[str] = ()) -> None:
 
 
 def exclude_line(path: str) -> str:
-    """The pattern that matches only `path`, from the top."""
+    """The ignore pattern that matches only `path`, which is relative to the top of the tree."""
     escaped = "".join(f"\\{sign}" if sign in "\\*?[]!#" else sign for sign in path)
     if escaped.endswith(" "):
         escaped = f"{escaped[:-1]}\\ "
@@ -226,7 +227,8 @@ def exclude_line(path: str) -> str:
 def remove_locks(git_dir: Path) -> None:
     """Remove lock files that a killed git process left.
 
-    The removal is safe, since only the task's process, which holds the lock of the folder, works here.
+    The removal of lock files is safe, since only the task's process, which holds the lock of the task's folder, runs
+    git in this git directory.
     """
     for pattern in ("*.lock", "refs/**/*.lock"):
         for stale in git_dir.glob(pattern):

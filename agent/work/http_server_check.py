@@ -3,8 +3,8 @@
 A login page or a maintenance page comes with status 200 from many proxies.  When git gets a page in place of its
 protocol, it falls back to its "dumb" protocol, in which `info/refs` is a plain file (gitprotocol-http(5), "Discovering
 References"), and git reads a page without line breaks as the list of an empty repository: `ls-remote` and `fetch`
-succeed and return nothing.  So `remote.py` calls this module when git reports no refs at all, and to describe what was
-answered after an error.
+succeed and return nothing.  `remote.py` asks the server itself when git reports no refs at all, and after an error to
+describe the answer of the server.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class ServerAnswer:
 
 
 def ask(url: str, login: tuple[str, str] | None, ca_file: str | None) -> ServerAnswer:
-    """Request the refs of the repository at `url` as git does; `login` is (user, password).
+    """Request the refs of the repository at `url` in the way in which git requests them; `login` is (user, password).
 
     Version 0 of git's protocol is used, which lists the refs at once.  Raises RemoteAway when there is no answer.
     """

@@ -5,7 +5,7 @@ This program does not run git-lfs, because git-lfs reads the repository's config
 addresses.  A pointer has three lines, and the content lies in `lfs/objects` of a git directory, as with git-lfs.  This
 program's attributes disable every filter.  Only `add` enables a filter, for the given paths: the index then stores size
 and time of the file itself with the pointer, and `git status` shows the file as unchanged.  `work/lfs_server.py`
-uploads and downloads content.  `Index`, `Workspace` and `Checkout` call this module.
+uploads and downloads content.
 
 git-lfs/git-lfs docs/spec.md describes the pointer and the location of objects.
 """
@@ -135,7 +135,7 @@ class LfsTree:
         """Add the files' pointers to the index, and their content to `objects`.
 
         `known`: path → pointer, for files with content that is stored elsewhere already.  Raises ContentWrong for a
-        file that changes meanwhile.
+        file that changes while it is added.
         """
         made = dict(known or {})
         for path in paths:
@@ -171,7 +171,7 @@ class LfsTree:
 
     def fill(self, wanted: Mapping[str, Pointer], stores: Iterable[Objects]) -> dict[str, Pointer]:
         """Replace pointers by content if one of `stores` has it; returns the filled files.  The caller must call `add`
-        after it has set the files' owner."""
+        for the filled files after it has set their owner."""
         stores = list(stores)
         done = {}
         root = filetree.open_folder(self.tree)

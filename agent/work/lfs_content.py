@@ -1,7 +1,7 @@
 """The Git LFS content that a task's work tree gets, and the content that its commits need on the remote.
 
 Downloaded content is stored in the mirror, for every task of the repository; content that the task created is stored in
-the task's git directory.  `Workspace`, `Checkout` and `Publisher` call this module.
+the task's git directory.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Content:
     def fill(self, tree: Path, env: Mapping[str, str]) -> dict[str, Pointer]:
         """Replace the pointers in `tree` by content that is available and within the limit.
 
-        The method never fails: it reports a pointer that stays.  The caller passes the result to `LfsTree.add` after it
-        has set the files' owner.
+        `fill` raises no error for missing content: the pointer stays in the tree, and `reports` gets a line about that.
+        The caller passes the filled files to `LfsTree.add` after it has set their owner.
         """
         try:
             files = LfsTree(self.git_dir, tree, env)
@@ -58,8 +58,8 @@ class Content:
         return filled
 
     def pointers(self, entries: Iterable[changes.Entry], tree: Path, env: Mapping[str, str]) -> dict[Pointer, str]:
-        """Pointer → path, for the content that these commits need on the remote: content that this program converted to
-        pointers, and pointers that the model wrote."""
+        """Pointer → path, for the content that the commits with the changes `entries` need on the remote: content that
+        this program converted to pointers, and pointers that the model wrote."""
         blobs = {entry.object: entry.path for entry in entries if entry.new_mode.startswith("100")}
         found: dict[Pointer, str] = {}
         for data, path in changes.small(self.git_dir, blobs, git_filters.LARGEST):

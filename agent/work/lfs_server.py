@@ -3,9 +3,9 @@
 The repository's address determines the store's address (`<address>.git/info/lfs`).  `.lfsconfig` of the *base* commit
 may change the store's address only within the same scheme, host and port: a file of the repository must not send a
 login elsewhere.  The server's answer gives an address for each object; the program trusts the forge for these
-addresses.  A request to such an address has the headers from the answer; it has the login only if the address is on the
-forge itself.  For a repository in a folder of this machine, objects are stored as the transfer of git-lfs for `file://`
-stores them.  `Workspace` and `Publisher` call this module.
+addresses.  A request to the address of an object has the headers from the server's answer; it has the login only if the
+address is on the forge itself.  For a repository in a folder of this machine, objects are stored as the transfer of
+git-lfs for `file://` stores them.
 
 git-lfs/git-lfs docs/api/{server-discovery,batch,basic-transfers}.md describe the requests.
 """
@@ -53,7 +53,8 @@ class Server:
         self.config = config
 
     def is_reachable(self) -> bool:
-        """Whether content can be sent to this kind of address: an HTTP server, or a folder of this user."""
+        """Whether content can be sent to the address of the repository, which must be an HTTP server or a folder of
+        this user."""
         return self.remote.url.startswith(("http://", "https://")) or self._folder() is not None
 
     def upload(self, wanted: Mapping[Pointer, str], objects: Objects, branch: str) -> None:
@@ -244,7 +245,7 @@ class Server:
 
     def _session(self) -> requests.Session:
         session = requests.Session()
-        session.auth = lambda request: request  # keeps requests from reading ~/.netrc
+        session.auth = lambda request: request  # keeps the library `requests` from reading ~/.netrc
         return session
 
     def _asked(

@@ -1,10 +1,10 @@
 """The bare mirror of one repository, which every task that works on the repository shares.
 
 `base_dir/repos/{host}/{owner}/{repo}.git` has all branches and tags of the remote, fetched under a flock.  Tasks borrow
-objects of the mirror, so none is ever deleted: `gc.auto` is 0, and packs are only combined.  A branch that was
-force-pushed on the remote moves in the mirror too, and a removed branch is removed; the old commits stay.  The mirror
-has no work tree; `Workspace` creates the work trees.  `worker/preparation.py` calls this module.  docs/operations.md,
-"Cleanup (cron)" describes how mirrors are removed.
+objects of the mirror, so git deletes no object as long as the mirror exists: `gc.auto` is 0, and packs are only
+combined.  A branch that was force-pushed on the remote moves in the mirror too, and a removed branch is removed; the
+old commits stay.  The mirror has no work tree; `Workspace` creates the work trees.  docs/operations.md, "Cleanup
+(cron)" describes how mirrors are removed.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Mirror:
                 self._check_fetched(here, there, refs)
                 self._join_packs(lock)
             head = f"ref: refs/heads/{_default(listing) or 'main'}\n".encode()
-            if (self.path / "HEAD").read_bytes() != head:  # git itself does not sync this file to disk
+            if (self.path / "HEAD").read_bytes() != head:  # git itself does not sync HEAD to disk
                 durable_files.write_file(self.path / "HEAD", head, 0o644 if os.geteuid() == 0 else 0o600)
 
     @contextmanager

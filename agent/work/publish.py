@@ -1,9 +1,8 @@
 """Publishes commits: checks before each push, pushes with a lease and only to the task's own branch, and pushes each
 commit once.
 
-This module merges nothing and opens no pull request; `forge` does that.  `Publisher` scans every commit before the
-commit is pushed.  `Publisher` never overwrites a commit of another author on the task's branch.  `worker/delivery.py`
-calls this module.
+`publish.py` only pushes: it merges nothing, and opens no pull request.  `Publisher` scans every commit before the
+commit is pushed.  `Publisher` never overwrites a commit of another author on the task's branch.
 
 docs/files.md, "Outside effects", and docs/forges.md, "What users of such agents report", rows 16, 17 and 20, have the
 reasons.
@@ -106,8 +105,8 @@ class Publisher:
         """Reset the branch to the pushed commit if this disk lost git's refs in a power loss and no longer has that
         commit on the branch.
 
-        Without the reset the program would take its own commit on the remote for another author's.  The tree keeps its
-        content.
+        Without the reset the program would take its own commit on the remote for another author's.  The reset does not
+        change the work tree.
         """
         pushes = [name for name in self.effects.intended() if name.startswith("push:")]
         if not pushes:
@@ -155,7 +154,7 @@ class Publisher:
             yield from self.workspace.lfs.added(self.workspace.lfs_pointers())
 
     def push(self) -> str:
-        """Push the task's branch; returns the commit at which the remote's branch is then.
+        """Push the task's branch; returns the commit at which the remote's branch is after the push.
 
         The checks run first, unless this commit has passed them before.  A commit that was pushed is not pushed again,
         even after a crash in between, unless the branch was removed meanwhile.  Raises PushRejected with the remote's
@@ -202,8 +201,8 @@ class Publisher:
             raise PushRejected(f"not pushed: {refused}", code=refused.code) from refused
 
     def _lease(self, there: str | None, head: str) -> str:
-        """The commit at which the branch must be when the push moves it: the one that was just read, and only if it
-        belongs to this task."""
+        """The commit at which the remote's branch must be when the push moves it: `there`, the commit that was just
+        read.  Raises PushRejected if `there` does not belong to this task."""
         if there is None or there == self.workspace.state.pushed:
             return there or ""
         if not self._contains(head, there):
@@ -227,8 +226,8 @@ class Publisher:
         A push that is running may be from an earlier attempt of this task that lost its connection while the remote
         continued. If the git process was killed, the push is repeated unless the remote already has the commit.  A
         killed push can leave a lock on the branch.  If the repository is on this machine, the lock is removed.  If the
-        repository is on another host, this method waits; if the lock stays, it raises RemoteRefused, and somebody must
-        remove the lock there.
+        repository is on another host, the push is tried again after a while; if the lock stays, RemoteRefused is
+        raised, and somebody must remove the lock on that host.
         """
         for pause in (*CROSSED, None):
             try:
@@ -256,7 +255,7 @@ class Publisher:
                 return
             if self.remote.commit_of(self.workspace.branch) == commit:
                 return
-        raise AssertionError  # the last attempt returns or raises
+        raise AssertionError  # the last attempt of the loop returns or raises
 
     def _check_arrived(self, commit: str) -> None:
         """Raise RemoteRefused if the remote does not have the branch at `commit` after a push that git reported as

@@ -2,7 +2,6 @@
 person.
 
 The patterns match messages of git, GitHub, GitLab, Forgejo and Gitea (routers/private/hook_pre_receive.go).
-`Publisher` calls this module.
 """
 
 from __future__ import annotations

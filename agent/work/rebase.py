@@ -1,8 +1,7 @@
 """Rebase of the task's commits onto another commit, without a work tree, an editor, a hook or a driver.
 
 Each commit becomes a three-way merge of trees (`git merge-tree`, renames followed) and a new commit object.  No ref
-changes until the caller moves the branch.  `Workspace.move_onto` calls this module.  docs/forges.md, "Others work too",
-describes when this happens.
+changes until the caller moves the branch.  docs/forges.md, "Others work too", describes when this happens.
 """
 
 from __future__ import annotations

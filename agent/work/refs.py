@@ -1,9 +1,8 @@
 """Moves or removes a ref of one of this program's git directories, even if the git process is killed.
 
 `git update-ref` cannot simply be repeated (`gitcmd.REPEATABLE`): a killed process may have moved the ref already, and
-the repetition, which expects the old commit, would fail.  So `move` reads the ref before a retry.  The next git process
-that finds the locks of a killed process removes them (`stale_git_locks.py`).  `Workspace`, `stage` and `gitdir` call
-this module.
+the repetition, which expects the old commit, would fail.  Before a retry of `git update-ref`, `move` therefore reads
+the ref.  The next git process that finds the locks of a killed process removes them (`stale_git_locks.py`).
 """
 
 from __future__ import annotations

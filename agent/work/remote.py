@@ -1,7 +1,7 @@
 """The remote of a repository: one address for `ls-remote`, fetch and push.
 
 This module knows the forms of an address (a folder, `file://`, `http(s)://`, ssh), gets the credentials for each call,
-and interprets git's errors.  The module stores nothing.  `Mirror` and `Publisher` call this module.
+and interprets git's errors.  `remote.py` stores nothing.
 
 The token is read for each call, and once more after a refusal (docs/forges.md, "What users of such agents report", row
 16).
@@ -105,7 +105,7 @@ class Remote:
         self._credentials = credentials or (lambda: own)
         self._renew = renew or (lambda: None)
         self._env = dict(env or {})
-        if ca_file is not None:  # git prefers this variable, if it is set, to any configuration
+        if ca_file is not None:  # git prefers GIT_SSL_CAINFO to its configuration
             self._env["GIT_SSL_CAINFO"] = str(ca_file)
         self.path = _local_path(self.url)
         if self.path is not None:
@@ -269,8 +269,8 @@ class Remote:
         return error
 
     def _page(self, error: GitError) -> str:
-        """Words about the page that was answered instead of git's protocol; "" if git's message is about something
-        else."""
+        """A text about the page that a server answered instead of git's protocol; "" if git's message is about
+        something else."""
         if not self.url.startswith("http") or not _PAGE.search(error.stderr) or _ANSWERED.search(error.stderr):
             return ""
         try:

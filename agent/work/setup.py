@@ -3,8 +3,7 @@
 `workspace.setup.command` runs in a scratch tree that holds only the base commit.  The caller passes `run`, which
 isolates the command; the command never receives a secret.  The results of the command (its home folder and untracked
 files) are cached under `base_dir/setup/{key}/` and *copied*, so that no task can change the dependencies of another
-task.  A failed set-up is reported and not cached.  `worker/command_runner.py` calls this module before the first
-turn.  docs/security.md, "What tasks share", has the reasons.
+task.  A failed set-up is reported and not cached.  docs/security.md, "What tasks share", has the reasons.
 """
 
 from __future__ import annotations
@@ -155,7 +154,7 @@ def _cached(section: Setup, workspace: Workspace, run: Run, key: str, hosts: Seq
     with durable_files.locked(top / f".{key}.lock"):
         if not (entry / "done.json").exists():
             return entry, _build(section, workspace, run, entry, hosts)
-        os.utime(entry / "done.json")  # marks it as used, so that `cleanup` keeps it
+        os.utime(entry / "done.json")  # `cleanup` does not remove an entry that was used recently
     note = "the set-up was copied from the cache"
     return entry, SetupReport(ok=True, note=note, cached=True, command=section.command)
 
@@ -374,9 +373,9 @@ def _sift(top: Path, tracked: _Names) -> None:
 
 
 def _leave(entry: Entry, *, tracked: bool) -> None:
-    """This function is called after the content of a folder was handled: a folder of the repository is removed unless
-    the set-up put files into it; a folder that stays gets its old mode back, but is made readable."""
-    with suppress(OSError):  # the folder is not empty
+    """Finish a folder after its content was handled: a folder of the repository is removed unless the set-up put files
+    into it; a folder that stays gets its old mode back, but is made readable."""
+    with suppress(OSError):  # a folder with files of the set-up stays
         if tracked:
             os.rmdir(entry.name, dir_fd=entry.folder)
             return

@@ -83,9 +83,9 @@ _BOUNDARY = re.compile(r"\\b([a-z])")
 
 
 def _compiled(table: tuple[tuple[str, str], ...]) -> tuple[re.Pattern[str], ...]:
-    """One pattern for each row.  `re` passes quickly over text without the first letter of a pattern, but not where the
-    pattern begins with a boundary; so each boundary is rewritten: the pattern begins with the letter and then checks
-    the boundary before it."""
+    """One compiled pattern for each row of `table`.  `re` passes quickly over text without the first letter of a
+    pattern, but not where the pattern begins with a boundary; so each boundary is rewritten: the pattern begins with
+    the letter and then checks the boundary before it."""
     return tuple(re.compile(_BOUNDARY.sub(r"\1(?<=\\b\1)", pattern)) for _, pattern in table)
 
 

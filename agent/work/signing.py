@@ -2,7 +2,7 @@
 
 The key file lies outside every task's folder and sandbox, and only this program's git process receives its path.  A PGP
 key is imported into a temporary keyring for one signature.  The keyring's folder is readable only for this user and is
-removed afterwards.  `commit.py`, `rebase.py` and `doctor` call this module.
+removed afterwards.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Paths whose `working-tree-encoding` this program's git does not apply, because it runs outside of the sandbox.
 
 git passes content and the name of the encoding to iconv(3) of the C library.  Converters with shift states have had
-memory errors that a repository could use (CVE-2024-2961, ISO-2022-CN-EXT).  So only encodings without shift states are
-converted; files in any other encoding stay as they are in the commit, and the caller reports them.  `Checkout` calls
-this module.
+memory errors that a repository could use (CVE-2024-2961, ISO-2022-CN-EXT).  git therefore converts files only into
+encodings without shift states; files in any other encoding stay as they are in the commit, and the caller reports them.
 
 gitattributes(5) describes `working-tree-encoding`; a conversion happens at checkout, from UTF-8.
 """

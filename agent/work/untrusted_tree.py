@@ -1,7 +1,7 @@
 """The layout of a work tree: the one `.git` file of this program, and names that must not exist.
 
 After a command has run, the tree is untrusted: this module uses only lstat and descriptors, follows no symlink and
-opens no FIFO.  The module checks and repairs the tree, but adds nothing to the index.  `Workspace` calls this module.
+opens no FIFO.  The module checks and repairs the tree, but adds nothing to the index.
 
 A name counts as `.git` in any case, as `git~1`, and in the forms that HFS treats as equal (docs/security.md, "Git
 beside a work tree").

@@ -1,12 +1,12 @@
 """Detects changes that others made during the task, to the task's branch and to its base branch.
 
-The delivery calls this module once, before it publishes.
+Each delivery looks once for changes that others made, before it publishes.
 
 Commits of other authors on the task's branch are never lost: the task's commits are rebased onto them.  If the base
 branch has moved, the task's commits are rebased onto it, provided that the task wrote every commit of its branch; the
-checks then run on exactly the commits that are delivered.  If there is a conflict, nothing changes.  This module
-fetches and rebases, but pushes nothing; `Publisher` does that.  `worker/delivery.py` calls this module.
-docs/forges.md, "Others work too", describes the cases.
+checks then run on exactly the commits that are delivered.  If a rebase would conflict, the task's commits stay as they
+are.  `upstream.py` fetches and rebases, but pushes nothing; `Publisher` pushes.  docs/forges.md, "Others work too",
+describes the cases.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def catch_up(workspace: Workspace, who: tuple[str, str]) -> UpstreamChange:
     """Fetch, and rebase the task's commits onto new ones; `who` is their committer.
 
     Raises PushRejected if commits of another author on the task's branch cannot be combined with the task's: then no
-    push is possible.  The function also raises the errors of `Mirror.fetch`.
+    push is possible.  `catch_up` also raises the errors of `Mirror.fetch`.
     """
     workspace.mirror.fetch()
     removed = _removed(workspace)

@@ -2,8 +2,7 @@
 
 This program does not trust a model's report.  The program runs `verify.command` again in the sandbox, on a clean
 checkout of the commit (`checkout.py`).  The result lists tests that the task changed, because such a test proves less.
-A failed check is compared with the same check of the base commit (`check_outline.py`).  `worker/commit_check.py` calls
-this module.
+A failed check is compared with the same check of the base commit (`check_outline.py`).
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """Saves the work tree of a task at the end of each turn, so that another host can recreate it from the mirror.
 
 A small state (`tree.json`) and two patches are saved: the task's commits against the base commit (`committed.patch`),
-and the uncommitted work against the newest commit (`tree.patch`).  The first patch starts at the base commit because
-every mirror has it; the task's own commits may be unpushed, or their branch may be removed.  This patch is made only
-when the newest commit changes, since it may have many megabytes.  The recreated tree equals the saved one byte by byte
-(the object names are compared).  The branch is set to the newest of the task's commits that the mirror has; all later
-work becomes an uncommitted change.  Files that `.gitignore` excludes, files that are too large for a commit, and new
-content of Git LFS are not saved.
-`worker/replicator.py` saves, `worker/work_tree_start.py` recreates.
+and the uncommitted work against the newest commit (`tree.patch`).  `committed.patch` starts at the base commit because
+every mirror has that commit; the task's own commits may be unpushed, or their branch may be removed.  `committed.patch`
+is made again only when the newest commit changes, since it may have many megabytes.  The recreated tree equals the
+saved one byte by byte (the object names are compared).  The branch is set to the newest of the task's commits that the
+mirror has; all later work becomes an uncommitted change.  Files that `.gitignore` excludes, files that are too large
+for a commit, and new content of Git LFS are not saved.  `worker/replicator.py` saves the work tree, and
+`worker/work_tree_start.py` recreates it.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def restore(workspace: Workspace, author: str) -> RestoredTree:
     """Recreate the git directory and the tree from the files in the task's folder; after an interruption the function
     starts over.
 
-    `author`: the email address with which this program commits.  The caller has just fetched the mirror.
+    `author`: the email address with which this program commits.  The mirror must have been fetched just before.
     """
     folder = workspace.context_dir
     untrusted_tree.remove(workspace.tree)

@@ -1,9 +1,9 @@
 """A task's work tree and its git directory: this module creates, checks, commits and describes them.
 
-`workspace/` is the work tree.  The commands of the model write to it, so it is untrusted after each command.  `git/`
-beside the work tree belongs to this program.  Every git call names both directories; git never discovers them.  This
-module pushes nothing (`Publisher` does) and runs no command of the repository.  `worker/work_tree_start.py` opens the
-workspace.
+`workspace/` is the work tree.  The commands of the model write to the work tree, so the tree is untrusted after each
+command.  `git/` beside the work tree belongs to this program.  Every git call of `workspace.py` names the git directory
+explicitly; git never searches for it in the tree.  A `Workspace` pushes nothing (`Publisher` pushes) and runs no
+command of the repository.
 
 `open` can be interrupted at any step and resumes at the next call: `git/` appears by a rename, and `State.ready`
 records that the first checkout was complete.  Once the first checkout is complete, this program overwrites no file of
@@ -168,7 +168,7 @@ class Workspace:
     def _check_out(self) -> None:
         """Fill the work tree from HEAD.
 
-        The method is called only for a tree that has no work of the task yet, or that does not exist.
+        `_check_out` may be called only for a tree that has no work of the task yet, or that does not exist.
         """
         untrusted_tree.clear(self.tree)
         (self.git_dir / "index").unlink(missing_ok=True)  # a power loss may have left an unreadable index  # ours
@@ -244,8 +244,8 @@ class Workspace:
     def mounts(self, home: Path | None = None, read_only: tuple[Path, ...] = ()) -> dict[str, Any]:
         """The keyword arguments of `sandbox.Mounts` for a command of this task.
 
-        The method also gives the owner access to the tree's top folder again: after `chmod 000 .`, no command could
-        start to undo that.
+        `mounts` also gives the owner access to the tree's top folder again, because after `chmod 000 .` no further
+        command could start.
         """
         untrusted_tree.enterable(self.tree)
         return {
@@ -302,8 +302,8 @@ class Workspace:
         """Commit every change of the tree that belongs in the repository; returns the commit, or None if there is no
         change.
 
-        The method first takes back commits that the checks before publication refused: their content, which this change
-        corrects, must not stay in the history.
+        `commit` first takes back commits that the checks before publication refused: the refused content must not stay
+        in the history.
         """
         if self.state.refused is not None:
             if self.state.refused == self.head():
@@ -327,7 +327,8 @@ class Workspace:
         """Undo commits down to `target` (default: the last pushed commit, else the start of the task); the tree keeps
         every change.
 
-        The method is for commits that must not be published: their content must leave the history before the next push.
+        `take_back` is for commits that must not be published: the content of such commits must leave the history before
+        the next push.
         """
         goal, base = target or self._last_pushed() or self.start, self.base_commit
         merges = base is not None and goal is not None and not rebase.is_ancestor(self.git_dir, base, goal)
@@ -390,7 +391,7 @@ class Workspace:
 
     def lay_merge(self, base: str) -> tuple[str, ...]:
         """Put a merge of the commit `base` into the work tree, with conflict marks in its files; everything must be
-        committed.  The next commit is the merge.  Returns the conflicting paths.
+        committed.  The next commit of the task is the merge commit.  Returns the conflicting paths.
 
         If `lay_merge` is interrupted, the next `open` puts the merge into the tree completely."""
         tree, paths = rebase.merged_tree(self.git_dir, self.branch, base)
@@ -424,7 +425,7 @@ class Workspace:
     def import_commits(self, git_dir: Path, commit: str, *, refused: bool) -> None:
         """Start with the commits that another task of this program has not published, from its git directory `git_dir`
         with HEAD at `commit`; the tree must not contain any work yet.  `refused`: the checks refused to publish these
-        commits, so the next commit replaces them.  Raises GitError; then the tree stays as it was created."""
+        commits, so the next commit replaces them.  If GitError is raised, the tree stays as it was created."""
         ref = "refs/makimono/earlier"
         serve = ("--upload-pack", "git -c safe.directory=* upload-pack")
         git(
@@ -459,7 +460,7 @@ class Workspace:
     def unknown(self, *, ignored: bool = True) -> list[str]:
         """Untracked files of the tree, with `ignored` also those that an ignore rule excludes; [] if git fails.
 
-        The method is for a task that is ending: it does not check for a stop request again.
+        The search does not check for a stop request, since the task is already ending.
         """
         options = () if ignored else ("--exclude-standard",)
         try:
@@ -555,7 +556,8 @@ class Workspace:
 
     def read_at_base(self, path: str) -> bytes | None:
         """The content of a file in the base commit (for rules of the repository), following symlinks inside the
-        repository; None if it does not exist.  The method never reads content that a build or a model wrote."""
+        repository; None if it does not exist.  Content that a build or a model wrote is not read, since only the base
+        commit is read."""
         if self.base_commit is None or "\n" in path:
             return None
         done = git(
@@ -570,19 +572,19 @@ class Workspace:
     def why_left_out(self, path: str) -> str:
         """The reason why no commit will contain `path`, with advice; "" if one will.
 
-        The tool that writes the file calls this method.
+        A tool asks for the reason when it writes a file.
         """
         try:
             return self._fates.why_left_out(path)
         except RulesRefused as refused:
             return str(refused)
-        # the check at the end of the task reports it too, and the file is already written
+        # the file is already written, and `left_behind` reports it later
         except (GitError, StopHeard):
             return ""
 
     def left_behind(self, written: Iterable[str]) -> list[str]:
         """The files that tools wrote and that exist in the tree, but are missing or different in the newest commit: one
-        line each with the reason.  Callers use this method after `commit`."""
+        line each with the reason.  `left_behind` must be called after `commit`."""
         written = list(written)
         if not written:
             return []

@@ -8,7 +8,7 @@ depends on the owner of its branch (docs/forges.md, "A pull request that is the 
 - a person's branch of this repository: nothing is pushed to it; a new branch gets a pull request that targets it;
 - a fork's branch: the requested commits are read, nothing is pushed anywhere, and the result is a patch.
 
-The functions have no side effects; `worker/work_tree_start.py` calls them.
+The functions of `branch_plan.py` have no side effects.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 the replica.
 
 The loop calls `Checkpoint` after it has recorded the results of an answer, and after the heartbeat has confirmed that
-this attempt still owns the row.  Any other error in this module ends the run, as in any other step.  If the forge or
-the repository refuses a request, an event is emitted, and the report at the end of the task mentions it.
+this attempt still owns the row.  Any error other than a refusal of the forge or the repository ends the run, as in any
+other step.  If the forge or the repository refuses a request, an event is emitted, and the report at the end of the
+task mentions it.
 """
 
 from __future__ import annotations

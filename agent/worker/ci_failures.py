@@ -1,7 +1,7 @@
 """The red checks for which a task was started: their names and the ends of their logs, as foreign text for the model.
 
-`conversation.py` puts them into the briefing.  They are read when the task begins, from the forge; the commit is in the
-row (`issue/ci_rounds.py`).
+The red checks are read from the forge when the task begins, and are a part of the briefing.  The row of the task names
+the commit on which the checks are red (`issue/ci_rounds.py`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ MOST = 5
 
 @dataclass(frozen=True, slots=True)
 class CiFailures:
-    """`red` are the checks, the first of them with a log.  `over`: why nothing is left to do, "" if there is."""
+    """`red` are the red checks, and `logs` the logs of the first of them.  `over`: the reason why nothing is left to do
+    for the task, "" if something is."""
 
     red: tuple[Check, ...] = ()
     logs: tuple[str, ...] = ()
@@ -38,7 +39,8 @@ class CiFailures:
 
 
 def read_failures(run: TaskRun) -> CiFailures:
-    """What is red now of the commit for which the task was started; empty if something else has started it.
+    """The checks that are red now on the commit for which the task was started; empty if the task was not started
+    because of red checks.
 
     Raises ForgeError."""
     row = run.wiring.ledger.get(run.uuid)
@@ -80,7 +82,8 @@ def fenced(run: TaskRun, found: CiFailures, budget: BriefingBudget) -> list[str]
 
 
 def _clean(run: TaskRun, text: str) -> str:
-    """The text for the model: without terminal controls and secrets; with `security.block`, not one that is refused."""
+    """The text of a log for the model: without terminal controls and secrets; with `security.block`, a notice replaces
+    a text that the security filter blocks."""
     cleaned = run.redact(output(text))
     if run.settings.security.block:
         verdict = SecurityFilter(block=True).detect_abuse(cleaned)

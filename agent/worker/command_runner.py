@@ -1,7 +1,7 @@
 """Runs commands in the sandbox of a task: commands of the model, `workspace.setup`, and the verify command.
 
-Each command runs until it ends, its time is up, a stop is requested, or it uses too much memory (`memory_limits.py`).
-`preparation.py` makes the CommandRunner.
+Each command runs until it ends, its time is up, the run of the task must end (a stop or a limit, for example), or the
+command uses too much memory (`memory_limits.py`).  `preparation.py` makes the CommandRunner.
 """
 
 from __future__ import annotations
@@ -43,8 +43,9 @@ class CommandRunner:
     """Runs the commands of one task.
 
     `refusal` is the reason why all commands of the model so far were refused: "" once a command has run, None before
-    the first command.  A process that only publishes usually runs no command; `refusal` is then the one that an earlier
-    process of the task recorded.  `home` is the home folder for the model's commands, None for an empty one."""
+    the first command.  A process that only publishes usually runs no command; in such a process `refusal` is the reason
+    that an earlier process of the task recorded.  `home` is the home folder for the model's commands, None for an empty
+    one."""
 
     def __init__(self, run: TaskRun, sandbox: Sandbox, workspace: Workspace) -> None:
         self.run = run
@@ -109,7 +110,7 @@ class CommandRunner:
 
     def settle(self) -> None:
         """Sync the files that a command wrote to disk, and free disk space if the command took too much."""
-        self.run.reports.extend(self.run.disk_overuse.free())  # else the output of the command could not be recorded
+        self.run.reports.extend(self.run.disk_overuse.free())  # without free space, the output could not be recorded
         if self.settings.context_storage.durability != "none":
             durable_files.sync_tree(self.workspace.tree)  # the files of the command must be on disk before its record
 

@@ -1,7 +1,6 @@
 """Runs the verify command on the commit of a delivery; if it fails there, runs it on the base commit too.
 
 The result on the base commit shows whether the change is the cause of the failure (`delivery_report.Report.was_red`).
-`delivery.py` calls this module.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Sends the conditions of the reviewers to the model, up to `consensus.max_rounds` times.
 
 The message has the kind `condition`, and every later compaction keeps it unchanged.  The number of messages of the kind
-`condition` is the number of rounds: if a process dies before it appends the message, the next one delivers again and
-then sends it.  If the model then finishes without a further change, the conditions are not sent again.
-`worker/handler.py` calls this module.
+`condition` is the number of rounds: if a process dies before it appends such a message, the next process delivers again
+and then sends the message.  If the model finishes without a further change after it got the conditions, the conditions
+are not sent again.
 """
 
 from __future__ import annotations

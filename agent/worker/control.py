@@ -1,8 +1,9 @@
 """Requests to a running task from outside: signals, the column `requested` of its row, the forge (a removed label, a
 command).
 
-Each worker has one `TaskControl`.  The loop calls `poll` before each turn.  While the model answers, a watcher thread
-calls it about once a second.  So the row and the forge are read only at intervals, and only one thread reads at a time.
+Each run of a task has one `TaskControl`.  The loop calls `TaskControl.poll` before each turn and between two tool
+calls, and a watcher thread calls `poll` about once a second while the model answers.  A poll reads the row and the
+forge only if a certain time has passed since the last read, and only one thread reads at a time.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ class TaskControl:
 
     `requested` reads the request in the row ("stop", "pause" or None); `wanted` asks the forge for a request of a
     person.  `limit` returns an outcome if a limit is reached that a single step can exceed (`folder_quota.py`).
-    `often` is the value of `scheduling.interval`.  `patience` is the value of `scheduling.drain_seconds`: so long a
-    drain waits for an answer of the model, or for a publication that has begun.  `why` returns a sentence about the
-    reason for which a person stopped the task on the forge."""
+    `often` is the value of `scheduling.interval`.  `patience` is the value of `scheduling.drain_seconds`: the maximum
+    seconds that a drain waits for an answer of the model, or for a publication that has begun.  `why` returns a
+    sentence about the reason for which a person stopped the task on the forge."""
 
     def __init__(
         self,
@@ -56,8 +57,8 @@ class TaskControl:
 
     def drain(self) -> None:
         """Record that the daemon shuts down: the task ends before the next turn and releases its row (the signal
-        handler calls this).  A second call changes nothing: a service manager may signal both the worker and the
-        daemon."""
+        handler calls this).  A second call of `drain` changes nothing: a service manager may signal both the worker and
+        the daemon."""
         if not self.draining.is_set():
             self.drained_at = clock.monotonic()
             self.draining.set()
@@ -81,16 +82,16 @@ class TaskControl:
             self.outcome = asked
             return True
         except Fenced:
-            return False  # the next outside effect notices the other attempt
+            return False  # the check before the next outside effect notices the other attempt
         finally:
             self.lock.release()
 
     def finish_work(self, outcome: Outcome) -> None:
         """Record that the work is over with `outcome` and its publication begins.
 
-        A request that came before has ended the work already, so it does not end the steps of the publication.  A limit
-        that was reached while the model finished is ignored, so that it does not end the check and the push of finished
-        work.
+        A request that came before the end of the work has ended the work already, so it does not end the steps of the
+        publication.  A limit that was reached while the model finished is ignored, so that it does not end the check
+        and the push of finished work.
         """
         if self.outcome is not None and self.outcome.end is End.LIMIT and outcome.end is not End.LIMIT:
             self.outcome = None
@@ -126,8 +127,8 @@ class TaskControl:
         try:
             asked = self._asked(now)
         except Fenced:
-            # Another attempt owns the task, so the task ends as if it were drained.  The first step after that notices
-            # the other attempt and stops.
+            # Another attempt owns the task, so the task ends as if it were drained.  The next step that checks the
+            # ownership of the row notices the other attempt and stops.
             return Outcome(End.DRAINED, code="fenced")
         if asked is not None:
             return asked

@@ -1,6 +1,6 @@
 """The model's side of one run: the tools, the client, the window, the first messages, and the loop.
 
-`worker/handler.py` calls this module, and `fix_rounds.py` calls it when the model continues after a delivery.
+A conversation can continue after a delivery, when finished work is sent back to the model.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ def _mcp_tools(run: TaskRun, commands: CommandRunner) -> TaskMcpTools | None:
     """The tools of the task's MCP servers; None if no server is configured now and none was when the task began."""
     if not run.settings.mcp_servers and run.context.get_mcp_store().tools() is None:
         return None
-    from agent.worker.mcp_tools import TaskMcpTools  # imported here, since a worker without servers needs no event loop
+    # imported only if needed, since a worker without MCP servers needs no event loop
+    from agent.worker.mcp_tools import TaskMcpTools
 
     return TaskMcpTools(run, commands)
 
@@ -144,8 +145,8 @@ class Conversation:
         run.progress.update()
 
     def work(self) -> Outcome:
-        """Run the loop to its outcome.  May be called more than once; the conversation then continues from its
-        files."""
+        """Run the loop to its outcome.  `work` may be called more than once; a later call continues the conversation
+        from its files."""
         return self._loop().run()
 
     def _loop(self) -> Loop:
@@ -218,7 +219,8 @@ class Conversation:
             ci=ci,
             pull_name=ForgeReports(run.forge).pull_name(),
         )
-        # set before the briefing is written: an attempt that finds no briefing writes a new one
+        # the cursor is set before the briefing is written: an attempt that finds no briefing writes a new one and sets
+        # the cursor again
         self.context.set_columns(comment_cursor=issue.cursor)
         already = comments_since(issue.comments, str(row["created_at"]), row.get("started_by"))
         run.inbox.start(issue.cursor, already, read_at=prepared.read_at)

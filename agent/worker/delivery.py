@@ -63,7 +63,7 @@ class Delivery:
             return replace(report, rejected=str(error))
 
     def deliver(self, outcome: Outcome) -> Report:
-        """Commit, merge in commits that others have pushed meanwhile, push a draft, run the check, and mark the pull
+        """Commit, rebase onto commits that others have pushed meanwhile, push a draft, run the check, and mark the pull
         request as ready if there is no problem.
 
         A refusal that the model or a person can correct is in the report; after ForgeError and GitError the delivery

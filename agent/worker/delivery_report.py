@@ -22,11 +22,11 @@ class Report:
     `first`: the pushed branch is the first one of an empty repository, so there is no base for a pull request.
     `landed`: the base branch already contains the whole change from another source, so nothing is left to deliver.
     `left_behind`: files that tools wrote and that are in no commit, and files that are too large for a commit.  Files
-    in no commit do not make the task fail; the model gets the list once.  `unrun`: the reason why every command of the
-    model was refused; "" if at least one ran, or the model asked for none.  `before`: the result of the check on the
-    base commit after it failed on the new commit, None if it was not run there.  `paths`: the paths that this task's
-    commits change.  `review`: the decision of the reviewers (`ConsensusDecision.to_dict`), with `met` (the conditions
-    of earlier rounds, if it is approved) and `rounds`; None if the reviewers were not asked."""
+    that are in no commit do not make the task fail; the model gets a list of these files once.  `unrun`: the reason why
+    every command of the model was refused; "" if at least one ran, or the model asked for none.  `before`: the result
+    of the check on the base commit after it failed on the new commit, None if it was not run there.  `paths`: the paths
+    that this task's commits change.  `review`: the decision of the reviewers (`ConsensusDecision.to_dict`), with `met`
+    (the conditions of earlier rounds, if it is approved) and `rounds`; None if the reviewers were not asked."""
 
     branch: str
     changed: bool = False

@@ -1,7 +1,6 @@
 """Carries out what `error_disposition.py` decides about the error that ended an attempt.
 
-`worker/handler.py` delivers the work as a draft before it calls this module, if the task has to fail and the model has
-done any work.
+If the task has to fail and the model has done any work, `worker/handler.py` first delivers the work as a draft.
 """
 
 from __future__ import annotations
@@ -119,8 +118,8 @@ def _pause_for_disk(run: TaskRun, why: str) -> None:
 def _fail(run: TaskRun, todo: Disposition, outcome: Outcome | None) -> None:
     """Post the failure on the issue and close the task as failed, or with the end that is stored already.
 
-    The message names the place of work that was not published.  If the message cannot be posted, the daemon posts it
-    later.
+    The message names the place of work that was not published.  If the message about the failure cannot be posted, the
+    daemon posts it later.
     """
     code, message = todo.code, todo.why
     if outcome is not None and outcome.end not in PUBLISHED:
@@ -131,7 +130,7 @@ def _fail(run: TaskRun, todo: Disposition, outcome: Outcome | None) -> None:
     failed = Outcome(End.FAILED, code=code, summary=message)
     ending = kept or FinalState(Status.FAILED, code, message, failed)
     untold = run.publishing
-    if kept is None or kept.final:  # without its texts, the end was decided on another host
+    if kept is None or kept.final:  # an end without texts was decided on another host
         try:
             if run.publishing and kept is None:
                 ending = compose(run, failed, None, Decision(Status.FAILED, code, message))

@@ -1,8 +1,8 @@
-"""The last step of an attempt: close the task, pause it, or release its row, and show that on the issue.
+"""The last step of an attempt: close the task, pause it, or release its row, and show the new state on the issue.
 
-A task is closed only after its end was posted, and its row changes last; if the end cannot be posted now, the daemon
-posts it later (`daemon/finalize.py`).  A pause is first written into the row and then shown on the issue.
-`worker/handler.py` calls this module.
+The end of a task is posted on the issue before the task is closed, and the row changes last.  If the end cannot be
+posted now, the next attempt or the daemon posts it later (`daemon/finalize.py`).  A pause is first written into the row
+and then shown on the issue.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 def notify_and_close(run: TaskRun, ending: FinalState) -> Outcome:
     """Post a stored end, move the label, remove the work tree according to `workspace.keep`, and close the task.
 
-    If the function raises ForgeError, DiskError or Fenced, the end remains stored, and the next attempt calls the
-    function again.
+    If `notify_and_close` raises ForgeError, DiskError or Fenced, the end remains stored, and the next attempt calls
+    `notify_and_close` again.
     """
     notify_finished(run, ending)
     run.move_label(LABELS[ending.status])
@@ -56,7 +56,7 @@ def release_row(run: TaskRun) -> None:
     run.heartbeat()
     try:
         run.progress.edit("drained")
-    except MakimonoError as error:  # the row is released nevertheless
+    except MakimonoError as error:  # the row is released even if the progress comment cannot be edited
         run.emit("effect_failed", effect="progress", error=str(error))
     status = run.wiring.ledger.release(run.uuid, run.context.attempt)
     announce(run.events, run.uuid, status, run.context.attempt, "drained")
@@ -66,7 +66,8 @@ def pause_row(run: TaskRun, reason: str, *, message: str = "", tell: Callable[[]
     """Pause the row, together with a time at which the notice on the issue is due; then post the notice with `tell`.
 
     If the process dies before `tell` is done, or the forge cannot be reached, the poller posts the notice when it is
-    due (`issue/status.py`).  If a stop was requested meanwhile, the task ends instead; the poller posts that too."""
+    due (`issue/status.py`).  If a stop was requested meanwhile, the task ends instead of pausing, and the poller posts
+    that end."""
     until = clock.now() + AGAIN if tell is not None and run.publishing else None
     status = run.context.paused(reason, message, notify_at=until)
     run.resting = True

@@ -3,11 +3,11 @@
 If the process dies while it posts the end of a run, the next process continues the posting.  The next process does not
 ask the model again, because a new answer could contradict the end that people have read.
 
-The end is one receipt with the name `end` in `effects.jsonl`, with the texts of both comments: what they are made from
-(work tree, result of the check, pull request) may be gone later.  The row's `outcome` also has the end (`ending
-completed finished`), for a host without the folder: there, a label that this program has moved must not count as the
-request of a person.  `worker/handler.py` uses this module, and so does `daemon/finalize.py` if the forge could not be
-reached; `worker/notify.py` composes and posts the texts.
+The end is one receipt with the name `end` in `effects.jsonl`.  The receipt has the texts of both comments, since their
+sources (work tree, result of the check, pull request) may be gone later.  The row's `outcome` also has the end (`ending
+completed finished`), so that on a host without the task's folder a label that this program has moved does not count as
+the request of a person.  `worker/notify.py` composes and posts the texts; `daemon/finalize.py` posts them later if the
+forge could not be reached.
 """
 
 from __future__ import annotations

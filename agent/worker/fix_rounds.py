@@ -2,11 +2,10 @@
 
 The message to the model has the kind `fix`; the number of these messages is the number of rounds.  If a process dies
 before it appends the message to the model, the next process delivers again and then sends the message; if it dies
-afterwards, the next process continues from the message.  Two reasons alone are sent only once: a check that failed on
-the base commit in the same way, and files that tools wrote and that are in no commit.  If the work conflicts with the
-base branch, the merge with its conflict markers is first put into the work tree; the next commit is then the merge.  If
-the model then finishes without a change, its result is accepted as it is.  `worker/handler.py` calls this module after
-each delivery.
+afterwards, the next process continues from the message.  Two reasons are sent only once if there is no other reason: a
+check that failed on the base commit in the same way, and files that tools wrote and that are in no commit.  If the work
+conflicts with the base branch, the merge with its conflict markers is first put into the work tree; the next commit is
+then the merge.  If the model finishes without a change after it got its work back, its result is accepted as it is.
 """
 
 from __future__ import annotations
@@ -94,7 +93,7 @@ def reopen(conversation: Conversation, kind: str, receipt: Json) -> None:
     run.effects.done(kind, receipt)
     unpublished_work.mark_asked(run.effects)
     run.context.set_columns(outcome=None)
-    if run.model is None:  # only publishing was left before
+    if run.model is None:  # an earlier process had finished the model's work
         conversation.begin()
 
 
@@ -107,8 +106,9 @@ def send_round(conversation: Conversation, kind: str, text: str, **event: object
 
 
 def earlier_finish(run: TaskRun, outcome: Outcome) -> Outcome | None:
-    """The earlier outcome, if the model got its work back, ended without calling `finish`, and changed nothing: the
-    reasons why the work is not ready are then the same.  Returns None in all other cases."""
+    """The earlier outcome of a run in which the model got its work back, ended without calling `finish`, and changed
+    nothing, so that the reasons why the work is not ready are the same.  The result is None if the model called
+    `finish` again, changed something, or did not get its work back."""
     if outcome.end not in NO_ANSWER or run.workspace is None:
         return None
     head = run.workspace.head()

@@ -1,9 +1,8 @@
 """Limits the size of a task's folder (`limits.folder_size`, `limits.folder_files`): work tree, files of commands,
 records.
 
-The folder is measured before each turn and, in slices, while a command runs.  So a large tree delays neither the
-command nor a request to stop.  A measurement stops as soon as the count so far exceeds the limit.  `limits.TaskLimits`
-calls this module, and during a command `control.TaskControl` does.
+The folder is measured before each turn and while a command runs; it is measured in slices, so that a large tree delays
+neither the command nor a request to stop.  A measurement stops as soon as the count so far exceeds the limit.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Finds the messages after which a new task can begin (`solve --from UUID --at SEQ`): the last message of each group
 after the briefing.
 
-A group is an answer with all results of its calls, or one other message.  A result may be missing because its line is
-damaged, or because the process was killed before it wrote the line.  If another message follows, the group counts as
-ended nevertheless, as it does for the model (`context/projection.py`).  The copy of a summary is not a fork point: it
-has no content of its own, and `show` does not list it.  The module only reads files.  `fork_task.py` calls this module.
+A group is an answer with all results of its calls, or one other message.  The result of a call may be missing because
+its line is damaged, or because the process was killed before it wrote the line.  A group with a missing result counts
+as ended if another message follows it, as it does for the model (`context/projection.py`).  The copy of a summary is
+not a fork point: it has no content of its own, and `show` does not list it.  `fork_points.py` only reads files.
 """
 
 from __future__ import annotations

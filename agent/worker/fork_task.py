@@ -1,15 +1,15 @@
 """Makes the task of `solve --from UUID --at SEQ`: a new task that begins from the state of another task after its
 message SEQ.
 
-These parts are restored: the conversation up to and including SEQ, with the compactions and summaries that existed
-then, so that the same projection gives the same view; its tool calls with their results and saved outputs; and the work
-tree at the newest commit that the other task had *published* by then (recorded no later than SEQ).  These parts are not
-restored: uncommitted or unpublished work, files that commands left outside the tree, running processes.  One more
-message tells the model which parts are not restored.  The new task has its own uuid, branch, comments and pull request.
+The new task gets these parts of the other task: the conversation up to and including SEQ, with the compactions and
+summaries that existed at SEQ, so that the same projection gives the same view; its tool calls with their results and
+saved outputs; and the work tree at the newest commit that the other task had *published* by then (recorded no later
+than SEQ).  The new task does not get other parts, such as uncommitted or unpublished work, files that commands left
+outside the tree, and running processes.  One more message tells the model which parts of the other task are missing.
+The new task has its own uuid, branch, comments and pull request.
 
 `from.json` in the new folder names the origin of the task; `work_tree_start.py` reads it.  The cost of the copied part
-counts only for the other task: the counters and limits of the new task begin at zero.  `commands/solve.py` calls this
-module.
+counts only for the other task: the counters and limits of the new task begin at zero.
 """
 
 from __future__ import annotations
@@ -105,7 +105,8 @@ def _published(folder: Path, state: gitdir.WorkspaceState, at: str) -> str | Non
     started."""
     for _, record in backwards(folder / EFFECTS):
         is_push = record.get("state") == "receipt" and str(record.get("name")).startswith(PUSH)
-        if is_push and str(record.get("timestamp")) <= at:  # equal format, so the order as strings is that of time
+        # both times have the same format, so their order as strings is their order in time
+        if is_push and str(record.get("timestamp")) <= at:
             return str(record["receipt"]["commit"])
     return state.start or state.base_commit
 
@@ -121,8 +122,8 @@ def fork_from(settings: Settings, point: ForkPoint, folder: Path) -> None:
         outputs |= _named(record)
     for record in _calls(source, last_call):
         outputs |= _named(record)
-    # Each file is written whole or not at all.  After a crash between two files, the new task begins from its issue, or
-    # has no compactions.
+    # Each file of the new folder is written whole or not at all.  After a crash between two files, the new task begins
+    # from its issue, or has no compactions.
     _lines(folder / "tools.jsonl", _calls(source, last_call))
     _outputs(source, folder, outputs)
     # metadata.json has the marker of the fences in the copied texts
@@ -146,8 +147,8 @@ def fork_from(settings: Settings, point: ForkPoint, folder: Path) -> None:
 
 
 def _cost(folder: Path, tool_calls: int) -> Totals:
-    """The cost that the copied part had for the other task; the new task only counts turns and tokens that come after
-    it.
+    """The cost that the copied part of the conversation had for the other task; the new task counts only its own turns
+    and tokens.
 
     Only requests in messages.jsonl are counted, because requests.jsonl is not copied.
     """
@@ -164,8 +165,8 @@ def _cost(folder: Path, tool_calls: int) -> Totals:
     )
 
 
-# Each of the following functions yields the records of one file that are copied, one in memory at a time, since a
-# conversation may have any length.
+# Each function from `_messages` to `_summaries` yields the records of one file that are copied, one in memory at a
+# time, since a conversation may have any length.
 
 
 def _messages(source: Path, seq: int) -> Iterator[Json]:
@@ -188,7 +189,7 @@ def _offered(source: Path) -> Iterator[Json]:
 
 
 def _compactions(source: Path, seq: int) -> Iterator[Json]:
-    """The compactions that were made before there was a message after `seq`."""
+    """The compactions that were made before the message after `seq` was written."""
     for _, record in records(source / "compactions.jsonl", id_key="id"):
         if int(record.get("at_seq") or record["end_seq"]) <= seq:
             yield record
@@ -226,7 +227,7 @@ def _lend(source: Path, commit: str | None, uuid: str) -> None:
     lender = (own / "objects" / "info" / "alternates").read_text("utf-8").splitlines()
     mirror = Path(lender[0]).parent if lender else None
     if commit is None or mirror is None or not mirror.is_dir():
-        return  # the new task makes the mirror by its fetch
+        return  # the new task will create the mirror
     with durable_files.locked(mirror.with_name(f".{mirror.name}.lock")) as lock:
         if not has_commit(mirror, commit):
             argv = ("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--", str(own))

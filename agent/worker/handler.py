@@ -1,9 +1,9 @@
 """Handles one task from its issue to its end: prepare → loop → deliver → notify → close.
 
-`worker/attempt.py` calls the handler in the process that holds the task's lock and its claim.  Each step saves its
-result to disk before the next begins.  If the handler runs again from the start after a crash, it repeats no outside
-effect that was completed.  What an error does to the task is decided in `error_disposition.py`.  A `session.TaskRun`
-has the objects that all steps use; `Delivery` and `Conversation` exist only after the step that makes them.
+The handler runs in the process that holds the task's lock and its claim.  Each step saves its result to disk before the
+next begins.  If the handler runs again from the start after a crash, it repeats no outside effect that was completed.
+What an error does to the task is decided in `error_disposition.py`.  A `session.TaskRun` has the objects that all steps
+use; `Delivery` and `Conversation` exist only after the step that makes them.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class TaskHandler:
                 try:
                     return self._steps(run)
                 except Exception as error:
-                    outcome = self._after_error(run, error)  # every error reaches the row and the issue
+                    outcome = self._after_error(run, error)  # `_after_error` decides how the task ends
                     if outcome is None:
                         raise
                     return outcome
@@ -129,11 +129,11 @@ class TaskHandler:
     def _take_up(self, run: TaskRun, outcome: Outcome) -> Outcome:
         """Prepare to publish the outcome of an earlier attempt; returns the outcome, or the end that a person has
         requested meanwhile."""
-        run.limits.stop_clock()  # the work is finished; only publishing is left
+        run.limits.stop_clock()  # the model's work is finished; only publishing is left
         conversation = self._prepare(run, set_up=is_checked(outcome))
         work_tree_snapshot.mark_restored(run.context.context_dir)
         run.replica.start(conversation.workspace)
-        run.control.read_at_once(forge=True)  # git calls polled before the comments could be read
+        run.control.read_at_once(forge=True)  # earlier polls could not read the comments yet
         return run.control.poll() or outcome
 
     def _prepare(self, run: TaskRun, *, set_up: bool) -> Conversation:
@@ -148,7 +148,7 @@ class TaskHandler:
     def _conclude(self, run: TaskRun, outcome: Outcome) -> Outcome:
         """Run deliver → notify → close: first the files change, then the forge, and the row last.
 
-        Finished work that is not ready may be sent back to the model instead.
+        If finished work is not ready for review, the task may stay open and send the work back to the model.
         """
         run.finish_work(outcome)
         run.reports.extend(run.disk_overuse.free())
@@ -166,7 +166,7 @@ class TaskHandler:
         if report.changed:
             run.context.set_columns(branch=report.branch, url=report.pull.url if report.pull else None)
             if earlier is None and self.conversation is not None and goes_back(self.conversation, outcome, report):
-                self.outcome = None  # the model continues
+                self.outcome = None  # the model continues its work
                 run.resume_work()
                 return self._conclude(run, run.disk_overuse.run_or_end(self.conversation.work))
         return self._close(run, outcome, report)
@@ -190,7 +190,7 @@ class TaskHandler:
         elif outcome.end is End.PAUSED:
             pause_row(run, "paused", tell=lambda: notify_paused(run, outcome))
         else:
-            self.outcome = outcome  # if the question cannot be posted, that is tried again as for a result
+            self.outcome = outcome  # if the question cannot be posted, the posting is tried again as for a result
             notify_paused(run, outcome)
             unpublished_work.mark_asked(run.effects)
             pause_row(run, "asked")
@@ -202,9 +202,9 @@ class TaskHandler:
         Returns the outcome if the task is closed because a person or the forge demands it, None if the caller still has
         to raise the error.
 
-        If the task fails, the work so far is delivered as a draft, with the reason, as at any other end.  If the
-        delivery of the draft fails too, the first error remains the reason: the work then waits for publication, or the
-        final comment names its place.
+        If the task has to fail, the work so far is delivered as a draft, with the reason for the failure.  If the
+        delivery of the draft fails too, the first error remains the reason for the failure: the work waits for
+        publication, or the final comment names its place.
         """
         todo = disposition_of(run, error, self.outcome)
         if todo.what != "fail" or self.outcome is not None or self.delivery is None or not run.has_worked():

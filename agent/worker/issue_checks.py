@@ -1,8 +1,7 @@
 """Checks that a task may work on its issue: the task has not ended, no other daemon has the issue, and nobody has
 changed the issue, or pushed to the fork of a pull request, since a person requested the task.
 
-`preparation.py` calls this module.  The claim of an issue is the first comment that a task writes on it
-(`issue/claims.py`).
+The claim of an issue is the first comment that a task writes on it (`issue/claims.py`).
 """
 
 from __future__ import annotations
@@ -50,8 +49,8 @@ def check_issue(run: TaskRun, issue: IssueText, started_by: str | None) -> None:
     IssueUnreadable if the text of the issue, or the branch of a fork, was changed after a person requested the task, or
     if `security.block` refuses a text.
 
-    Once the model has read the issue, a later edit is delivered to it as a comment (`Forge.comments_since`).  The work
-    tree stays at the commit at which it was begun.
+    Once the model has read the issue, a later edit is delivered to it as a comment (`Forge.comments_since`).  A later
+    push to the branch of a fork does not move the work tree, which stays at the commit at which it was begun.
     """
     status = claims.shown_end(run.forge, run.key, run.uuid, issue.labels)
     if status is not None:

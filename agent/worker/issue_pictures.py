@@ -1,8 +1,8 @@
 """Finds the pictures of an issue and its comments, fetches and sanitises them, and saves them in the task's folder.
 
-The files are named `images/0001.png` and so on, in the order of the text.  If a picture is not sent, the message tells
-the model so, and the reports tell the person, so that nobody assumes that the model has seen it.
-`worker/conversation.py` calls this module.
+The files of pictures are named `images/0001.png` and so on, in the order in which the text mentions them.  If a picture
+is not sent, the message tells the model so, and the reports tell the person, so that nobody assumes that the model has
+seen it.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def notes(context_dir: Path) -> list[str]:
 
 
 def describe(taken: list[Json], unseen: list[str]) -> str:
-    """The note for the model: which pictures follow, and which it cannot see."""
+    """The note for the model about pictures: which ones follow the text, and which ones the model cannot see."""
     parts = []
     if taken:
         names = ", ".join(one["file"] for one in taken)

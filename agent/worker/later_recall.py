@@ -1,9 +1,9 @@
 """Retrieves memories for a task after its briefing: about new comments, after a compaction, and after the history was
 indexed for the first time.
 
-Each retrieval is first recorded as a line of recalled.jsonl and then appended as a message.  The files show which
-retrieval or message is missing, so a process that continues after a crash at any step does the next one: a retrieval
-without its message gets the message, and a compaction without a retrieval gets one.
+Each retrieval is first recorded as a line of recalled.jsonl and then appended as a message.  A process that continues
+after a crash finds in the task's files what is missing: the message of a retrieval is appended if it is missing, and
+memories are retrieved for a compaction that has no retrieval.
 """
 
 from __future__ import annotations

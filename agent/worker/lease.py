@@ -1,10 +1,10 @@
 """Renews the lease of the task on which this process works, as long as the work makes progress.
 
-Apart from that, the loop sends a heartbeat in each turn (`loop.py`).  A clone, a push or an answer of the model may
+The loop also renews the lease by a heartbeat in each turn (`loop.py`).  A clone, a push or an answer of the model may
 take longer than a lease; meanwhile a thread renews the lease, but only as long as the current step
-(`agent/deadline.py`) is within its time limit.  So a worker that hangs loses its lease.  Other hosts then take the task
-over, and the daemon of this host finds a row with an expired `lease_until` whereas the lock of the folder is still
-held.  If another attempt owns the row, the current step is interrupted.
+(`agent/deadline.py`) is within its time limit.  A worker that hangs therefore loses its lease.  Another host may take
+over a task with an expired lease, and the daemon of this host finds that `lease_until` has passed although the lock of
+the folder is still held.  If another attempt owns the row, the current step is interrupted.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Lease:
             self._ended.set()
             deadline.interrupt(error)
         except MakimonoError:
-            pass  # the ledger cannot be reached now; the lease lasts for several tries
+            pass  # the ledger cannot be reached now; a lease is long enough for several tries
 
     def _run(self) -> None:
         while not self._ended.wait(RENEW_SECONDS):

@@ -2,9 +2,9 @@
 
 Turns, tokens and money are counted for the whole task, including earlier processes, because the numbers come from its
 files.  Wall time is counted for each process, from the moment at which the model begins to work; neither the
-preparation nor the time that a task waits for a person is counted.  The clock is stopped while finished work is checked
-and published, so that a slow forge does not end a task with finished work, and takes no time from the model if the work
-is sent back to it.
+preparation nor the time that a task waits for a person is counted.  The clock for the wall time is stopped while
+finished work is checked and published, so that a slow forge does not end a task with finished work, and takes no time
+from the model if the work is sent back to the model.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ class TaskLimits:
 
     def check_calls(self) -> Outcome | None:
         """The outcome for the first limit that is reached of a resource that tool calls use: time, memory, disk space.
-        The loop calls this between two calls of an answer.  Turns, tokens and money are not checked: the last turn
-        within those limits is executed completely."""
+        The loop makes this check between two tool calls of an answer.  Turns, tokens and money are not checked: the
+        last turn within those limits is executed completely."""
         if (over := self.check_time()) is not None:
             return over
         if self.limits.memory is not None and self.ran_over():  # the kernel has killed a command, not this process

@@ -72,7 +72,8 @@ class TaskMcpTools:
         self.tools = [McpTool(OfferedTool.from_dict(one), self._answer) for one in self.store.tools() or ()]
 
     def check_window(self, tools: Toolbox, count: Callable[[str], int], window: int) -> None:
-        """Raise ConfigError if the tools leave too little of the window; checked only when a task begins."""
+        """Raise ConfigError if the tools leave too little of the window to the task; the check is made only when a task
+        begins."""
         if not self.tools or self.run.is_briefed():
             return
         all_tools = sum(count(_text(schema)) for schema in tools.schemas())

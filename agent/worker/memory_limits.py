@@ -117,8 +117,8 @@ class CommandMemory:
 
 @dataclass
 class ServerMemory:
-    """Monitors the memory of an MCP server.  A call returns whether the server uses too much memory; `why` is then the
-    reason.
+    """Monitors the memory of an MCP server.  A call returns whether the server uses too much memory; if it does, `why`
+    is the reason.
 
     `pid` is the process that contains the server, 0 before it has started.
     """

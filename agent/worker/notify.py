@@ -44,8 +44,8 @@ def notify_paused(run: TaskRun, outcome: Outcome) -> None:
 
     _edit(run, run.progress.compose(str(outcome.end)))
     if outcome.end is End.ASKED:  # a pause on a person's request needs no comment
-        # The name of the receipt depends on this folder: a task that lost its folder may ask a new question after the
-        # answer to the old one.
+        # The name of the receipt for a question depends on the task's folder: a task that lost its folder may ask a new
+        # question after the answer to the old one.
         folder = crc32(run.context.fence.encode())
         _post(run, f"question-{folder}-{run.context.get_tool_store().count_tool_calls()}", words)
     run.move_label("paused")
@@ -60,7 +60,7 @@ def compose(run: TaskRun, outcome: Outcome, report: Report | None, decision: Dec
     state = "failed" if failed and outcome.end is not End.LIMIT else str(outcome.end)
     facts = run.facts()
     if outcome.end is End.STOPPED and run.publishing:
-        with suppress(ForgeError):  # the comment then does not show whether the issue was closed
+        with suppress(ForgeError):  # on an error, the comment omits whether the issue is closed
             facts["closed"] = run.forge.read_issue(run.key).state == "closed"
 
     def render(words: str) -> Public:
@@ -95,7 +95,7 @@ def _edit(run: TaskRun, words: Public, *, ends: bool = False) -> bool:
     """Write the progress comment, which with `ends` is the last comment too; returns whether it is there."""
     try:
         return run.progress.write(words, ends=ends)
-    # for example, a person deleted the progress comment; the final comment has the same content
+    # a failed edit is no problem, since the final comment has the same content
     except ForgeError as error:
         run.events.emit("effect_failed", effect="progress", error=str(error))
         return False
@@ -105,7 +105,7 @@ def _post(run: TaskRun, name: str, words: Callable[[], Public]) -> None:
     run.check_held()
 
     def held() -> Public:
-        run.check_held()  # the search for the comment takes time, in which another host may have posted it
+        run.check_held()  # another host may have posted the comment during the search
         return words()
 
     post_once(run.forge, run.key, run.uuid, name, held, run.effects)

@@ -1,7 +1,8 @@
 """Maps the end of a run to the task's status, which the row, the label, the comments and the pull request all use.
 
 Work with a change completes a task only if the model called `finish`; a text alone completes a task that changed
-nothing.  Only a change that is pushed, checked and without findings makes the pull request ready for review:
+nothing.  A pull request becomes ready for review only if its change is pushed, has no findings, and does not break the
+check:
 
 | end | result | status, code | pull request |
 |---|---|---|---|
@@ -16,8 +17,8 @@ nothing.  Only a change that is pushed, checked and without findings makes the p
 | the model finished | the check failed in another way, or could not run | failed, verify_failed | not ready |
 | the model stopped with a text, or finished | every command was refused | failed, no_sandbox | not ready |
 
-This module is called by `worker/delivery.py` before it marks a pull request as ready, by `worker/handler.py` at the
-end, and by `worker/fix_rounds.py`, which sends findings back to the model.
+`decide` is used before a pull request is marked as ready, at the end of the task, and before findings are sent back to
+the model.
 """
 
 from __future__ import annotations
@@ -89,7 +90,8 @@ def is_checked(outcome: Outcome) -> bool:
 
 
 def is_mendable(outcome: Outcome, report: Report) -> bool:
-    """Whether finished work is sent back to the model: it can correct the problem, or should look at it once more."""
+    """Whether finished work is sent back to the model, because the model can correct the problem, or should look at it
+    once more."""
     if outcome.end is not End.FINISHED:
         return False
     if report.left_behind and decide(outcome, report).status is Status.COMPLETED:

@@ -39,8 +39,8 @@ GENERATIONS = 20
 class UnpublishedCommits:
     """Unpublished commits of an earlier task: those after `start` up to `commit`, in its own `git_dir`.
 
-    `pushed`: the last commit that was pushed, None if there is none.  `refused`: the commits may not be published as
-    they are."""
+    `pushed`: the last commit that the earlier task has pushed, None if it has pushed none.  `refused`: the commits may
+    not be published as they are."""
 
     git_dir: Path
     commit: str
@@ -69,7 +69,7 @@ class Parent:
 
     @property
     def is_gone_on_from(self) -> bool:
-        """Whether the next task finds work of this task that it can continue."""
+        """Whether the earlier task has left a branch or unpublished commits that the next task can continue."""
         return self.branch is not None or (self.kept is not None and self.kept.pushed is None)
 
 

@@ -1,6 +1,6 @@
 """The first step of a task: reads and claims the issue, then makes the sandbox, the work tree and the publisher.
 
-`worker/handler.py` calls this module.
+The result is `Prepared`, which the later steps of the task use.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ def prepare(run: TaskRun) -> Prepared:
     """Read the issue, claim it, move its label and post the progress comment; then make the sandbox, fetch into the
     mirror, and open the work tree at the commit where the task starts or stopped.
 
-    Idempotent: a resumed task finds its work tree unchanged.  Runs no command of the repository.  Raises
-    TakenElsewhere, EndedBefore or IssueUnreadable if the task may not work on the issue."""
+    `prepare` may be repeated: a resumed task finds its work tree unchanged.  `prepare` runs no command of the
+    repository.  Raises TakenElsewhere, EndedBefore or IssueUnreadable if the task may not work on the issue."""
     settings, context, forge = run.settings, run.context, run.forge
     parent = read_parent(settings, run.wiring.ledger, forge, context.row.get("parent_uuid"))
     started_by = context.row.get("started_by")
@@ -75,7 +75,7 @@ def prepare(run: TaskRun) -> Prepared:
         if run.publishing:
             check_issue(run, issue, started_by)
         trusts_author = may_author_ask(run, issue)
-        deadline.is_stopping()  # reads a request to stop from the issue just read
+        deadline.is_stopping()  # a request to stop may be in the issue that was just read
         if forge.labels.is_left_behind(issue.labels, by_comment=started_by is not None):
             run.move_label("processing")
         if run.publishing:
@@ -85,7 +85,7 @@ def prepare(run: TaskRun) -> Prepared:
     sandbox = make_sandbox(settings, uuid=run.uuid, base_dir=settings.base_dir)
     sandbox_user.share(context.context_dir, sandbox.uid)
     run.isolation = {"sandbox": sandbox.kind, "sandbox_reason": sandbox.reason}
-    # by its mark, a push that an attempt left running is found and ended
+    # git processes get the task's mark, so that a push that an earlier attempt left running is found and ended
     network = {**network_environment(), proc.MARK: run.uuid}
     login = login_of(forge, run.key, repository)
     where = (repository.host, repository.owner, repository.repo, repository.url)

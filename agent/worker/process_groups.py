@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 @cache
 def group_places() -> cgroups.GroupPlaces:
-    """Where this process can make control groups; this is searched once, before the process joins a group."""
+    """The folders in which this process can make control groups; they are searched once, before the process joins a
+    group."""
     return cgroups.find()
 
 
@@ -47,7 +48,7 @@ def remove(base_dir: Path, uuid: str = "") -> None:
 def ran_over(base_dir: Path, uuid: str, attempt: int | None = None) -> bool:
     """Whether the kernel killed a process of the attempt because `limits.memory` was used up.
 
-    With `attempt` None, any group of the task counts; only that of the last attempt still exists.
+    With `attempt` None, any control group of the task counts; only the group of the last attempt still exists.
     """
     if attempt is None:
         return cgroups.any_ran_over(_name(base_dir, f"{uuid}-"), group_places())

@@ -1,9 +1,10 @@
 """Detects that the program's files were replaced after this process loaded them, by an upgrade or by `git pull`.
 
-A worker imports some modules only when it needs them.  After an upgrade, these modules may not fit the modules that
-were loaded before.  The failure that results is neither a mistake of the program nor caused by the task: a new worker,
-with all modules from one version, continues the task.  The forkserver loads this module once for all workers
-(`daemon/preload.py`).  After an upgrade, `daemon/program_version.py` makes the daemon start no more workers.
+A worker imports some modules only when it needs them.  Modules that a worker imports after an upgrade may not fit the
+modules that were loaded before.  A failure because of modules from two versions is neither a mistake of the program nor
+caused by the task: a new worker, with all modules from one version, continues the task.  The forkserver loads this
+module once for all workers (`daemon/preload.py`).  After an upgrade, `daemon/program_version.py` makes the daemon start
+no more workers.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """The progress comment of a task, of which there is one: posted at the start, then edited in place at most every
 EDIT_SECONDS; the first plan and the address of the draft are shown at once.
 
-As a listener of the loop's events, the object only records them.  The comment is edited between two turns
-(`checkpoint_publisher.py`), and before a long wait for the model's server (`WaitEvents`).  If the forge refuses an
-edit, the run continues.  If another attempt owns the task, nothing is edited and Fenced is raised.
+As a listener of the loop's events, `Progress` only records the events.  The comment is edited between two turns
+(`checkpoint_publisher.py`), and before a long wait for the model's server (`WaitEvents`).  If the forge refuses to edit
+the progress comment, the run continues.  If another attempt owns the task, the progress comment is not edited, and
+Fenced is raised.
 """
 
 from __future__ import annotations
@@ -111,7 +112,7 @@ class Progress:
         self.comment = post_once(run.forge, run.key, run.uuid, PROGRESS, words, run.effects, self._signed)
         if not known:
             self.edit("started")
-            self.edited_at = -EDIT_SECONDS  # so that the first turn is shown at once
+            self.edited_at = -EDIT_SECONDS  # the next edit then need not wait
 
     @property
     def is_posted(self) -> bool:
@@ -154,12 +155,13 @@ class Progress:
         return bool(news)
 
     def edit(self, state: str, **values: Any) -> None:
-        """Edit the comment so that it shows this state, if its text changes."""
+        """Edit the progress comment so that it shows `state`, unless its text stays the same."""
         self.write(self.compose(state, **values))
 
     def write(self, words: Public, *, ends: bool = False) -> bool:
-        """Set the comment's text; if there is no comment, for example in a run that fails early, nothing is done and
-        the result is False.  With `ends` the comment gets the marker of the last comment too."""
+        """Set the text of the progress comment; if there is no comment, for example in a run that fails early, nothing
+        is done and the result is False.  With `ends` the progress comment also gets the marker of a task's last
+        comment."""
         if self.comment is None and (receipt := self.run.effects.receipt(PROGRESS)) is not None:
             self.comment = str(receipt["id"])
         if self.comment is None or not self.run.publishing:
@@ -176,7 +178,7 @@ class Progress:
         return with_claim_markers(words, self.run.uuid, self.started_by, home_of(self.run.settings), ends=ends)
 
     def compose(self, state: str, **values: Any) -> Public:
-        """The text of the comment for this state, at any stage of the run."""
+        """The text of the progress comment for `state`, at any stage of the run."""
         run = self.run
         plan = run.tools.plan() if run.tools is not None else []
         if state in ORDERED and run.inbox.asked_by:

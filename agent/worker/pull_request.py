@@ -1,9 +1,8 @@
 """The pull request of a task: opened once, and then updated in place.
 
-`effects.jsonl` records that it was opened, so that a restarted process opens no second one.  After a person has merged
-the pull request, later work goes into another one; after a person has closed or removed it, it is not opened again,
-unless the host closed it because its branch was removed.  `pull_text.py` composes title and text.  `delivery.py` calls
-this module after each push.
+`effects.jsonl` records that the pull request was opened, so that a restarted process opens no second one.  After a
+person has merged the pull request, later work goes into another one; after a person has closed or removed it, it is not
+opened again, unless the host closed it because its branch was removed.  `pull_text.py` composes title and text.
 """
 
 from __future__ import annotations
@@ -33,8 +32,8 @@ ROOM = 400
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the pull request is to show: the delivery, its title (None while the model works), and the end of the
-    run."""
+    """The content that the pull request shall show: the delivery, its title (None while the model works), and the end
+    of the run."""
 
     report: Report
     title: str | None
@@ -81,7 +80,7 @@ class PullRequest:
             return
         pull = self._find()
         if pull is not None and pull.state == "open" and not pull.draft:
-            self.run.check_held()  # before each change, since the search takes time
+            self.run.check_held()  # the search for the pull request takes time
             with suppress(ForgeRefused):  # the repository does not support drafts
                 self.run.forge.update_pull(self.run.key, pull, draft=True)
 
@@ -113,8 +112,8 @@ class PullRequest:
         return self._update(pull, wanted)
 
     def _open_once(self, effect: str, wanted: Wanted, *, after: PullRef | None) -> PullRef | None:
-        """Open the pull request, unless that was done before as `effect`, or the branch already has another one than
-        `after`; returns None in these cases."""
+        """Open the pull request; returns None if it was opened before as `effect`, or if the branch already has another
+        pull request than `after`."""
         run, head = self.run, self.workspace.branch
         opened: list[PullRef] = []
 
@@ -130,7 +129,7 @@ class PullRequest:
             run.check_held()
             try:
                 pull = run.forge.open_pull(run.key, title=name, body=body, head=head, base=base, draft=not wanted.ready)
-            except ForgeRefused as refused:  # a repeated request would be refused again, but a person can change that
+            except ForgeRefused as refused:  # a person can change the reason of the refusal
                 raise PushRejected(f"{refused}. The branch is pushed", code="pull_refused") from refused
             opened.append(pull)
             run.context.set_columns(branch=head, url=pull.url)

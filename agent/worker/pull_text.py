@@ -2,8 +2,8 @@
 
 The program's own part of the text is between two hidden markers; the text outside of them belongs to people and is not
 changed.  A task that continues in an open pull request takes over the summaries of earlier tasks, so that the text has
-all of them.  The title is changed only if this program has set the present one; a digest of it is in a third marker.
-The functions have no side effects; `pull_request.py` calls them (docs/forges.md, "The pull request").
+all of them.  The title is changed only if this program has set the present title, of which a third marker has a digest.
+The functions of `pull_text.py` have no side effects (docs/forges.md, "The pull request").
 """
 
 from __future__ import annotations
@@ -120,8 +120,8 @@ def fitted(render: Callable[[str], str], words: str, room: int, note: str) -> st
     """The text `render(words)`; if it has more than `room` characters, `words` is cut until it fits, and `note` is put
     after the rest.
 
-    So the model's own text is cut, and not the end of the whole text, which has the branch, the result of the check and
-    the closing keyword.  If the template alone is longer than `room`, the result is too long."""
+    Only the model's own text is cut, and not the end of the whole text, which has the branch, the result of the check
+    and the closing keyword.  If the template alone is longer than `room`, the result is too long."""
     keep = len(words)
     text = render(closed(words))
     for _ in range(TRIES):

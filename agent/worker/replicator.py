@@ -3,8 +3,9 @@
 The task's process calls `snapshot` at the end of each turn.  `snapshot` records the state of the files and saves the
 work tree; the thread then copies that state to the replica.  The replica is at most one turn behind: the next turn
 waits for the thread, but for at most WAIT_SECONDS, and not at all while the storage of the replica cannot be reached.
-Storage that cannot be reached does not stop the task.  The problem is reported once (`replica_away`), and the write is
-tried again; when it succeeds, everything that is missing is copied.  `store/replica.py` defines the format.
+Storage that cannot be reached does not stop the task.  An outage of the storage is reported once (`replica_away`), and
+the write is tried again; when a write succeeds, everything that the replica lacks is copied.  `store/replica.py`
+defines the format.
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ class Replicator:
                     place = RemoteFolder(self.address)
                     writer = Writer(place, self._folder, self.context.uuid, self.context.attempt, self._generation)
                 writer.write(shot)
-            except Exception as error:  # noqa: BLE001 - an error of the driver for the storage must never end a task
+            except Exception as error:  # noqa: BLE001 - an error of the storage's driver must not end a task
                 if self._ended:
                     return
                 why = str(error) if isinstance(error, MakimonoError) else error_words(error)
@@ -137,12 +138,12 @@ class Replicator:
         with self._changed:
             self._busy, self.away = False, failed
             if failed and self._next is None and not self._ended:
-                self._next = shot  # unless a newer state is waiting
+                self._next = shot  # a newer state that waits is copied instead
             self._changed.notify_all()
 
 
 class TaskReplica:
-    """The replica of one run, if one is configured; without one, each method does nothing.
+    """The replica of one run; if no replica is configured, each method does nothing.
 
     The replica is updated even after the model has finished: a task that is requeued still records the reason in its
     files."""
@@ -167,6 +168,7 @@ class TaskReplica:
             self._replicator.wait(seconds)
 
     def close(self) -> None:
-        """Stop the updates, because the files will be removed or another process may work on them."""
+        """Stop the updates of the replica, because the task's files will be removed or another process may work on
+        them."""
         if self._replicator is not None:
             self._replicator.close()

@@ -1,9 +1,8 @@
 """Composes the answers to comments at the end of a run, and decides where the last comment of the run stands.
 
-The model answers comments by their ids (`finish`, `answers`).  Each answer is posted where the comment stands.  What
-asked for the run is answered there too: the last comment of a run that a comment on the pull request has started is an
-answer to that comment, and a run that only answered a question has no other last comment than the answer.
-`worker/notify.py` calls this module.
+The model answers comments by their ids (`finish`, `answers`).  Each answer is posted at the place of the comment that
+it answers.  If a comment on the pull request has started the run, the last comment of the run is an answer to that
+comment.  A run that only answered a question has no other last comment than the answer.
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ QUOTED = 120
 class Replies:
     """The answers of a run.
 
-    `asked`: the comment that started the run, None if it was not one, or is gone.  `answered`: a question was answered
-    and nothing else was done.  `lost`: texts of answers to comments that are not there."""
+    `asked`: the comment that started the run, None if no comment started it, or if the comment is gone.  `answered`: a
+    question was answered and nothing else was done.  `lost`: texts of answers to comments that do not exist."""
 
     replies: tuple[Reply, ...] = ()
     asked: Comment | None = None
@@ -43,8 +42,8 @@ class Replies:
     lost: tuple[str, ...] = ()
 
     def with_final(self, run: TaskRun, final: Public) -> tuple[tuple[Reply, ...], bool]:
-        """(the answers, with the last comment of the run at the comment that started it; whether that comment stands
-        there and not on the issue)."""
+        """(the answers, with the last comment of the run as an answer to the comment that started it; whether the last
+        comment is posted as an answer and not on the issue)."""
         asked = self.asked
         if self.answered or asked is None or not asked.place:
             return self.replies, self.answered
@@ -80,7 +79,7 @@ def replies_of(run: TaskRun, outcome: Outcome, report: Report | None, decision: 
 
 
 def ask_reviewers(run: TaskRun, replies: Iterable[Reply], report: Report | None, decision: Decision) -> None:
-    """Ask those whose comments on the pull request were answered for a review again, once the pull request is ready.
+    """When the pull request is ready, ask the authors of the answered comments on it for a review again.
 
     The person who asked for the run was asked when it became ready (`pull_request.py`)."""
     if report is None or report.pull is None or not decision.ready or not run.publishing:
@@ -96,7 +95,7 @@ def ask_reviewers(run: TaskRun, replies: Iterable[Reply], report: Report | None,
 
 
 def _id_in(text: str) -> str:
-    """The id in what the model wrote, which may have the word before it."""
+    """The id of a comment in `text`, in which the model may have written "comment" before the id."""
     return text.strip().removeprefix("comment").strip(" #:[]")
 
 

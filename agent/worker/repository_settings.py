@@ -1,9 +1,9 @@
 """Reads `.makimono.yaml` from the default branch of a repository, once for each task.
 
-The file is read from the commit that is the newest of the default branch when the task begins: never from the branch of
-a pull request, a base that the issue names, or the work tree.  The commit that was read is recorded in the task's
-folder, so that a later attempt reads the same text.  A file with an error is ignored as a whole; the reports of the
-task describe the error once, with its line.
+`.makimono.yaml` is read from the commit that is the newest of the default branch when the task begins: never from the
+branch of a pull request, a base that the issue names, or the work tree.  The commit that was read is recorded in the
+task's folder, so that a later attempt reads the same text.  A file with an error is ignored as a whole; the reports of
+the task describe the error once, with its line.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Releases the row of a task so that it is tried again later, after an error that may pass (an unreachable forge, model
 or remote, for example).
 
-If the model still has work to do, nothing but time is lost.  If the model has finished or asks a question, and only
-publishing is left, the next attempt publishes the result and sends nothing to the model (`unpublished_work.py`).  If
-the folder of a task is lost, the task begins again and reports that.  `worker/handler.py` and `end_by_error.py` call
-this module; the daemon calls it when it starts, to let waiting rows try at once, perhaps with a new token.
+If the model still has work to do, the next attempt continues the conversation.  If the model has finished or asks a
+question, and only publishing is left, the next attempt publishes the result and sends nothing to the model
+(`unpublished_work.py`).  If the folder of a task is lost, the task begins again and reports that.  When the daemon
+starts, it lets waiting rows be tried at once, perhaps with a new token (`try_now`).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def state_of(context: TaskContextManager, outcome: Outcome | None) -> TaskState:
         begun=context.get_message_store().last_seq > 0,
         tries=_tries(context),
         waits=None if kept is None else clock.now() - kept.since,
-        # the number cannot be trusted if each attempt has a new folder
+        # `tries` cannot be trusted if each attempt has a new folder
         lost=context.attempt >= ATTEMPTS and not context.resumed,
     )
 
@@ -71,8 +71,8 @@ def is_outcome_decided(context: TaskContextManager) -> bool:
 
 
 def restart(context: TaskContextManager) -> tuple[str, ...]:
-    """Sentences for people if the model must repeat the work of an earlier attempt, because that work is not here; this
-    is also recorded in the row.  The result is empty if no earlier attempt did any work, or if the work is here."""
+    """Sentences for people if the model must repeat the work of an earlier attempt, because that work is not on this
+    host.  The result is empty if no earlier attempt did any work, or if the work is on this host."""
     if context.column("outcome") not in (MARK, ANEW):
         turns = context.elsewhere.turns
         if context.get_message_store().last_seq > 0 or not turns:

@@ -1,7 +1,7 @@
 """Asks the reviewers about finished work, before its pull request is marked as ready (`consensus.enabled`).
 
-`worker/delivery.py` calls this module only after the check, the scan for secrets and the path policy have passed, so no
-vote outweighs them.  A task without `consensus.enabled` does not import this module.
+The reviewers are asked only about work that has no other problem (check, scan for secrets, path policy), so no vote
+outweighs such a problem.  A task without `consensus.enabled` does not import this module.
 
 Each commit is reviewed once: after a crash the deliberation continues after the last recorded statement, and a recorded
 decision other than FAILED_SAFE is used again.  A replay uses the recorded decisions and sends no requests.

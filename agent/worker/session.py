@@ -1,8 +1,8 @@
 """The objects that all steps of one run of a task use: row, files, forge, comments, limits, control, progress.
 
 The steps of `worker/handler.py` take a `TaskRun` as their first argument.  The TaskRun is made before the first step,
-and does not read or write anything by itself.  What one step makes and only some later steps need is in the result of
-that step (`preparation.Prepared`, `conversation.Conversation`).
+and does not read or write anything by itself.  Objects that one step makes and only some later steps need are in the
+result of that step (`preparation.Prepared`, `conversation.Conversation`).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ BRIEFED = 2
 class TaskRun:
     """One run of one task in one process.
 
-    `publishing` False: nothing outside of the task's folder is changed (in `replay`).  `asked_here`: a person at this
+    `publishing` False: nothing is published outside of this machine (in `replay`).  `asked_here`: a person at this
     machine started the run for the issue in its present state (`solve`).
 
     `workspace`, `tools` and `model` are None until the step that makes them is done.  `reports` are notices for people
@@ -95,7 +95,7 @@ class TaskRun:
             patience=settings.scheduling.drain_seconds,
             why=self._why,
         )
-        self.held = ExitStack()  # connections and a thread, closed at the end of the run
+        self.held = ExitStack()  # connections and threads that are closed at the end of the run
         self.held.callback(quota.close)
         context.get_request_store().failed = self._request_failed
 
@@ -220,7 +220,8 @@ class TaskRun:
             post_reply(self.wiring.ledger, self.forge, self.events, self.publish_filter, row, comment, "running")
 
     def _show_seen(self, comment: Comment) -> None:
-        """Show at a comment that it was read; the daemon has done that at the one that requested the task."""
+        """Show at a comment that it was read; at the comment that requested the task, the daemon has already shown
+        that."""
         if self.publishing and comment.id != self.context.column("started_by"):
             self.acknowledgements.show(self.key, comment)
 
@@ -239,7 +240,8 @@ class TaskRun:
         return None if word == "stop" and is_closed_by_merge(self.forge, self.key, self._branch()) else word
 
     def _why(self) -> str:
-        """What stopped the task on the forge; "" for a command in a comment, since the progress comment names that."""
+        """The reason for which a person stopped the task on the forge; "" for a command in a comment, since the
+        progress comment names the command."""
         return "" if self.inbox.asked_by else reason_on_forge(self.forge, self.key)
 
     def _branch(self) -> str | None:
@@ -251,7 +253,7 @@ class TaskRun:
         return found
 
     def _over_time(self) -> Outcome | None:
-        """The outcome if the wall time is used up; None also while its clock is stopped."""
+        """The outcome if the wall time is used up; None if it is not, or while its clock is stopped."""
         return None if self.limits.stopped is not None else self.limits.check_time()
 
     def finish_work(self, outcome: Outcome) -> None:

@@ -1,13 +1,13 @@
 """Takes a task over from another host: fetches its newest state from the replica before the work begins.
 
-`worker/attempt.py` calls this module when it has claimed the row and holds the lock of the folder.  If the last attempt
-worked in this folder, nothing is fetched.  If the last attempt worked elsewhere, the newest manifest in the replica
-shows whether the state in this folder is older.  An older state is moved to the quarantine folder; the fetched files
-take its place once each of their segments was checked.  `replica.json` is removed first and written last, so that the
-next attempt repeats a takeover that was interrupted.
+A takeover happens when this process has claimed the row and holds the lock of the folder.  If the last attempt worked
+in this folder, nothing is fetched.  If the last attempt worked elsewhere, the newest manifest in the replica shows
+whether the state in this folder is older.  An older state is moved to the quarantine folder; the fetched files take its
+place once each of their segments was checked.  `replica.json` is removed first and written last, so that the next
+attempt repeats a takeover that was interrupted.
 
-If the replica cannot be reached, the task waits for it, at most PATIENCE_SECONDS.  After PATIENCE_SECONDS, or if no
-manifest in the replica is complete, the task continues from its folder, or from its issue, and reports that.
+If the replica cannot be reached, the task waits for the replica, at most PATIENCE_SECONDS.  After PATIENCE_SECONDS, or
+if no manifest in the replica is complete, the task continues from its folder, or from its issue, and reports that.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def take_over(wiring: Wiring, claim: Claim, folder: Path) -> None:
 
 
 def _was_begun(wiring: Wiring, claim: Claim) -> bool:
-    """Whether any attempt has taken a turn; if not, there is nothing to fetch."""
+    """Whether any attempt has sent a request to the model; without a turn, the replica has nothing to fetch."""
     row = wiring.ledger.get(claim.uuid)
     return row is not None and row.llm_call_count > 0
 
@@ -123,7 +123,7 @@ def _is_newer(manifest: Manifest, folder: Path) -> bool:
     generation, attempt = read_state(folder)
     if here == 0:
         return True
-    if generation in ("", manifest.generation):  # one history; the folder may be the older one
+    if generation in ("", manifest.generation):  # the folder and the replica have the same history
         return int(manifest.facts.get("last_seq") or 0) > here
     return manifest.generation != generation and manifest.attempt > attempt
 

@@ -1,6 +1,6 @@
 """Commits the work of a task, and describes the commits: size, changed tests, notable paths, hidden text, refusals.
 
-`delivery.py` calls this module.  The module publishes nothing.
+`task_commits.py` publishes nothing.
 """
 
 from __future__ import annotations
@@ -91,7 +91,8 @@ class TaskCommits:
     def refuse(self, report: Report, rejected: PushRejected) -> Report:
         """The report about commits that the repository or the forge refused.
 
-        The commit is recorded as refused, so that its content is not in the history of the next push.
+        If the model can correct the reason of the refusal (MENDABLE), the commit is recorded as refused, so that its
+        content is not in the history of the next push.
         """
         self.run.events.emit("push_refused", findings=[str(rejected)])
         if rejected.code in MENDABLE:
@@ -99,7 +100,8 @@ class TaskCommits:
         return replace(report, rejected=str(rejected), code=rejected.code)
 
     def catch_up(self, report: Report) -> Report:
-        """Merge in, once, the commits that others pushed meanwhile to the task's branch and to its base."""
+        """Rebase the task's commits onto the commits that others pushed meanwhile to the task's branch and to its base
+        branch, as far as possible."""
         try:
             moved = catch_up(self.workspace, self.author)
         except PushRejected as rejected:

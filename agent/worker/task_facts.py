@@ -1,4 +1,4 @@
-"""Records facts about a task that long-term memory needs after its end, as receipts in effects.jsonl.
+"""Records facts about a task that long-term memory needs after the end of the task, as receipts in effects.jsonl.
 
 The receipt ORIGIN is written with the briefing: the actor (the owner of the memories), the path of the repository's
 mirror, and whether the author of the issue may request work.  The receipt DELIVERY is written after the delivery; it
@@ -59,7 +59,7 @@ def record_origin(run: TaskRun, issue: IssueText, workspace: Workspace, *, may_a
     """Record, once, the actor, the mirror, and whether the author may request work (`may_ask`)."""
     if run.effects.receipt(ORIGIN) is not None:
         return
-    from agent.wiring.memory import actor_of_task  # not imported while memory is off
+    from agent.wiring.memory import actor_of_task  # `wiring.memory` is not imported while memory is off
 
     mirror = workspace.mirror
     run.effects.done(

@@ -1,7 +1,7 @@
 """Makes the publisher of a task from its settings: what is scanned for secrets, which paths are guarded, which files
 are too large.
 
-`preparation.py` calls this module.
+The publisher belongs to `work/publish.py`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Makes a task use one set of templates from its beginning to its end (docs/templates.md).
 
-`worker/attempt.py` and the extraction job of long-term memory call this module.  If no templates of users are
-configured, a task checks only that it has no file with a set, and imports no other module.
+If no templates of users are configured, a task checks only that it has no file with a set, and imports no other module.
 """
 
 from __future__ import annotations
@@ -37,7 +36,8 @@ def present_templates(settings: Settings, events: Events) -> Iterator[None]:
 def templates_of(settings: Settings, events: Events, folder: Path) -> Iterator[None]:
     """Inside the block, use the templates with which the task with this folder began.
 
-    A task that begins uses the configured templates; they are recorded in its folder.  Raises DiskError."""
+    A task that begins uses the configured templates, and these templates are recorded in the folder of the task.
+    Raises DiskError."""
     if not settings.prompts.is_set and not (folder / FILE).exists():
         with prompts.using(None):
             yield

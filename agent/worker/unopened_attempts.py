@@ -2,7 +2,7 @@
 
 An attempt that ended before the task was opened has no conversation and no effects, so `requeue.py` cannot count it.
 The number of attempts is in a small file in the task's folder, so each host counts its own attempts; the file is
-removed when the task is opened.  `attempt.py` calls this module.
+removed when the task is opened.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ OF_HOST = (DiskError, HostError, LedgerError)
 
 
 def count(folder: Path) -> int:
-    """Record one more attempt that was not opened; returns their number.  If the disk cannot be written, the file has
-    the old number.
+    """Record one more attempt that ended before the task was opened; returns the number of such attempts.  If the disk
+    cannot be written, the file still has the old number.
     """
     tries = known(folder) + 1
     with suppress(DiskError, OSError):
@@ -33,7 +33,7 @@ def count(folder: Path) -> int:
 
 
 def known(folder: Path) -> int:
-    """The number of attempts that were not opened."""
+    """The number of attempts that ended before the task was opened."""
     try:
         return max(0, int((folder / NAME).read_text("ascii")))
     except (OSError, ValueError):
@@ -41,7 +41,7 @@ def known(folder: Path) -> int:
 
 
 def forget(folder: Path) -> None:
-    """Remove the file with the number, because the task was opened or has ended."""
+    """Remove the file with the number of attempts, because the task was opened or has ended."""
     with suppress(OSError):
         (folder / NAME).unlink()  # ours
 

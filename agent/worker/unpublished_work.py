@@ -6,8 +6,8 @@ the row's `outcome` is `publishing`.  The next attempt uses the work tree and th
 is missing, and sends nothing to the model (docs/forges.md, "What users of such agents report", row 16).
 
 If several hosts share a ledger, only the host with the work tree takes the row.  If the host with the work has sent no
-heartbeat for PUBLISHING_HOURS, another host begins the task again, as if its folder were lost.  The worker calls this
-module, and so does the daemon for tasks of workers that died.
+heartbeat for PUBLISHING_HOURS, another host begins the task again, as if its folder were lost.  For a task of a worker
+that died, the daemon stores the outcome.
 """
 
 from __future__ import annotations
@@ -56,13 +56,14 @@ def pending_publication(effects: EffectStore) -> PendingPublication | None:
 
 
 def mark_asked(effects: EffectStore) -> None:
-    """Record that nothing is pending any more: the question was posted, or the work went back to the model."""
+    """Record that no publication is pending any more, because the question was posted, or the work went back to the
+    model."""
     if pending_publication(effects) is not None:
         effects.done(MARK, {})
 
 
 def save_outcome(effects: EffectStore, outcome: Outcome) -> None:
-    """Store the outcome on disk; it records that only publishing is left."""
+    """Store the outcome on disk, which records that only publishing is left."""
     effects.done(MARK, {**outcome.to_dict(), "since": clock.stamp()})
 
 
@@ -89,8 +90,8 @@ def leave_to_publish(wiring: Wiring, row: Row, outcome: Outcome) -> bool:
     """Store `outcome` for a task after its worker died, so that one more attempt publishes the work without a request
     to the model.
 
-    Returns False if there is no work here, or if the worker that died was already such an attempt.  The caller must
-    know that no worker holds the row, and queues the row afterwards."""
+    Returns False if there is no work on this host, or if the worker that died was already publishing the work.
+    `leave_to_publish` may be called only if no worker holds the row; the caller queues the row afterwards."""
     folder = wiring.settings.base_dir / "running" / row.uuid
     if not has_work(folder) or is_pending_in(folder):
         return False
@@ -106,7 +107,7 @@ def leave_to_publish(wiring: Wiring, row: Row, outcome: Outcome) -> bool:
         try:
             held.set(outcome=MARK, error_code=outcome.code, error_message=outcome.summary)
         except LedgerError:
-            effects.done(MARK, {})  # otherwise a second call would assume that the attempt which publishes has died too
+            effects.done(MARK, {})  # a second call would otherwise take the dead attempt for one that publishes
             raise
     except DiskError:
         return False
@@ -132,7 +133,7 @@ def keep(run: TaskRun, delivery: Delivery | None) -> str:
         return ""
     kept = True
     if delivery is not None:
-        with suppress(GitError, WorkError, DiskError):  # the work is then uncommitted in the work tree
+        with suppress(GitError, WorkError, DiskError):  # without a commit, the work is only in the work tree
             kept = delivery.commit()
     return describe_kept_work(run.context.context_dir) if kept else ""
 

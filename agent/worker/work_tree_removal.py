@@ -1,6 +1,6 @@
 """Removes the work tree of a task that has ended, according to `workspace.keep`.
 
-`end_of_attempt.py` calls this module.  The records of the task and its git directory are not removed.
+The records of the task and its git directory are not removed.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 A task starts from the base branch, from an open pull request, from the branch or the unpublished commits of the task
 that it continues, or from an earlier point of another task (`fork_task.py`).  `branch_plan.py` chooses the branches.
-`preparation.py` calls this module.
 """
 
 from __future__ import annotations
@@ -53,15 +52,16 @@ def open_work_tree(
 ) -> StartedTree:
     """Fetch into the mirror, choose branch and start commit, and open the tree at that commit.
 
-    A tree that exists already keeps its content.  Notices for people about the start are the first entries of
-    `run.reports`.  Raises IssueUnreadable if the branch of a fork changed during the fetch.
+    The content of a tree that exists already is not changed.  Notices for people about the start are the first entries
+    of `run.reports`.  Raises IssueUnreadable if the branch of a fork changed during the fetch.
     """
     settings, folder = run.settings, run.context.context_dir
     point = read_fork_point(folder)
     earlier = parent.branch if parent and point is None else None
     name = run.publish_filter.branch(private_tracker.branch_name(settings, run.key.instance))
     prefix = settings.branch.prefix
-    # for a host without the task's files; if there are files, `Workspace` uses the branch in them
+    # the branch in the row is used on a host without the task's files; otherwise `Workspace` uses the branch in its own
+    # files
     decided = run.context.column("branch")
     start = work_tree_snapshot.started_at(folder)
     request = ForgeReports(run.forge).pull_name()
@@ -73,7 +73,7 @@ def open_work_tree(
         issue = replace(issue, base=settings.workspace.base)
         plan = plan_branch(run.key, run.uuid, issue, repository, earlier, name, decided, prefix, start, request)
     said = _check_fork(run, issue.pull, plan, mirror, begun=bool(start))
-    if earlier is not None and mirror.commit_of(earlier) is None:  # somebody removed the branch
+    if earlier is not None and mirror.commit_of(earlier) is None:  # the branch of the earlier task was removed
         plan = plan_branch(run.key, run.uuid, issue, repository, None, name, decided, prefix, start, request)
     if point is not None:
         plan = replace(plan, start_at=point.commit)
@@ -111,8 +111,8 @@ def open_work_tree(
 def _check_fork(run: TaskRun, pull: PullRef | None, plan: BranchPlan, mirror: Mirror, *, begun: bool) -> str:
     """Check that the fetched commit of a fork is the one that `issue_checks.py` checked before the fetch.
 
-    A task that has begun already stays at its own commit; the result is then a sentence about newer commits of the
-    fork, "" if there are none.  Raises IssueUnreadable if the branch changed during the fetch.
+    A task that has begun already stays at its own commit; the result is a sentence about newer commits of the fork, ""
+    if there are none.  Raises IssueUnreadable if the branch changed during the fetch.
     """
     present = mirror.commit_at(plan.refs[0]) if plan.refs else None
     if pull is None or not pull.fork or present is None or plan.start_at in (present, *plan.refs):

@@ -1,8 +1,9 @@
 """Gives a compaction access to the work tree: its difference from the base commit, and the content of files
 (`values.PresentWork`).
 
-git determines the difference, and the tools' own reader gets the content: it follows no symlink and masks declared
-secrets.  The content of a file with a name that is usual for secrets, or with text that looks like a key, is not shown.
+git determines the difference between the work tree and the base commit, and the tools' own reader gets the content of
+files: the reader follows no symlink and masks declared secrets.  The content of a file with a name that is usual for
+secrets, or with text that looks like a key, is not shown.
 """
 
 from __future__ import annotations

@@ -74,9 +74,9 @@ def main(settings: Settings, uuid: str, report: Connection | None = None) -> Non
     also a traceback on stderr.
     """
     os.setsid()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_DRAINED))  # until TaskHandler replaces it
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_DRAINED))  # TaskHandler replaces this signal handler
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    proc.title(f"makimono: {uuid}")  # also while the process waits for its row
+    proc.title(f"makimono: {uuid}")  # the title is set before the process waits for its row
     log.lose_what_stderr_refuses()
     try:
         code = process_task(settings, uuid, report, own=True)

@@ -1,7 +1,7 @@
 """One session with one server, through the SDK.  Importing this module imports the SDK.
 
-The session lives in a task of the event loop from `connect` to `close`.  Every fault of a server becomes ServerFailed
-with a text that says what the server did.
+From `connect_pipes` or `connect_http` to `close`, the session runs in an asyncio task of the event loop.  Every fault
+of a server becomes ServerFailed with a text that says what the server did.
 """
 
 from __future__ import annotations
@@ -40,11 +40,12 @@ CLOSE_SECONDS = 5.0
 _CALLED: TypeAdapter[Any] = TypeAdapter(mcp_types.CallToolResult | mcp_types.InputRequiredResult)
 
 for _name in ("mcp", "client", "httpx2", "httpcore2"):
-    logging.getLogger(_name).setLevel(logging.CRITICAL)  # a server decides what and how much these loggers log
+    logging.getLogger(_name).setLevel(logging.CRITICAL)  # a server could fill the log through the loggers of the SDK
 
 
 class Session:
-    """A session that `connect` has opened; `traffic` is what the server sent."""
+    """A session that `connect_pipes` or `connect_http` opens; `traffic` counts the bytes and messages that the server
+    sends."""
 
     def __init__(self, loop: EventLoop, is_stopping: Callable[[], bool]) -> None:
         self.loop = loop
@@ -56,7 +57,8 @@ class Session:
         self._closing: asyncio.Event | None = None
 
     def connect_pipes(self, reader: int, writer: int, seconds: float) -> None:
-        """Open a session over two non-blocking descriptors, which stay open.  Raises ServerFailed."""
+        """Open a session over two non-blocking descriptors; the session does not close the descriptors.  Raises
+        ServerFailed."""
         self._connect(lambda: pipe_transport(reader, writer, self.traffic), seconds)
 
     def connect_http(self, url: str, headers: Mapping[str, str], seconds: float, silence: float) -> None:
@@ -69,12 +71,12 @@ class Session:
         return found
 
     def call(self, tool: str, arguments: Json, seconds: float) -> Json:
-        """The result of one call in the JSON form of the protocol.  Raises as `list_tools`."""
+        """The result of one call in the JSON form of the protocol.  Raises the same errors as `list_tools`."""
         result: Json = self._run(self._called(tool, arguments), seconds, "answer")
         return result
 
     def close(self) -> None:
-        """End the session.  A second call does nothing."""
+        """End the session.  A second call of `close` does nothing."""
         task, closing = self._task, self._closing
         self._task = None
         if task is None or self.loop.loop.is_closed():
@@ -137,7 +139,8 @@ class Session:
         raise ServerFailed(f"its list of tools has more than {MOST_PAGES} pages")
 
     async def _called(self, tool: str, arguments: Json) -> Json:
-        """The method `call_tool` of the SDK is not used, since it checks results by patterns of the server."""
+        """The SDK's method `call_tool` is not used, since it checks each result by the schema that the server has
+        sent."""
         assert self._client is not None
         request = mcp_types.CallToolRequest(params=mcp_types.CallToolRequestParams(name=tool, arguments=arguments))
         result = await self._client.send_request(request, _CALLED)
@@ -170,7 +173,7 @@ class Session:
         return ServerFailed(self.traffic.why or _words(error))
 
     async def _raced(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        """The result of the coroutine; if the session ends before, its error."""
+        """The result of the coroutine; if the session ends first, the error of the session is raised."""
         life = self._task
         assert life is not None
         work = asyncio.ensure_future(coroutine)
@@ -226,7 +229,7 @@ def _http_transport(url: str, headers: Mapping[str, str], silence: float, traffi
 
 
 def _innermost(error: BaseException) -> BaseException:
-    """The first error inside groups of errors."""
+    """The first error in an exception group (also in nested groups); any other error is returned unchanged."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
