@@ -1,6 +1,6 @@
 """Checks a message list: it takes messages one by one, and returns the first rule that is broken.
 
-No other module checks message lists, so that the store, the planner and the clients cannot disagree.
+The store, the planner and the clients all use the rules of this module, so that they cannot disagree:
 `context/message_rules.py` applies the rules of calls and results before a message is appended, `window/counted_view.py`
 checks the whole view before a request is planned, and `llm/message_lines.py` checks the lines to send.
 `message_reader.py` reads files; this module does no I/O.
@@ -30,7 +30,7 @@ KEYS = {
 }
 """Role → the keys that messages of this role may have.
 
-An assistant message may also have keys of its own server, but none of the keys in MESSAGE.
+An assistant message may also have keys that its model server has added, but no other key of MESSAGE.
 """
 
 SENT = frozenset(("role", "content", "name", "tool_calls", "tool_call_id"))
@@ -57,7 +57,7 @@ CALL_KEYS = frozenset(("id", "type", "function"))
 RECORDED_IN_CALLS = frozenset(("name", "arguments", "invalid", "given_id"))
 """Keys of calls in records and answers that are not sent."""
 CALL = CALL_KEYS | RECORDED_IN_CALLS | {"index"}
-"""The keys of a call that correspond to MESSAGE."""
+"""All keys of a call that this program knows; every other key of a call is a field of a server."""
 FUNCTION = frozenset(("name", "arguments"))
 
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -68,14 +68,14 @@ _NOT_OF_AN_ANSWER = MESSAGE - KEYS["assistant"]
 
 @dataclass
 class Shape:
-    """Properties of the legal messages so far: ids, names and numbers, never contents.
+    """Properties of the legal messages that a MessageList has checked so far: ids, names and numbers, but no contents.
 
-    Conversations that are `tidy` are sent unchanged; others are translated for strict templates (`llm/normalize.py`).
+    For a server with a strict template, a conversation that is not `tidy` is translated (`llm/normalize.py`).
     """
 
     count: int = 0
     system: bool = False  # the first message is a system message
-    late_user: bool = False  # the first message after the system message is not a user message
+    late_user: bool = False  # the first message that is not a system message is not a user message
     adjacent: bool = False  # two consecutive messages are of one side, which strict templates refuse
     last_role: str = ""  # role of the newest message that is not a system message
     ids: set[str] = field(default_factory=set)  # every call id
@@ -89,7 +89,7 @@ class Shape:
     unsigned: bool = False  # whether the first call of an answer has no field of a server
     images: int = 0  # number of pictures in user messages
     loop: int = 0  # number of messages up to and including the last user message; 0 if there is none
-    answer: int = 0  # number of messages before the newest answer, which were the previous request
+    answer: int = 0  # number of messages before the newest assistant message
 
     @property
     def tidy(self) -> bool:
@@ -102,7 +102,7 @@ class MessageList:
 
     `system_first`: the list must begin with a system prompt, as the conversation of a task must.  A request outside of
     the conversation (a summary, a vote) needs no system prompt, and neither does a request that a user of the library
-    builds without a planner: no server requires one.  All other rules are the same for every list.
+    builds without a planner: no server requires one.  All rules but `system_first` are the same for every message list.
 
     `problem` is the first broken rule, as a sentence; "" if there is none.  Messages after the first broken rule are
     only counted.
@@ -131,7 +131,7 @@ class MessageList:
     def unfit(self, name: str) -> str:
         """The reason why the present list must not be sent, as a sentence; "" if it may be sent.
 
-        `name` is the name of the list's file.
+        `name` is the name of the file of the message list.
         """
         shape = self.shape
         if self.problem:
@@ -250,8 +250,8 @@ def breaks_group(what: str, open_calls: Mapping[str, str]) -> str:
 
 
 def answers_nothing(what: str, answered: Any, open_calls: Mapping[str, str]) -> str:
-    """The rule that a result (`what`) for the call id `answered` breaks while these calls are open; "" if it breaks
-    none."""
+    """The rule that a tool result (`what`) for the call id `answered` breaks while the calls `open_calls` have no
+    result; "" if the result breaks no rule."""
     if isinstance(answered, str) and answered in open_calls:
         return ""
     waiting = _listed(open_calls) or "none"

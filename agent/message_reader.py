@@ -1,8 +1,9 @@
-"""Reads a message list from files, each line once, and checks it (`message_list_check.py`).
+"""Reads a message list from files and checks it (`message_list_check.py`); a line that was read before is not parsed
+again.
 
-A later read parses only new lines: the reader stores the offset that it has reached, and a fingerprint of the bytes
-before it.  A file that was replaced, cut or changed before the stored offset is read again from the start.  The text of
-the messages is not stored.
+A later read parses only new lines: a MessageReader stores the offset that it has reached in the last file, and a
+fingerprint of the bytes before that offset.  A file that was replaced, cut, or changed shortly before the stored offset
+is read again from the start.  A MessageReader does not store the text of the messages.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
     from agent.values import Json
 
 FINGERPRINT = 512
-"""The number of bytes before an offset that must be unchanged, since a renamed file may reuse the old inode number."""
+"""The number of bytes before the stored offset that must be unchanged, since a new file may have the inode number of a
+deleted one."""
 
 Identity = tuple[int, ...]
 
@@ -67,8 +69,8 @@ class Reading:
     def shape_of(self, spans: Sequence[Span]) -> Shape | None:
         """The properties of the messages in `spans` (`message_list_check.Shape`).
 
-        Returns None if these are not the lines that were read, if the file has changed since then, or if its reader has
-        read further.
+        Returns None if `spans` are not the lines of this Reading, if the file has changed since these lines were read,
+        or if the reader of the file has read more lines since.
         """
         if tuple(spans) != (Span(self.path, 0, self.offset),) or self.messages.shape.count != self.count:
             return None
@@ -92,9 +94,9 @@ def identity(descriptor: int, offset: int) -> Identity:
 class MessageReader:
     """Reads one message list; its last file may grow.
 
-    `system_first` has the same meaning as in MessageList.  With `unfinished` a last line without a newline counts;
-    otherwise it is left for the next read, since another process may be writing it.  A subclass is informed of each
-    message (`began`, `took`).
+    `system_first` has the same meaning as in MessageList.  With `unfinished` a last line without a newline counts as a
+    message; otherwise this line is left for the next read, since another process may be writing it.  A subclass is
+    informed of each message (`began`, `took`).
     """
 
     def __init__(self, *, system_first: bool = True, unfinished: bool = False) -> None:
@@ -109,20 +111,21 @@ class MessageReader:
         self._identity: Identity = ()  # identity of the last file, up to `offset`
 
     def began(self) -> None:
-        """This method is called when a new list begins.  A subclass that sums up messages in `took` starts its sums
+        """Called when the reader begins a new message list.  A subclass that sums up messages in `took` starts its sums
         again."""
 
     def took(self, message: Json) -> None:
-        """This method is called with each message that was read, with {} for a line that is not an object."""
+        """Called with each message that was read, with {} for a line that is not a JSON object."""
 
     def read_list(self, spans: Sequence[Span]) -> MessageList:
         """Read the new lines of `spans`; a missing file counts as empty.
 
-        If the method returns the same list object as before, the lines that were read before are unchanged.
+        If `read_list` returns the same MessageList object as before, the lines that were read before count as
+        unchanged.
         """
         looked = _looked(spans)
         if looked != self._looked:
-            self._looked = None  # the result of reading; None until all lines have been read
+            self._looked = None  # None until all lines have been read, so that a read after an error begins again
             try:
                 self._take_in([part for part in looked if part[2] > part[1]])
             except FileNotFoundError:  # the file was removed after its size was determined
@@ -153,7 +156,7 @@ class MessageReader:
             self._take_lines(descriptor, self.offset, end, path.name)
             self._identity = identity(descriptor, self.offset)
             if not self.unfinished or os.pread(descriptor, 1, self.offset - 1) == b"\n":
-                self._read = read  # a line without its newline may continue, so it is read again
+                self._read = read  # a last line without a newline may continue, so the list is then read again
         finally:
             os.close(descriptor)
 

@@ -1,14 +1,14 @@
 """Checks repositories that are nested in a work tree, before git reads the tree.
 
 If a folder has an entry `.git`, git determines whether the folder is a repository, and for a submodule in the index,
-its current commit.  For both purposes git opens files that a command may have made: `HEAD`, `commondir`, `packed-refs`,
-`config` and files below `refs/`.  A file `.git` (`gitdir: …`) and a file `commondir` can point to any other folder,
-even one of the host.  A named pipe or a link to a device among these files blocks git for ever; `commondir` and refs
-are loaded into memory as a whole.
+its current commit.  To determine this, git opens files that a command of the model may have made: `HEAD`, `commondir`,
+`packed-refs`, `config` and files below `refs/`.  A file `.git` (`gitdir: …`) and a file `commondir` can point to any
+other folder, even one of the host.  A named pipe or a link to a device in place of such a file blocks git for ever; git
+loads the files `commondir` and refs into memory as a whole.
 
-So the files that git opens there must be regular and short and must not be links, and a reference to another folder
-must stay within the tree.  Files that git itself ignores are not refused.  `git_guard` calls this module.  The sources
-in git are setup.c (`is_git_directory`, `read_gitfile_gently`, `get_common_dir_noenv`) and refs/files-backend.c
+So the files that git opens in a nested repository must be regular and short and must not be links, and a reference to
+another folder must stay within the work tree.  Files that git itself ignores are not refused.  The sources in git are
+setup.c (`is_git_directory`, `read_gitfile_gently`, `get_common_dir_noenv`) and refs/files-backend.c
 (`files_read_raw_ref`).
 """
 
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 NAME = ".git"
 LARGEST = 1 << 20
 LARGEST_PACKED = 64 << 20
-"""The maximum bytes of a file that git loads as a whole, and of `packed-refs`, which it maps."""
+"""The maximum bytes of a file that git loads as a whole (LARGEST), and of `packed-refs`, which git maps
+(LARGEST_PACKED)."""
 
 READ = {"HEAD": LARGEST, "config": LARGEST, "config.worktree": LARGEST, "packed-refs": LARGEST_PACKED}
 LONGEST_WAY = 4096
@@ -111,7 +112,7 @@ class _Judge:
             yield f"{self.shown(path)} names no ref but another file, which git would read: remove it"
 
     def behind(self, path: str, folder: str, way: bytes, *, common: bool = True) -> Iterator[str]:
-        """Check the git directory that the file `path` names; the name is relative to `folder`."""
+        """Check the git directory that the file `path` names as `way`; a relative name is relative to `folder`."""
         text = way.rstrip(b"\r\n").decode("utf-8", "surrogateescape")
         if text.startswith("/"):
             yield f"{self.shown(path)} leads git to {filetree.printable(text)} of this host: remove it"
@@ -134,7 +135,7 @@ class _Judge:
             if kind == "symbolic link":
                 yield f"{self.shown(path)} leads git through a symbolic link: remove it"
             if kind != "folder":
-                return  # git finds no repository there
+                return  # git finds no repository at the named path
         yield from whole.directory("/".join(parts), common=common)
 
     def kind(self, path: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Finds, hashes and imports the files of a plug-in; used by `plugin_guard.py`, and only where a plug-in is named.
+"""Finds, hashes and imports the files of a plug-in.
 
 A module is imported from bytes that are hashed when they are read, and compiled byte code on disk is not used, so
 nobody can exchange a file between check and import.
@@ -44,12 +44,12 @@ class PlugInFiles:
 
     @property
     def sha256(self) -> str:
-        """The hash of the module's file."""
+        """The SHA-256 of the file of the plug-in's module, in hex."""
         return self.files[self.module]
 
     @property
     def package_sha256(self) -> str:
-        """The hash of the paths and hashes of all files."""
+        """The SHA-256 of the paths and hashes of all files of the plug-in, in hex."""
         lines = "".join(f"{sha} {path}\n" for path, sha in sorted(self.files.items()))
         return hashlib.sha256(lines.encode("utf-8", "surrogateescape")).hexdigest()
 

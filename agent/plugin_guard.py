@@ -1,9 +1,9 @@
 """Checks the foreign code that the configuration names, before it is imported or run: plug-ins and commands.
 
 Plug-ins are classes of other packages that the configuration names by a dotted path.  `plugins.lock` beside config.yaml
-has the SHA-256 of each plug-in's module and of its package.  A plug-in that the file does not list, or that has changed
-since it was pinned, is refused before any of its code runs.  The module is then imported from bytes that are hashed
-(`plugin_files.py`).  Packages that a plug-in itself imports are not covered.  `registry.py` calls `PluginGuard.load`.
+has the SHA-256 of each plug-in's module and of its package.  A plug-in that `plugins.lock` does not list, or that has
+changed since it was pinned, is refused before any of its code runs.  The modules of an accepted plug-in are imported
+from bytes that are hashed (`plugin_files.py`).  Other packages that a plug-in itself imports are not checked.
 
 A command runs only if no other user may write the file that names it (`check_command`), and an MCP server only if no
 other user may write its program (`check_program`).  `config/configured_commands.py` lists the commands of the
@@ -35,7 +35,7 @@ OWN = "agent"
 """Name of this program's package, which needs no pin."""
 MOST_BYTES = 64 << 20
 OWN_ORIGINS = ("default", "configuration", "command line")
-"""Origins of values that are in no file."""
+"""Origins of configuration values that are set in no file."""
 OF_REPOSITORY = ".makimono.yaml"
 """The origin of a command of the task's repository.  The command runs in the sandbox of the task, and commands of the
 model may run any code of the repository there anyway."""
@@ -117,7 +117,8 @@ class PluginGuard:
         return _loaded[known]
 
     def _checked(self, kind: str, target: str) -> PlugInFiles:
-        """The files of the plug-in, after they were compared with the lock file."""
+        """The files of the plug-in, after they were compared with `plugins.lock`; raises PlugInRefused if they differ
+        from the pin."""
         from agent.plugin_files import find
 
         found = find(target)
@@ -142,8 +143,8 @@ class PluginGuard:
         return found
 
     def pin(self, plug_ins: Sequence[str], others: Sequence[str] = ()) -> list[Finding]:
-        """Write the present state of these plug-ins into the lock file, and return it; existing pins of the plug-ins in
-        `others` are preserved, all other pins are removed.
+        """Write the present state of `plug_ins` into `plugins.lock`, and return that state; existing pins of the
+        plug-ins in `others` are preserved, all other pins are removed.
 
         Nothing is imported.  Raises ConfigError for a plug-in that cannot be found or that others may write, and
         DiskError.
@@ -168,7 +169,7 @@ class PluginGuard:
         return self.look(plug_ins)
 
     def _pins(self) -> dict[str, Any] | None:
-        """The content of the lock file, None if there is none."""
+        """The pins in `plugins.lock`, None if the file does not exist."""
         from agent.write_access import writers, writers_above
 
         try:

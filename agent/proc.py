@@ -1,8 +1,8 @@
 """Runs commands to their end, and kills whole process trees.
 
-`run` is for commands of this program (git, bwrap): they have a session of their own and a closed stdin, are killed as a
-group at the time-out, and only head and tail of their output are stored.  Commands of a model run through `sandbox`,
-which uses this module.
+`run` starts a command in a session of its own, kills its whole process group at the time-out, and returns only head and
+tail of its output.  The program's own commands, such as git, are run directly with `run`; commands of a model run
+through a sandbox (`agent/sandbox/`), which starts them with `run`.
 """
 
 from __future__ import annotations
@@ -134,14 +134,15 @@ def run(
     `foreign`: the command does not belong to this program.  A foreign command gets a session keyring of its own, and
     `commands` counts it as a command that may change a work tree.
 
-    The result has the head and tail of the output, together `cap` bytes.  The output is stdout and stderr together;
-    with `merge=False` stderr is dropped, or written to the descriptor `errors` if one is given.  With `streams` the
-    command has these descriptors as stdin and stdout, and the output is stderr alone.  If the output is longer than
-    `cap` (`dropped`), the file `spool` has the output, complete up to `spool_cap`.  The function returns when the
-    direct child has ended, even if a grandchild still holds the pipe open.  At the time-out, or when `stop()` returns
-    True, the whole group is killed and `timed_out` is set.  If the step is interrupted (`agent/deadline.py`), the group
-    is killed too, and the error is raised.  `returncode` is negative if a signal ended the command.  Raises OSError if
-    the program cannot be started, DiskError if `spool` cannot be written (the command is then killed).
+    The result has the head and tail of the output, together at most about `cap` bytes.  The output is stdout and stderr
+    together; with `merge=False` stderr is dropped, or written to the descriptor `errors` if one is given.  With
+    `streams` the command has the descriptors in `streams` as stdin and stdout, and the output is stderr alone.  If the
+    output is longer than `cap` (`dropped`), the file `spool` has the output, complete up to `spool_cap`.  `run` returns
+    soon after the direct child has ended, even if a grandchild still holds the pipe of the output open.  At the
+    time-out, or when `stop()` returns True, the whole process group is killed and `timed_out` is set.  If the calling
+    thread is interrupted (`agent/deadline.py`), the process group is killed too, and the error of the interruption is
+    raised.  `returncode` is negative if a signal ended the command.  Raises OSError if the program cannot be started,
+    DiskError if `spool` cannot be written (the command is then killed).
 
     `memory` is the value of RLIMIT_DATA in bytes for the process and its children; it must be more than this process
     uses.  RLIMIT_CPU is set to the CPU time that all cores have during `timeout`, so that the kernel ends the child
@@ -201,7 +202,8 @@ def _ends(fed: bool, errors: int | None, *, merge: bool, streams: tuple[int, int
 
 
 def _limit_cpu(pid: int, seconds: float) -> None:
-    """Set only the soft limit of CPU time, so that the command can set a lower one itself."""
+    """Set the soft limit of CPU time of a process; the hard limit stays, so that the command can change its soft limit
+    itself."""
     if not math.isfinite(seconds):
         return
     most = math.ceil(seconds * (os.cpu_count() or 1)) + 1
@@ -231,7 +233,8 @@ def _foreign() -> Iterator[Callable[[Callable[[], Any]], Any]]:
 def _bounded(memory: int | None) -> Iterator[None]:
     """Set RLIMIT_DATA for children that are started inside the block.
 
-    The children inherit the limit.  A limit that is set after the start would be too late for the first grandchildren.
+    The children inherit RLIMIT_DATA from this process.  A limit that is set after the start of a child would be too
+    late for the first grandchildren.
     """
     if memory is None:
         yield
@@ -371,10 +374,10 @@ def wait_gone(pid: int, seconds: float = 5.0, *, collect: bool = True) -> bool:
 
 
 def end_namespace(pid: int, seconds: float = 5.0) -> None:
-    """Kill `pid` and its namespace of processes, if it is the first process of one and has lost its parent to this
-    process or to one above.
+    """Kill `pid`, and with it all processes of its pid namespace, if `pid` is the first process of such a namespace and
+    its parent is this process or one of the processes above.
 
-    No other process is killed, so an outdated pid does no harm.
+    If `pid` is any other process, nothing is killed, so an outdated pid does no harm.
     """
     try:
         descriptor = os.pidfd_open(pid)
@@ -410,8 +413,8 @@ def _status(pid: int) -> dict[str, str]:
 
 
 def marked(uuid: str, name: str = MARK) -> list[int]:
-    """The processes that were executed with this task's uuid in the variable `name`; setsid does not change that
-    (docs/operations.md, "Processes of a task")."""
+    """The processes that were executed with this task's uuid in the environment variable `name`; a process remains
+    marked after setsid (docs/operations.md, "Processes of a task")."""
     return _search(uuid, name)[0]
 
 
@@ -420,7 +423,7 @@ def _search(uuid: str, name: str) -> tuple[list[int], set[int]]:
     needle = f"{name}={uuid}".encode()
     me = str(os.getpid())
     found, unclear = [], set()
-    for entry in os.listdir("/proc"):  # noqa: PTH208 - only the names are needed, of thousands of entries
+    for entry in os.listdir("/proc"):  # noqa: PTH208 - only the names of thousands of entries are needed
         if not entry.isdigit() or entry == me:
             continue
         environment = _environment_of(entry)
@@ -465,13 +468,13 @@ def end_tree(uuid: str, seconds: float = 5.0, name: str = MARK, *, own: bool = F
     """Kill every process that is marked with the uuid until none is left; returns the number of processes that were
     killed.
 
-    `own`: this process started all processes with this uuid.  If it also adopts orphans and has no child now, there is
-    nothing to search, since every remaining process would be its child.
+    `own`: this process started all processes with this uuid.  If this process also adopts orphans and has no child now,
+    nothing is searched, since every remaining process would be its child.
     """
     if own and not has_children() and reaps():
         return 0
     killed: set[int] = set()
-    # the processes in execve: if no process of the task lives, only they can turn out to be one
+    # the processes in execve: if no process of the task was found, only one of these can still be a process of the task
     pending: set[int] | None = None
     began = time.monotonic()
     while (waited := time.monotonic() - began) < seconds:
@@ -497,7 +500,7 @@ def become_subreaper() -> None:
 def reaps() -> bool:
     """Whether orphans below this process become its children.
 
-    The function queries the kernel, since a fork does not inherit this property.
+    `reaps` queries the kernel, since a forked process does not inherit this property.
     """
     pr_get_child_subreaper = 37
     answer = ctypes.c_int(0)
@@ -520,7 +523,7 @@ def title(text: str) -> None:
 
     SPT_NOENV prevents setproctitle from overwriting the environment in /proc.
     """
-    os.putenv("SPT_NOENV", "1")  # getenv in C reads the variable; in this process only `config` may use os.environ
+    os.putenv("SPT_NOENV", "1")  # setproctitle reads it in C; only `config` may use os.environ
     from setproctitle import setproctitle
 
     setproctitle(text)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 PAGE = os.sysconf("SC_PAGE_SIZE")
 INODE = 1024
 """The bytes that an empty file on a tmpfs takes: its inode and its name."""
-_PPID, _RSS = 1, 1  # positions of the fields in stat (after the name) and in statm
+_PPID, _RSS = 1, 1  # positions in /proc/PID/stat (after the name) and statm
 
 
 Parents = dict[int, list[int]]
@@ -34,7 +34,8 @@ Parents = dict[int, list[int]]
 def parents() -> Parents:
     """All processes of this machine, by their parents.
 
-    The function reads one file for each process, so a caller that needs the result several times should call it once.
+    `parents` reads one file for each process, so a caller that needs the result several times should call `parents`
+    once.
     """
     found: Parents = {}
     for name in os.listdir("/proc"):  # noqa: PTH208 - only the names are needed, of thousands of entries
@@ -87,10 +88,11 @@ def _signal_all(pids: Iterable[int], sig: int) -> None:
 def memory_of(
     pid: int, *, itself: bool = True, below: bool = True, known: Parents | None = None, enough: int = 0
 ) -> int:
-    """The memory in bytes of `pid` `itself` and of everything `below` it (as in `descendants`).
+    """The memory in bytes of the process `pid` (if `itself`) and of all processes below it (if `below`, as in
+    `descendants`).
 
-    Shared pages count proportionally (PSS).  A result that is not above `enough` may be too high, since it counts a
-    shared page for each process (RSS); this costs a tenth of the time.
+    Shared pages count proportionally (PSS).  A result of at most `enough` may be too high, since it counts a shared
+    page once for each process (RSS); computing it takes a tenth of the time.
 
     Files in memory also count, mapped or not: those without a name (memfd_create(2)), and those of a tmpfs that only
     these processes see, such as the /tmp of a sandbox.  For a process that cannot be read (a command of another user)
@@ -115,7 +117,7 @@ def memory_of(
 
 def kernel_memory() -> int | None:
     """Bytes that the kernel of this machine uses and cannot reclaim (socket and pipe buffers, page tables, semaphores
-    and the like); None if unknown.  These bytes appear in the memory of no single process.
+    and the like); None if unknown.  The memory of no single process contains these bytes of the kernel.
 
     The result is the total memory minus free memory, memory of processes, of files, and reclaimable memory
     (proc_meminfo(5))."""
@@ -152,10 +154,11 @@ def reap_orphans() -> int:
 def end_strays(spared: Iterable[int] = (), seconds: float = 5.0) -> int:
     """Kill the processes that foreign commands of this process left running, in any session and with any environment.
 
-    Returns the number of killed processes.  An orphan of a foreign command is a child of this subreaper.  The session
-    of an orphan distinguishes it from children that this process started itself: a command never runs in the session of
-    this process, and a process cannot join a session again.  `spared` are children that existed before the commands
-    (`children`).  The function must be called while no foreign command runs.
+    Returns the number of killed processes.  An orphan that a foreign command left is now a child of this process, a
+    subreaper.  The session of an orphan distinguishes it from children that this process started itself: a command
+    never runs in the session of this process, and a process cannot join a session again.  `spared` are children that
+    existed before the foreign commands were started (`children`); they are not killed.  `end_strays` must be called
+    while no foreign command runs.
     """
     if not proc.has_children() or not proc.reaps():
         return 0
@@ -169,7 +172,7 @@ def end_strays(spared: Iterable[int] = (), seconds: float = 5.0) -> int:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
                 killed.add(pid)
-            proc.wait_gone(pid, 0.05)  # after the death of a process its children are children of this process
+            proc.wait_gone(pid, 0.05)  # the children of a dead process become children of this one
     return len(killed)
 
 
@@ -191,21 +194,22 @@ def children() -> list[int]:
 
 
 def _unattended(found: Iterable[int]) -> set[int]:
-    """The dead children in `found` for which no code waits.
+    """The processes in `found` for which no code of this process waits.
 
-    The function must be called after the children were listed: the code that started a child that is in the list waits
-    for it already.
+    `_unattended` must be called after the children in `found` were listed: by then, the code that started a listed
+    child is registered as waiting for it.
     """
     return set(found) - proc.waited() - _of_multiprocessing()
 
 
 def _of_multiprocessing() -> set[int]:
-    """Processes that the standard library started, and for which it waits."""
+    """Processes that the standard library started and waits for: children of multiprocessing, its fork server and its
+    resource tracker."""
     import multiprocessing.forkserver as server
     import multiprocessing.resource_tracker as tracker
 
     ours = (
-        getattr(server._forkserver, "_forkserver_pid", None),  # noqa: SLF001 - there is no public attribute for it
+        getattr(server._forkserver, "_forkserver_pid", None),  # noqa: SLF001 - no public attribute has the pid
         getattr(tracker._resource_tracker, "_pid", None),  # noqa: SLF001
     )
     return {pid for pid in ours if pid is not None}

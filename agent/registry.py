@@ -1,8 +1,8 @@
 """Registries map a name to "module:Class", which is loaded when it is first used.
 
-A plug-in is one file and one line in a registry.  A name that is not registered and has a dot or colon is a dotted path
-into another package, which a `Guard` checks before it is imported (`plugin_guard.py`).  A registry has no instances;
-`wiring/wiring.py` builds those.
+A new class of this program needs only its own file and one line in a registry.  A name that is not registered and has a
+dot or colon is a dotted path into another package, which a `Guard` checks before it is imported (`plugin_guard.py`).  A
+registry has classes, not instances of them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def without(*modules: str) -> Iterator[None]:
 
     Modules that are never used should not occupy memory in each process."""
     known = {name: sys.modules.get(name) for name in modules}
-    # an import of a module that has the value None here raises ImportError
+    # importing a module that has the value None in `sys.modules` raises ImportError
     sys.modules.update(dict.fromkeys(modules))  # type: ignore[arg-type]
     try:
         with warnings.catch_warnings():

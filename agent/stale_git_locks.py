@@ -3,7 +3,7 @@
 Git takes a lock by creating the file and releases it by a rename or a removal.  A git process that is killed does not
 release its lock; the next git then fails, and its message advises people to remove the file by hand.  Each of the
 program's git directories has one owner (the process of a task, or the holder of the mirror's flock), so a lock file
-that no process has open is stale.  `gitcmd` calls this module.
+that no process has open is stale.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from pathlib import Path
 from agent import clock
 
 SECONDS = 0.2
-"""Seconds for which a lock must have no owner before it is removed: a living git may have closed it and be about to
-rename it."""
+"""Seconds for which no process may have a lock file open before it is removed: a living git may have closed the file
+and be about to rename it."""
 
 _NAMED = (
     re.compile(r"unable to create '([^'\n]+\.lock)': File exists", re.IGNORECASE),
     re.compile(r"could not lock config file (\S+): File exists"),
 )
-"""The messages in lockfile.c and config.c of git."""
+"""Patterns for git's messages about an existing lock file (lockfile.c and config.c of git)."""
 
 
 def lock_in_error(stderr: str, git_dir: Path) -> Path | None:

@@ -93,8 +93,8 @@ class Containment:
         self.known: dict[str, float] = {}
 
     def may_hold(self, terms: Collection[str]) -> bool:
-        """A check without the text: whether the query contains at least one of the given terms that is not common, or
-        the beginning or end of one."""
+        """Whether the query contains at least one of the terms of a text that is not common, or the beginning or end of
+        one; a cheap check before the whole text is compared."""
         return not self.rare.isdisjoint(terms) or any(map(self._has_part, terms))
 
     def _has_part(self, term: str) -> bool:

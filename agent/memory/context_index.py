@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 Kind = Literal["event", "record"]
 Group = tuple[str, str]
-"""(actor, session) for events, (namespace, session) for records."""
+"""The key of a group of neighbouring texts: (actor, session) for events, (namespace, session) for records."""
 BEFORE, AFTER = 2, 1
 """The window of a text also contains the two texts before it and the one after it, in the same session."""
 BLOCK = 64
-"""Maximum number of texts of a session that are indexed as one document.  A longer session has several documents, since
-adding a text rewrites the last one."""
+"""Maximum number of texts of a session that are indexed as one document.  A session with more texts has several
+documents, because adding a text to a session rewrites the last document."""
 NEIGHBOUR = 300
-"""Maximum number of terms of a neighbour that are indexed in a window.  With more terms, a long neighbour would
-outweigh the text itself.
+"""Maximum number of terms of a neighbour that are indexed in a window.  With more terms of its neighbours in the
+window, a long neighbour would outweigh the text itself.
 """
 SESSION = 100
 """Maximum number of terms of a text that are indexed in the document of its session."""
@@ -41,8 +41,9 @@ _NEAR = 1000
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """The BM25 scores of one text: for the text alone, for its window with the neighbours, and for its session.  A
-    score is 0 without a match; `window` and `session` are None for the only text of a session."""
+    """The BM25 scores of one text: for the text alone, for its window with the neighbours, and for its session.  The
+    score of a form that does not match the query is 0; `window` and `session` are None for the only text of a
+    session."""
 
     turn: float = 0.0
     window: float | None = 0.0
@@ -65,7 +66,8 @@ class ContextIndex:
         self._added: dict[int, str] = {}  # key → terms of the texts that wait for `flush`
 
     def add(self, key: int, terms: str, block: int, group: Group) -> None:
-        """Index a text at the next `flush`.  The row of the text must exist already."""
+        """Index a text at the next `flush`.  The row of the text in the table of events or records must exist before
+        this call."""
         self._added[key] = terms
         self._note(key, block, group)
 
@@ -151,7 +153,7 @@ def _touched(keys: Sequence[int], changed: Iterable[int]) -> set[int]:
     """Positions in `keys` of the texts with windows that must be written again, because a text in the window changed or
     is gone.
 
-    The windows need exactly the neighbours that `_write_windows` has read.
+    `_write_windows` reads the keys: the changed ones, BEFORE keys before each and AFTER keys after it.
     """
     places: set[int] = set()
     for key in changed:

@@ -1,8 +1,8 @@
 """Search in a `ContextIndex`, in two steps: the rare terms of a query select candidates, then all terms score them.
 
 The first step leaves out common terms, because BM25 takes a microsecond for each matching text, and a term that every
-tenth text contains hardly separates texts.  If the rare terms select fewer candidates than wanted, all terms select
-them.  The second step scores each candidate alone, with its neighbours and with its session.
+tenth text contains hardly separates texts.  If the rare terms of a query select fewer candidates than wanted, all its
+terms select the candidates.  The second step scores each candidate alone, with its neighbours and with its session.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ class ContextSearch:
         return [row["key"] for row in rows]
 
     def scores(self, query: Query, blocks: Mapping[int, int]) -> dict[int, Scores]:
-        """key → Scores of the text.  `blocks` maps the key of each text to the key of its session document.  A score
-        without a match is 0."""
+        """key → Scores of the text.  `blocks` maps the key of each text to the key of its session document.  The score
+        of a text that does not match the query is 0."""
         keys = as_json(blocks)
         turns = self._scores("turn", query, keys)
         windows = self._scores("window", query, keys)
@@ -90,8 +90,8 @@ class ContextSearch:
         made = {}
         for key, block in blocks.items():
             turn, window = turns.get(key, 0.0), windows.get(key)
-            # a window contains the terms of its own text, so a text that matches although no window of it matches has
-            # no window
+            # the window of a text contains the terms of the text, so if the text matches and no window of it does, the
+            # text has no window in the index
             alone = turn > 0 and window is None
             made[key] = Scores(turn, None if alone else window or 0.0, None if alone else sessions.get(block, 0.0))
         return made
@@ -101,7 +101,7 @@ class ContextSearch:
         return {row["key"]: row["score"] for row in rows}
 
     def around(self, keys: Iterable[int], *, before: int = BEFORE, after: int = AFTER) -> list[tuple[int, int]]:
-        """A pair (key, key of a neighbour) for each neighbour in the same session."""
+        """A pair (key of a text, key of a neighbour) for each neighbour of each text in the same session."""
         rows = self.database.run(f"{self.kind}_around", keys=as_json(keys), before=before, after=after)
         return [(row["key"], row["neighbour"]) for row in rows]
 

@@ -1,4 +1,4 @@
-"""The connection to memory.db.  The connection raises `MemoryUnavailable` for every error of the database."""
+"""The connection to memory.db.  The connection raises `MemoryUnavailable` for every error of SQLite."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ NETWORK = re.compile(r"(nfs|cifs|smb|ceph|9p|glusterfs|lustre|gfs2|ocfs2|afs|bee
 """Types of file systems that several hosts can mount at once."""
 _GONE = re.compile(r"no such (fts5 )?table|vtable constructor failed")
 BUSY_SECONDS = 5.0
-"""Seconds that a writer waits for another writer.  Readers do not wait."""
+"""Seconds that a writer waits for another writer.  Readers of memory.db do not wait for a writer."""
 
 
 class MemoryDatabase(Database):
     """Opens memory.db and migrates it to the newest schema; creates the file when it is missing.
 
-    Every error is raised as MemoryUnavailable, so that a caller needs only one `except` to continue without memory.
+    Every error of SQLite is raised as MemoryUnavailable, so that a caller needs only one `except` to continue without
+    memory.
     """
 
     queries_folder = "memory"
@@ -80,8 +81,7 @@ class MemoryDatabase(Database):
 
 def refuse_network(path: Path, process: Path = Path("/proc/self")) -> None:
     """Raise MemoryUnavailable if memory.db is on a file system that several hosts can mount: all users of SQLite's
-    write-ahead log must run on one kernel (https://www.sqlite.org/wal.html).  `process` is the folder of a process in
-    /proc."""
+    write-ahead log must run on one kernel (https://www.sqlite.org/wal.html)."""
     place = path.absolute()
     holds = [one for one in mounts(process) if place.is_relative_to(one.place)]
     kind = max(holds, key=lambda one: len(one.place)).kind if holds else ""

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 ROLES = frozenset(("user", "assistant", "tool", "system", "other", "USER", "ASSISTANT", "TOOL", "OTHER"))
 LONGEST = 32_000
-"""Maximum number of characters of the text of an event.  Of a longer text only the beginning and the end are stored."""
+"""Maximum number of characters of the text of an event.  Only the beginning and the end of a longer text of an event
+are stored."""
 LONGEST_QUERY = 10_000
 """Maximum number of characters of a query; the rest is ignored."""
 MOST_COVERED = 100
@@ -41,8 +42,8 @@ def add_event(write: Writing, event: NewEvent, mask: Callable[[str], str]) -> in
     """Append an event and return its number.
 
     An event with a `client_token` that is already stored is not stored again: the number of the stored event is
-    returned.  If the event was forgotten before, it is not stored again: the number of the log entry that forgot it is
-    returned.
+    returned.  An event that was removed by `memory forget` before is not stored again: the number of the log entry of
+    that removal is returned.
     """
     check_name(event.actor_id, "actor")
     check_name(event.session_id, "session")

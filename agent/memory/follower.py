@@ -1,4 +1,4 @@
-"""Applies entries of the shared log to memory.db, as they were applied on the host that appended them."""
+"""Applies entries of the shared log, which other hosts have appended, to the memory.db of this host."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Follower:
         self.views.flush()
 
     def take_pieces(self) -> list[bytes]:
-        """Return the collected pieces and clear the list."""
+        """Return the collected pieces of forgotten texts and clear their list."""
         found, self.pieces = self.pieces, []
         return found
 

@@ -1,9 +1,9 @@
 """Forgets events and records: removes them from every table and from the log.
 
-The selection consists of the events and records that match the selector, and of every record with only forgotten
-sources.  Two things remain: hashes, by which the same texts are refused if they are stored again, and the numbers of
-the log entries.  After a text is forgotten, `purge.py` removes the deleted bytes from the file and checks that they are
-gone.
+The selection of what to forget consists of the events and records that match the selector, and of every record with
+only forgotten sources.  Of a forgotten text two things remain: a hash, by which the same text is refused if it is
+stored again, and the log entry without the text.  After a text is forgotten, `purge.py` removes the deleted bytes from
+memory.db and checks that the bytes are gone.
 """
 
 from __future__ import annotations

@@ -28,16 +28,17 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 TOGETHER = 500
-"""Maximum number of commits or files in one transaction.  A longer transaction would block other writers for too long.
+"""Maximum number of commits or files in one transaction.  A transaction with more commits or files would block other
+writers for too long.
 """
 MESSAGE = 4000
 """Maximum number of characters of a commit message that are indexed."""
 SUBJECT = 300
 MOST_TERMS = 4000
-"""Maximum number of terms of a file that are indexed."""
+"""Maximum number of terms of the path and the content of a file that are indexed."""
 _PROSE = (".md", ".markdown", ".rst", ".adoc", ".txt", ".org", ".tex", ".po", ".svg", ".csv", ".tsv", ".ipynb")
-"""Suffixes of files with a content that is not indexed.  A query is English prose, so prose files would match every
-query."""
+"""Suffixes of files with a content that is not indexed.  A query is mostly prose, so files of prose would match too
+many queries; only the paths of such files are indexed."""
 _TRAILER = re.compile(r"^[A-Z][A-Za-z-]+-(?:by|id|on|to): .*$|^\(cherry picked from .*\)$", re.MULTILINE)
 
 
@@ -53,7 +54,8 @@ class History:
         """Index at most `limit` new commits of the branch, and the changed files at its tip; return the number of
         commits.
 
-        If a call is interrupted, the next one continues after the last written transaction.
+        If a call of `index` is interrupted, what its finished transactions wrote remains, and the next call does not
+        count these commits again.
         """
         check_name(actor_id, "actor")
         reader = HistoryReader(repository)

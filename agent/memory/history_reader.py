@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 PAGE = 1000
 """Maximum number of commits that one call of git reads."""
 MOST_FILES = 200
-"""The paths of a commit with more files than this are not read.  A commit that touches more files (a reformatting, an
-import) does not show which files belong to the same change."""
+"""Maximum number of paths of a commit: `Commit.paths` is empty for a commit that touches more files.  A commit that
+touches very many files (a reformatting, an import) does not show which files belong to the same change."""
 LARGEST = 200 << 10
-"""Maximum size in bytes of a file with a content that is read."""
+"""Maximum size in bytes of a file for its content to be read."""
 CONTENT = 16 << 20
 """Maximum number of bytes of content that one call of git reads."""
 TOTAL = 32 << 20
-"""Maximum number of bytes of content that are read for one tree."""
+"""Maximum number of bytes of the contents of files that one call of `contents` reads."""
 _BINARY = 8000
 
 
@@ -77,7 +77,7 @@ class HistoryReader:
         return git(*asked, git_dir=self.git_dir).output.decode().split()
 
     def commits(self, shas: Sequence[str]) -> Iterator[Commit]:
-        """The commits with these hashes, in the same order."""
+        """The commits with the hashes `shas`, in the same order; a commit that git cannot print is left out."""
         for at in range(0, len(shas), PAGE):
             yield from self._page(shas[at : at + PAGE])
 
@@ -93,7 +93,7 @@ class HistoryReader:
                 stdin=asked + b"\n",
             )
         except GitError:
-            if len(shas) == 1:  # larger than the output for any real commit, even of millions of files
+            if len(shas) == 1:  # one commit has more output than `git` accepts, or cannot be read
                 return
             half = len(shas) // 2
             yield from self._page(shas[:half])
@@ -106,7 +106,7 @@ class HistoryReader:
             yield Commit(sha, messages.get(sha, ""), tuple(found) if len(found) <= MOST_FILES else ())
 
     def files(self, tip: str) -> Iterator[TreeFile]:
-        """The regular files of a commit."""
+        """The regular files in the tree of a commit."""
         listed = git("ls-tree", "-r", "-z", "-l", "--full-tree", tip, git_dir=self.git_dir).output
         for entry in listed.split(b"\0"):
             about, _, path = entry.partition(b"\t")
@@ -115,7 +115,8 @@ class HistoryReader:
                 yield TreeFile(path.decode("utf-8", "replace"), fields[2].decode(), int(fields[3]))
 
     def contents(self, files: Sequence[TreeFile]) -> Iterator[tuple[TreeFile, str]]:
-        """Each file with its text.  The text is "" for a large or binary file, and for all files after TOTAL bytes."""
+        """Pairs of each of the files and its text.  The text is "" for a binary file, for a file of more than LARGEST
+        bytes, and for every file after the first TOTAL bytes of files."""
         total = 0
         page: list[TreeFile] = []
         size = 0

@@ -1,8 +1,8 @@
-"""Requests to index the history of a repository, as files in base_dir: a task writes one before its briefing, and a
-process of low priority, which the daemon starts, executes it.
+"""Requests to index the history of a repository, as files in base_dir: a task writes one request before its briefing,
+and a process of low priority, which the daemon starts, executes the request.
 
-The file of a request remains until the request was executed.  A lost request does no harm, since the history is also
-indexed after each task.
+The file of a request remains until the request was executed; a file that is not a valid request is removed.  A lost
+request does no harm, since the history is also indexed after each task.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ class IndexRequest:
 
 
 def first_request(base_dir: Path) -> IndexRequest | None:
-    """Read one open request; None if there is none.  A file that is not a valid request is removed."""
+    """Read one request that was not executed yet; None if no such request exists.  A file that is not a valid request
+    is removed."""
     try:
         paths = sorted((base_dir / FOLDER).glob("*.json"))
     except OSError:

@@ -1,4 +1,5 @@
-"""The extraction jobs of memory.db: the status and the number of attempts of each, for people to inspect and retry.
+"""The extraction jobs of memory: a table with the status and the number of attempts of each job, for people to inspect
+and retry.
 
 A job extracts memories from one task that has ended.  The time at which a job is due is in the row of the task
 (`remember_at`), not in this table.  An attempt is counted when it begins, so that an attempt that kills its process is
@@ -23,7 +24,8 @@ JOB_STATUSES = (QUEUED, RUNNING, DONE, FAILED)
 
 
 class ExtractionJobs:
-    """The table `memory_jobs` of memory.db.  `session_id` is the uuid of the task."""
+    """The table `memory_jobs`, in memory.db or in the database of the shared log.  The column `session_id` is the uuid
+    of the task."""
 
     def __init__(self, database: MemoryDatabase | SharedEntries) -> None:
         self.database = database
@@ -50,7 +52,7 @@ class ExtractionJobs:
         self.database.run("job_end", id=job_id, status=status, error=error, less=less, now=clock.stamp())
 
     def list(self, status: str | None) -> list[dict[str, Any]]:
-        """The jobs, oldest first."""
+        """The extraction jobs with this status, oldest first; all jobs if `status` is None."""
         return self.database.run("job_list", status=status)
 
     def by_status(self) -> dict[str, int]:
@@ -58,8 +60,8 @@ class ExtractionJobs:
         return {row["status"]: int(row["jobs"]) for row in self.database.run("jobs_by_status")}
 
     def with_errors(self, sessions: Collection[str], selector: Selector) -> tuple[str, ...]:
-        """The jobs whose error message may quote a text that is forgotten: those of its sessions and of its actor, and
-        those with the text that is looked for."""
+        """The ids of the jobs with an error message that may quote a text to forget: the jobs of the given sessions,
+        the jobs of the selector's actor, and the jobs with the selector's text in their error message."""
         match = (selector.match or "").casefold()
         return tuple(
             row["id"]

@@ -43,12 +43,12 @@ _HOUSEKEEPING = re.compile(
     r"|[\w.-]*\.lock|package-lock\.json|npm-shrinkwrap\.json|pnpm-lock\.yaml|go\.sum",
     re.IGNORECASE,
 )
-"""Names of change logs, lists of authors and lock files.  Change logs and lock files are left out of the ranking,
-because changes of every kind touch them."""
+"""Names of change logs, lists of authors and lock files.  Files with these names are left out of the ranking, because
+changes of every kind touch them."""
 SHOWN = 3
-"""Maximum number of commits, and of tasks, in the result for a file."""
+"""Maximum number of commits, and also of tasks, that the result names as a reason for a file."""
 NAMED = 0.2
-"""Minimum relevance of an episode for its task to be in the result."""
+"""Minimum relevance of an episode for the result to name its task as a reason for a file."""
 
 
 class LikelyFiles:
@@ -60,7 +60,7 @@ class LikelyFiles:
 
     @staticmethod
     def episodes_of(actor_id: str) -> tuple[str, RetrievalConfig]:
-        """The namespace of the episodes that vote, and how they are retrieved."""
+        """The namespace of the episodes that vote for files, and the limits by which these episodes are retrieved."""
         return of_actor("episodes", actor_id), RetrievalConfig(EPISODES, 0.0)
 
     def __call__(self, query: str, actor_id: str, top_k: int, episodes: Sequence[MemoryHit]) -> list[FileHit]:
@@ -120,13 +120,14 @@ class LikelyFiles:
 
 
 def _share(files: int) -> float:
-    """The divisor of a vote by a commit or an episode that touched so many files: one that touched many says less about
-    each of them."""
+    """The divisor of the vote of a commit or an episode that touched `files` files: the more files it touched, the less
+    its vote counts for each of them."""
     return 1 + math.log(files)
 
 
 def _sessions(episodes: Sequence[MemoryHit]) -> Mapping[str, list[str]]:
-    """path → sessions of the episodes that touched it, for the episodes with a relevance of at least NAMED."""
+    """Path of a file → sessions of the episodes that touched the file, for the episodes with a relevance of at least
+    NAMED."""
     found: defaultdict[str, list[str]] = defaultdict(list)
     for hit in episodes:
         if hit.score >= NAMED:

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 
 class LocalLog:
-    """The table `memory_log`.  A transaction also covers the tables that are made from the log."""
+    """The table `memory_log`.  A transaction of this log also covers the tables that are made from the log, since all
+    are in memory.db."""
 
     def __init__(self, database: MemoryDatabase) -> None:
         self.database = database
@@ -33,7 +34,8 @@ class LocalLog:
             yield self
 
     def rebuilding(self) -> AbstractContextManager[Any]:
-        """A transaction of memory.db; the entries are there already, so none has to be read from elsewhere."""
+        """A transaction of memory.db, in which the tables are rebuilt; all entries of the log are in memory.db
+        already."""
         return self.transaction()
 
     def append(
@@ -52,7 +54,7 @@ class LocalLog:
         return entry
 
     def insert(self, entry: Entry) -> None:
-        """Store an entry that already has a number."""
+        """Store an entry of the log that already has its number."""
         payload = None if entry.payload is None else orjson.dumps(entry.payload).decode()
         self.database.run(
             "log_append",
@@ -66,22 +68,22 @@ class LocalLog:
         )
 
     def next_number(self) -> int:
-        """The number for the next entry; no other writer can take it during the transaction."""
+        """The number for the next entry of the log; no other writer can take this number during the transaction."""
         if self._number is None:
             self._number = self.last()
         self._number += 1
         return self._number
 
     def renumber(self) -> None:
-        """Let the numbers continue after the highest stored number."""
+        """Let the numbers of new entries continue after the highest number in the table."""
         self._number = None
 
     def last(self) -> int:
-        """The highest number, 0 for an empty log."""
+        """The highest number of an entry, 0 for an empty log."""
         return int(self.database.run("log_last")[0]["number"])
 
     def entries(self, after: int = 0, limit: int = 1000) -> Sequence[Entry]:
-        """At most `limit` entries with a higher number than `after`, in order."""
+        """At most `limit` entries of the log with a higher number than `after`, ordered by number."""
         return [entry_of(row) for row in self.database.run("log_entries", after=after, limit=limit)]
 
     def blank(self, numbers: Iterable[int]) -> None:
@@ -90,7 +92,8 @@ class LocalLog:
             self.database.run("log_blank", number=number)
 
     def follow(self) -> Followed:
-        """Does nothing: no other host appends to this log, and the tables are written in the same transaction."""
+        """Does nothing: no other host appends to a LocalLog, and each entry and the tables are written in one
+        transaction."""
         return Followed()
 
     def purge(self, *, left_by_others: bool = False) -> str:  # noqa: ARG002 - `base.Log` has the parameter
@@ -113,7 +116,7 @@ def entry_of(row: Mapping[str, Any]) -> Entry:
 
 
 def data_of(text: str, what: str) -> Any:
-    """The JSON data in a text of memory.db.  MemoryUnavailable if the text is damaged."""
+    """The JSON data in a text of memory.db.  Raises MemoryUnavailable if the text is damaged."""
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError as error:

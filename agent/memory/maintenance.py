@@ -32,11 +32,11 @@ PAGE = 1000
 def rebuild(log: Log, views: Views) -> int:
     """Rebuild every table that is used for searching from the log, in one transaction; return the number of entries.
 
-    Also makes tables and indexes again that are missing or damaged (`schema.py`).  Raises MemoryUnavailable when the
-    log has fewer entries than the tables were made from.
+    `rebuild` also makes tables and indexes again that are missing or damaged (`schema.py`).  Raises MemoryUnavailable
+    when the log has fewer entries than the tables were made from.
     """
     try:
-        if not schema.is_whole(views.database):  # a shared log is followed first, which needs the tables
+        if not schema.is_whole(views.database):  # `rebuilding` of a shared log needs the tables
             with views.database.transaction():
                 _make(log, views)
         with log.rebuilding():
@@ -61,7 +61,8 @@ def _make(log: Log, views: Views) -> int:
 
 
 def apply_entries(log: Log, views: Views, after: int) -> int:
-    """Apply the entries with a higher number than `after` to the tables, inside a transaction; return their number."""
+    """Apply the log's entries with a higher number than `after` to the tables, inside a transaction; return how many
+    entries were applied."""
     found = 0
     while entries := log.entries(after, PAGE):
         for entry in entries:
@@ -73,8 +74,8 @@ def apply_entries(log: Log, views: Views, after: int) -> int:
 
 
 def position(base_dir: Path) -> tuple[int, bool]:
-    """The number of the last entry in memory.db, and whether it may still have bytes of forgotten texts; (0, False) for
-    a file that is missing or cannot be read.  Changes nothing."""
+    """The number of the last log entry in memory.db, and whether memory.db may still have bytes of forgotten texts; (0,
+    False) for a file that is missing or cannot be read.  Changes nothing."""
     path = base_dir / FILE
     sqlite = module()
     if not path.exists():

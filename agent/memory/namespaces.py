@@ -40,8 +40,8 @@ def check_name(name: str, what: str) -> str:
 def span(prefix: str) -> tuple[str, str]:
     """The index range of the namespaces below `prefix`, which ends in `/`: (first, end) with first <= namespace < end.
 
-    `end` is the prefix with its last `/` replaced by `0`, the next character in ASCII.  So the range of `/actors/a/`
-    leaves out `/actors/a2/`.
+    `end` is the prefix with its last `/` replaced by `0`, the next character in ASCII.  So the index range of the
+    prefix `/actors/a/` leaves out `/actors/a2/`.
     """
     check_namespace(prefix)
     return prefix, prefix[:-1] + "0"
@@ -69,8 +69,8 @@ def actor_of(template: str, *, instance: str, owner: str, repo: str) -> str:
     """The name of the actor for a repository, by the template in `memory.actor`.
 
     If a part of the name was changed by `actor_name`, contains `--`, or the name is too long, a hash of the unchanged
-    parts follows.  So two repositories never get the same actor by chance, such as `acme/web` and `acme-web`, or the
-    confidential issues of `shop` and a repository `shop--confidential`.
+    parts follows.  Because of this hash in the name of an actor, two repositories do not get the same actor by chance,
+    such as `acme/web` and `acme-web`, or the confidential issues of `shop` and a repository `shop--confidential`.
     """
     values = {"instance": instance, "owner": owner, "repo": repo}
     parts = [re.sub(r"\{(\w+)\}", lambda found: values[found[1]], part) for part in template.split("/")]

@@ -54,8 +54,8 @@ class Parts:
         self.log: Log = LocalLog(self.database)
         self.jobs = ExtractionJobs(self.database)
         self.shared: SharedLog | None = None
-        """The log that several hosts share, None if this host has its own; the table of jobs is in the same
-        database."""
+        """The log that several hosts share, None if this host has a log of its own; with a shared log, the table of
+        jobs is in the database of that log."""
         if shared is not None:
             from agent.memory.shared_log import SharedLog
 

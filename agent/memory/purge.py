@@ -1,7 +1,7 @@
 """Removes the bytes of forgotten texts from memory.db and its exports, and checks that they are gone.
 
-SQLite overwrites a deleted row with zeros (`secure_delete`).  But the terms of the row stay in the internal tables of
-FTS5 until the index is merged, and old pages stay in the write-ahead log until the log is truncated.
+SQLite overwrites a deleted row with zeros (`secure_delete`).  But the terms of a deleted row stay in the internal
+tables of FTS5 until the index is merged, and old pages stay in the write-ahead log until the log is truncated.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from agent.memory.views import Views
 
 SIZE = 32
-"""Maximum number of bytes of a piece of a forgotten text; `purge` searches files for such pieces.  A longer piece could
-be split by the boundary of a database page, and would then not be found."""
+"""Maximum number of bytes of a piece of a forgotten text; `purge` searches files for such pieces.  The boundary of a
+database page is more likely to split a longer piece, and a piece that is split is not found."""
 LEAST = 6
-"""Minimum number of bytes of a piece of a forgotten text.  A shorter piece would also be found in other texts by
+"""Minimum number of bytes of a piece of a forgotten text.  A piece of fewer bytes would also be found in other texts by
 chance."""
 MOST = 300
 """Maximum number of pieces of forgotten texts that are searched for."""
@@ -48,16 +48,17 @@ ELSEWHERE = (
 def purge(database: MemoryDatabase, views: Views, exports: Path, pieces: Sequence[bytes]) -> list[str]:
     """Remove the bytes of everything that was ever forgotten from memory.db and its exports.
 
-    At the end the files are searched for `pieces` (from `pieces_of`, parts of the forgotten texts); the result names
-    the files that still contain one, each with a reason.  The state `unpurged` in memory.db is removed at the end if
-    nothing is left: if a process dies before, the state remains, and the next process purges again.
+    At the end memory.db, its write-ahead log and the exports are searched for `pieces` (from `pieces_of`, parts of the
+    forgotten texts); the result names the files that still contain a piece, each with a reason.  The state `unpurged`
+    in memory.db is removed if no file contains a piece: if a process dies before that, the state remains, and the next
+    purge repeats the work.
     """
     unpurged = database.run("state_get", name=UNPURGED)
     views.optimize()
     _remove_lines(exports, _forgotten_ids(database))
     busy = _truncate_log(database)
     files = [database.path, database.path.with_name(f"{database.path.name}-wal"), *_exports(exports)]
-    is_unknown = bool(unpurged) and not pieces  # no piece can be searched for: the texts are unknown or too short
+    is_unknown = bool(unpurged) and not pieces  # the forgotten texts are unknown or too short
     if not busy and (is_unknown or _left(database, files, pieces)):
         database.execute("VACUUM")
         busy = _truncate_log(database)
@@ -94,8 +95,8 @@ def _truncate_log(database: MemoryDatabase) -> str:
 
 
 def pieces_of(texts: Iterable[str]) -> list[bytes]:
-    """Pieces of the texts that files are searched for: beginning, middle and end of the longest run of each text
-    without special characters."""
+    """At most MOST pieces of forgotten texts, for which files are searched: beginning, middle and end of the longest
+    run of each text without special characters."""
     found: dict[bytes, None] = {}
     for text in texts:
         run = max(_PLAIN.findall(text), key=len, default="").encode()
@@ -132,7 +133,8 @@ def _exports(folder: Path) -> list[Path]:
 
 
 def _remove_lines(folder: Path, ids: set[str]) -> None:
-    """Remove the lines of the events and records with these ids from the exports, and what a killed export has left."""
+    """Remove the lines of the events and records with these ids from the exports, and the unfinished files of exports
+    that were killed."""
     for path in _exports(folder):
         if (writer := _UNFINISHED.fullmatch(path.name)) is not None:
             if not Path(f"/proc/{writer[1]}").exists():

@@ -1,7 +1,7 @@
 """Computes the relevance of hits, 0 to 1: a weighted sum of normalised scores, multiplied by coverage.
 
-BM25 has no upper bound and depends on the query, so each list of scores is divided by its highest score.  After that
-division, the weighted sum of each hit is divided by the highest sum.  Coverage is the share of the query that a hit
+BM25 has no upper bound and depends on the query, so each list of scores is divided by its highest score.  The weighted
+sum of the scores of each hit is divided by the highest such sum.  Coverage is the share of the query that a hit
 contains, weighted by inverse document frequency: 1 for a full match.  For short records, `containment.py` has a second
 measure; the higher of the two values is used.  So a lower limit of 0 for the relevance accepts every hit, and 1 accepts
 full matches only.  The relevances of hits of different queries cannot be compared.
@@ -21,9 +21,10 @@ TURN, WINDOW, SESSION = 0.5, 0.5, 0.4
 """Weights of the three scores of a text: of the text alone, with its neighbours, and of its session (docs/memory.md,
 "Ranking")."""
 SPEAKER = 0.1
-"""Added to the sum of an event if the query contains the name of its speaker, before the sums are normalised."""
+"""Number that is added to the weighted sum of an event if the query contains the name of the event's speaker, before
+the sums are normalised."""
 FULL = 12
-"""If a query has more terms than this, a hit needs only the FULL heaviest terms that the index knows for a coverage
+"""If a query has more than FULL terms, a hit needs only the FULL heaviest terms that the index knows for a coverage
 near 1."""
 PARTIAL = 0.99
 """Maximum coverage of a hit that lacks a term of the query."""
@@ -31,8 +32,8 @@ PARTIAL = 0.99
 
 def weights(query: Sequence[str], counts: Mapping[str, int], total: int) -> dict[str, float]:
     """term → weight, for each term of the query: 1 + ln((N + 1) / (n + 1)), where n of N texts contain the term.  A
-    term that occurs nowhere has the weight of a term that occurs in one text.  In a small memory all weights are nearly
-    equal."""
+    term that occurs in no text has the weight of a term that occurs in one text.  In a memory with few texts the
+    weights of all terms are nearly equal."""
     return {term: 1 + math.log((total + 1) / (min(max(counts.get(term, 1), 1), total) + 1)) for term in query}
 
 
@@ -56,9 +57,9 @@ class Coverage:
 
 
 def relevance(scores: Mapping[int, Scores], extra: Mapping[int, float] | None = None) -> dict[int, float]:
-    """key → weighted sum of the normalised scores, 1 for the best text.  `extra` has numbers that are added to the
-    sums, by key.  If a text has no window or session document, the score of the text alone replaces the missing
-    score."""
+    """Key of a text → weighted sum of its normalised scores, divided by the highest sum, so that the best text has 1.
+    `extra` has numbers that are added to the sums, by key.  If a text has no window or session document, the score of
+    the text alone replaces the missing score."""
     turn = max((one.turn for one in scores.values()), default=0.0)
     window = max((one.window or 0.0 for one in scores.values()), default=0.0)
     session = max((one.session or 0.0 for one in scores.values()), default=0.0)

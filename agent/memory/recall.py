@@ -1,9 +1,9 @@
 """Recall for one task: the memories for its briefing, and the results of the model's `recall` tool.
 
-memory.db is opened at the first call and stays open until the worker ends; the worker does not write to it.  A caller
-that no longer waits for a call in another thread uses `abandon`.  A missing memory.db is not created.  A task never
-gets quarantined records, the events from which they were made, or events of trust 0.  A record is no longer quarantined
-when a person runs `memory promote`.
+A TaskRecall opens memory.db at its first call and does not add or change memories.  A caller that no longer waits for a
+call in another thread uses `abandon`.  A missing memory.db is not created.  A task gets no quarantined records, no
+events from which quarantined records were made, and no events of trust 0.  A record is no longer quarantined when a
+person runs `memory promote`.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ FILES = 8
 FOUND = 8
 """Maximum number of records, of events and of files in a result of the `recall` tool."""
 RELEVANCE = 0.2
-"""Minimum relevance of an event in a result of the `recall` tool.  The minimum relevance for a briefing is higher,
-since the model did not ask for a briefing.
+"""Minimum relevance of an event in a result of the `recall` tool.  The default minimum relevance of a record
+(`memory.namespaces`) is higher, since records are also put into a briefing, for which the model did not ask.
 """
 SHORT = 8
-"""Number of characters of the id of a task or commit that are shown."""
+"""Number of characters of the id of a task or commit that a memory shows as its source."""
 LONGEST_PATH = 300
 MOST_QUARANTINED = 1000
 _BETWEEN = re.compile(r"[\W_]+")
@@ -40,10 +40,10 @@ _BETWEEN = re.compile(r"[\W_]+")
 class TaskRecall:
     """Finds memories for one task.
 
-    `actors` are the actors with memories that the task may read: its own actor is the first; the last one has the
-    history of commits.  `session_id` is the uuid of the task; memories that were made from this task are left out.
-    `said_elsewhere` are sessions of earlier tasks; their summaries are left out, because the briefing contains them
-    already.
+    `actors` are the actors with memories that the task may read: the first is the actor of the task itself; the last is
+    the actor with the history of commits.  `session_id` is the uuid of the task; memories that were made from this task
+    are left out.  `said_elsewhere` are sessions of earlier tasks; the summaries of these sessions are left out, because
+    the briefing contains them already.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class TaskRecall:
         return self.store.config.max_tokens
 
     def abandon(self) -> None:
-        """Interrupt a call that another thread makes.  Later calls open memory.db again."""
+        """Interrupt a call that another thread makes.  Calls after `abandon` open memory.db again."""
         store, self.store = self.store, self.make()
         store.stop()
 
@@ -74,12 +74,13 @@ class TaskRecall:
         self.store.stop()
 
     def indexed_tips(self) -> frozenset[str]:
-        """The commits up to which the history is indexed.  Raises MemoryUnavailable."""
+        """The commits up to which the histories of the task's repositories are indexed.  Raises MemoryUnavailable."""
         store = self.store
         return store.indexed_tips(self.actors[-1]) if store.path.exists() else frozenset()
 
     def recall(self, query: str) -> list[Mapping[str, Any]]:
-        """The memories for a briefing: records, best first, then standing preferences, then files.
+        """The memories for a briefing: pinned records, then the other records, best first, then standing preferences
+        that are not pinned, then files.
 
         Each memory is a mapping with `id`, `kind`, `content`, `source`, `relevance`, and for a record `pinned`.  Raises
         MemoryUnavailable.
@@ -114,13 +115,14 @@ class TaskRecall:
             and hit.session_id != self.session_id
             and hit.event_id not in known
         ]
-        each = {hit.text: hit for hit in sorted(events, key=lambda hit: hit.score)}  # tasks of one issue share its text
+        # several tasks of one issue have an event with the text of the issue
+        each = {hit.text: hit for hit in sorted(events, key=lambda hit: hit.score)}
         events = sorted(each.values(), key=lambda hit: -hit.score)[:FOUND]
         return [*map(_of_record, records), *map(_of_event, events), *map(_of_file, _plausible(likely))]
 
     def _wanted(self, hits: Iterable[MemoryHit]) -> list[MemoryHit]:
-        """The hits that the task may get and that the briefing does not contain already, each text once; pinned ones
-        first."""
+        """The records that the task may get and that the briefing does not contain already, each text once; pinned
+        records first."""
         found: dict[str, MemoryHit] = {}
         for hit in hits:
             session = hit.record.session_id or session_of(hit.record.namespace)

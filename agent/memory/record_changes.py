@@ -27,7 +27,8 @@ VERSIONS = 100
 
 
 def promote(write: Writing, record_id: str, *, trust: int | None, reason: str) -> None:
-    """Make a record active that is quarantined, invalid or superseded.  With `trust` None its trust does not change."""
+    """Make a record active that is quarantined, invalid or superseded.  With `trust` None the trust of the record does
+    not change."""
     row = _row(write, record_id)
     if row["status"] == "active" and trust is None:
         raise UsageError(f"memory record {record_id} is active already")
@@ -49,8 +50,8 @@ def invalidate(write: Writing, record_id: str, reason: str) -> None:
 
 
 def mark_used(write: Writing, record_ids: Iterable[str], session_id: str) -> None:
-    """Record that a task got the records, so that their age for the ranking is counted from now.  A record counts once
-    for each session."""
+    """Log that a task got the records, so that the ranking counts the age of these records from now.  A record that the
+    log already names for the session `session_id` is not logged again."""
     entries = [entry_of(row) for row in write.run("log_of_subject", subject=session_id)] if session_id else []
     known = {one for entry in entries if entry.operation == "used" for one in (entry.payload or {}).get("ids", ())}
     if ids := [one for one in _existing(write, record_ids) if one not in known]:
@@ -58,7 +59,7 @@ def mark_used(write: Writing, record_ids: Iterable[str], session_id: str) -> Non
 
 
 def mark_outcome(write: Writing, record_ids: Iterable[str], *, helped: bool, reason: str) -> None:
-    """Count the outcome of a task for each record that it got, as `helped` or as `hurt`."""
+    """Count the outcome of a task for each record that the task got, as `helped` or as `hurt`."""
     if ids := _existing(write, record_ids):
         write.append("judged", "", {"ids": ids, "helped": helped}, reason)
 

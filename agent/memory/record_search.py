@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from agent.memory.vectors import Vectors
 
 OLDEST = 0.5
-"""The lowest factor by which age or bad outcomes reduce the rank of a record."""
+"""The lowest factor for age, and also the lowest for bad outcomes, by which the rank of a record is multiplied."""
 LONGEST_QUERY = 10_000
 """Maximum number of characters of a query; the rest is ignored."""
 
@@ -55,8 +55,8 @@ class RecordSearch:
         return self.of_each(query, [(namespace, config)])[0]
 
     def of_each(self, query: str, wanted: Sequence[tuple[str, RetrievalConfig]]) -> list[list[MemoryHit]]:
-        """The hits for each pair of namespace and config.  The terms of the query are counted only once, and the
-        candidates of all namespaces are scored together."""
+        """The hits for each pair of namespace and config.  The number of records with each term of the query is read
+        once for all pairs, and the candidates of all namespaces are scored together."""
         among = [(*span(namespace), config.min_trust) for namespace, config in wanted]
         asked = self.search.query(self.terms.of_query(query[:LONGEST_QUERY]))
         most: dict[tuple[str, str, int], int] = {}
@@ -134,8 +134,9 @@ class RecordSearch:
         return hit.score * age * confidence(record.helped, record.hurt)
 
     def _freshness(self, strategy: str, pinned: object, last_used_at: str | None, timestamp: str) -> float:
-        """The factor for age: 0.5 to the power of (age / half-life), at least OLDEST.  The age is counted from the last
-        use, or from the time of the record if that is later."""
+        """The factor for age: 0.5 to the power of (age / half-life), at least OLDEST; 1 for a pinned record and for a
+        strategy without a half-life.  The age is counted from the last use of the record, or from the time of the
+        record if that is later."""
         days = self.half_life_days.get(strategy)
         if days is None or pinned:
             return 1.0

@@ -1,9 +1,10 @@
 """Creates memory records, with consolidation, and reads them by id.
 
-Consolidation compares the text of a new record with the records of the same namespace.  A text that was forgotten
-before is not stored.  If the text is a duplicate, no record is added: the existing record gets the new sources as well.
-A new version supersedes the old record.  A text that is neither a duplicate nor a new version is a new record.  No
-record is overwritten or deleted by consolidation.  `record_changes.py` changes existing records.
+Consolidation compares the text of a new record with the most similar records of the same namespace.  A text that was
+forgotten in this namespace before is not stored.  If the text of a new record is a duplicate, no record is added: the
+existing record gets the new sources as well.  A new version supersedes the old record, unless the old record is pinned,
+is newer or has a higher trust.  A text that is neither a duplicate nor a new version is a new record.  Consolidation
+neither changes the text of a record nor deletes a record.  `record_changes.py` changes existing records.
 """
 
 from __future__ import annotations
@@ -197,14 +198,14 @@ class Records:
     # --- reading ---------------------------------------------------------------------------------------------
 
     def get(self, record_id: str) -> MemoryRecord:
-        """The record with this id.  UsageError when there is no record with the id."""
+        """The record with this id.  Raises UsageError if there is no record with this id."""
         rows = self.database.run("record_row", id=record_id)
         if not rows:
             raise UsageError(f"there is no memory record {record_id}")
         return self.of_rows(rows)[0]
 
     def of_rows(self, rows: Sequence[Mapping[str, Any]]) -> list[MemoryRecord]:
-        """Raises UsageError if there is no record with this id."""
+        """The records for rows of the table `memory_records`, with their sources and files."""
         ids = orjson.dumps([row["id"] for row in rows]).decode()
         sources = _by_record(self.database.run("sources_of", ids=ids))
         files = _by_record(self.database.run("files_of", ids=ids))

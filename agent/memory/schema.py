@@ -1,8 +1,8 @@
 """Makes the tables of memory.db again, for `memory rebuild`: a table may have been dropped, or an index damaged.
 
-The tables that are made from the log are always dropped and created, and the caller fills them.  Those of the history
-of commits are made again when something in them is missing or damaged; the next index of the history fills them.  All
-other tables are created when they are missing.  `memory_log` itself cannot be made again.
+`remake` drops and creates the tables that are made from the log, and its caller fills these tables.  The tables of the
+history of commits are made again when one of them is missing or damaged; the next indexing of the history fills them.
+All other tables are created when they are missing.  `memory_log` itself cannot be made again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ _CONFIG = "CREATE TABLE IF NOT EXISTS {name}_config (k PRIMARY KEY, v) WITHOUT R
 
 @cache
 def _objects() -> dict[str, tuple[str, str]]:
-    """name of each table and index → (its table, the statement that creates it), in the order of the migrations."""
+    """Name of each table and index → (name of the table, statement that creates the table or index), in the order of
+    the migrations."""
     found = {}
     for _, _, path in migrate.migrations(MIGRATIONS):
         for statement in migrate.statements(path.read_text(encoding="utf-8")):
@@ -55,7 +56,7 @@ def _wanted(name: str) -> list[str]:
 
 
 def is_whole(database: Database) -> bool:
-    """Whether no table and no index is missing."""
+    """Whether the database has every table and every index that the migrations create."""
     return _there(database).issuperset(one for table, _ in _objects().values() for one in _wanted(table))
 
 
@@ -87,14 +88,15 @@ def _drop(database: Database, names: Iterable[str]) -> None:
     there = _there(database)
     for name in names:
         if _INDEX in _objects()[name][1] and name in there and f"{name}_config" not in there:
-            # FTS5 opens no index, not even to drop it, without this table
+            # FTS5 opens no index without its table `{name}_config`, not even to drop the index
             database.define(_CONFIG.format(name=name))
             database.define(f"INSERT INTO {name}_config VALUES ('version', 4)")  # noqa: S608
         database.define(f"DROP TABLE IF EXISTS {name}")
 
 
 def check(database: Database) -> None:
-    """Raise MemoryUnavailable for a file that is no memory.db, or has lost its log; restore the table of versions."""
+    """Raise MemoryUnavailable for a file that is no memory.db, or has lost its log; restore the table `schema_version`
+    if it is missing."""
     there = _there(database)
     if LOG in there:
         if VERSIONS not in there:
@@ -114,7 +116,7 @@ def check(database: Database) -> None:
 
 
 def _restore_versions(database: Database) -> None:
-    """Note as applied all migrations of which a table is there."""
+    """Record every migration as applied that creates a table or an index which the database has."""
     with database.transaction():
         there = _there(database)
         migrate.note(database, MIGRATIONS, [number for number, made in _made_by() if there.intersection(made)])

@@ -30,8 +30,8 @@ SENT_TOGETHER = 500
 
 
 class Diverged(Exception):
-    """The entry with the same number in memory.db and in the shared log differs; this error never leaves
-    agent/memory/."""
+    """memory.db and the shared log have different entries with the same number, or only one of the two has an entry
+    with this number."""
 
 
 class SharedEntries:
@@ -75,7 +75,7 @@ class SharedEntries:
                 yield
                 is_inside = False
         except (HostError, LedgerError) as error:
-            if is_inside:  # the error comes from inside the block
+            if is_inside:  # the code inside the block raised the error
                 raise
             raise away(error) from error
 
@@ -89,8 +89,8 @@ class SharedEntries:
         reason: str = "",
         at: str | None = None,
     ) -> Entry:
-        """Append an entry inside a transaction to memory.db, and queue it for PostgreSQL; `send` sends the queued
-        entries."""
+        """Inside a transaction, append an entry to memory.db and queue the entry for PostgreSQL; `send` sends the
+        queued entries."""
         if at is None:
             with translated():
                 at = clock.format_stamp(self.shared.now())
@@ -100,7 +100,7 @@ class SharedEntries:
         return entry
 
     def add(self, entry: Entry) -> None:
-        """Queue an entry for PostgreSQL that is already in memory.db."""
+        """Queue an entry that is already in memory.db for PostgreSQL, and send the queue if it is long."""
         payload = None if entry.payload is None else orjson.dumps(entry.payload).decode()
         token = entry.payload.get("client_token") if entry.operation == "event" and entry.payload else None
         self._unsent.append(
@@ -137,13 +137,13 @@ class SharedEntries:
 
     def is_common(self, number: int) -> bool:
         """Whether memory.db and the shared log have the same entry with this number.  Only the time and the operation
-        of the entries are compared, since these remain when the text is forgotten."""
+        of the two entries are compared, since both remain when the text of an entry is forgotten."""
         mine = self.local.database.run("log_known", number=number)
         return bool(mine) and mine == self.run("shared_known", number=number)
 
     def page(self, position: int) -> list[Entry]:
-        """The next entries of the shared log after the one with the number `position`.  Raises Diverged if memory.db
-        has a different entry with the number `position`."""
+        """The next entries of the shared log after the entry with the number `position`.  Raises Diverged unless
+        memory.db and the shared log have the same entry with the number `position`."""
         rows = self.run("shared_from", first=max(position, 1), limit=PAGE + 1, most=MOST_CHARACTERS)
         found = [entry_of(row) for row in rows]
         if not position:
@@ -160,7 +160,7 @@ class SharedEntries:
         while page := self.page(self.local.last()):
             for entry in page:
                 self.local.insert(entry)
-                # the entry may have been forgotten after the previous page was read
+                # an entry of an earlier page may have been forgotten after that page was read
                 if entry.operation == FORGOTTEN and entry.payload is not None:
                     forgotten = entries_of(self.local.database, entry.payload["events"], entry.payload["records"])
                     self.local.blank(forgotten)

@@ -1,11 +1,12 @@
 """The log in PostgreSQL that all hosts with the same ledger share (implements `base.Log`).
 
-memory.db of each host has a copy of the log, and the tables that are made from it.  A write transaction takes the write
-lock of memory.db, then the lock that all hosts share, applies the entries of other hosts, and appends its own; so each
-decision considers the entries of all hosts, and an entry has the same number on every host.  PostgreSQL commits first;
-if the process is killed between the two commits, memory.db lacks entries, and the next call applies them.
+The memory.db of each host has a copy of the log, and the tables that are made from the log.  A write transaction takes
+the write lock of memory.db, then the lock that all hosts share, applies the entries of other hosts, and appends its
+own; so each decision considers the entries of all hosts, and an entry has the same number on every host.  PostgreSQL
+commits before memory.db; if the process is killed between the two commits, memory.db lacks entries, and the next call
+of `follow` or of a write applies them.
 
-Searches need no server: they use the present state of memory.db.
+Searches do not use PostgreSQL: they use the present state of memory.db.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 JOB = ("id", "actor_id", "session_id", "strategy", "attempts", "error", "created_at", "updated_at")
 """Columns of a job, besides its status, that are copied when jobs are moved."""
 PATIENCE = 3.0
-"""Maximum seconds that `forget` waits for older transactions of PostgreSQL to end."""
+"""Maximum seconds that the rewriting of one table waits for older transactions of PostgreSQL to end."""
 
 
 class SharedLog(SharedEntries):
@@ -47,7 +48,7 @@ class SharedLog(SharedEntries):
     @contextmanager
     def transaction(self) -> Iterator[Any]:
         """A transaction of both memory.db and PostgreSQL."""
-        self._follow()  # applies most entries before it takes the lock that all hosts share
+        self._follow()  # `_follow` applies most entries before this method takes the lock that all hosts share
         with self.local.transaction(), self.locked():
             self._apply_rest()
             yield self
@@ -66,8 +67,8 @@ class SharedLog(SharedEntries):
         return self.local.entries(after, limit)
 
     def follow(self) -> Followed:
-        """Apply the entries that other hosts have appended to memory.db.  Entries that only memory.db has are first
-        imported into the shared log."""
+        """Apply to memory.db the entries that other hosts have appended to the shared log.  Entries of the log that
+        only memory.db has are first imported into the shared log."""
         return Followed(*self._follow())
 
     def _follow(self) -> tuple[int, int]:
@@ -111,13 +112,14 @@ class SharedLog(SharedEntries):
             yield self
 
     def purge(self, *, left_by_others: bool = False) -> str:
-        """Let PostgreSQL rewrite the table of the log, since the bytes of an updated row remain in the old file."""
+        """Let PostgreSQL rewrite the tables of the log and of the jobs after texts were forgotten, since the bytes of
+        an updated row remain in the old file of a table."""
         try:
             until = clock.format_stamp(self.shared.now() - timedelta(seconds=PURGE_SECONDS if left_by_others else -1.0))
             unpurged = self.run("shared_unpurged", before=until)
             if not unpurged:
                 return ""
-            for table in ("memory_log", "memory_jobs"):  # the error of a job may have quoted a text
+            for table in ("memory_log", "memory_jobs"):  # the error message of a job may have quoted a forgotten text
                 if why := self._rewrite(table):
                     return why
             for row in unpurged:
@@ -144,8 +146,8 @@ class SharedLog(SharedEntries):
             clock.sleep(0.2)
 
     def status(self) -> Mapping[str, Any]:
-        """The place of the log, the numbers of its last entry and of the last one in memory.db, and the error if it
-        cannot be reached."""
+        """The status of the shared log: its place, the number of its last entry, the number of the last entry in
+        memory.db, and the error if PostgreSQL cannot be reached."""
         applied = self.local.last()
         found: dict[str, Any] = {"where": self.place.where, "last": None, "applied": applied, "error": "", "own": False}
         try:

@@ -1,9 +1,9 @@
 """Imports entries that only memory.db has into the shared log: those of a host that had a memory of its own, or those
 that are missing since the shared log was restored from a backup.
 
-The entries with which both logs begin stay unchanged.  If the shared log has no further entries, the further entries of
-memory.db are appended with their numbers.  If the logs have different entries, the further entries of memory.db get new
-numbers: an event with a known `client_token` is not added again, a record with the same text in its namespace is
+The entries with which both logs begin stay unchanged.  If the shared log has no other entries, the other entries of
+memory.db are appended to it with their numbers.  If both logs have entries that the other lacks, those of memory.db get
+new numbers: an event with a known `client_token` is not added again, a record with the same text in its namespace is
 merged, and a text that was forgotten in either log stays forgotten.
 """
 
@@ -33,14 +33,15 @@ ABOUT_A_RECORD = frozenset(("merged", "superseded", "invalidated", "promoted", "
 
 
 class Join:
-    """One import, in one transaction of both databases."""
+    """One import of entries from memory.db into the shared log, in one transaction of memory.db and one of
+    PostgreSQL."""
 
     def __init__(self, log: SharedEntries, views: Views) -> None:
         self.log = log
         self.views = views
         self.local = log.local
         self.common = 0
-        """The last number up to which both logs have the same entries."""
+        """The last number up to which memory.db and the shared log have the same entries."""
         self.database = log.local.database
         self.events: dict[int, int] = {}
         """Number of an event in memory.db → its number in the shared log."""
@@ -63,8 +64,8 @@ class Join:
             raise
 
     def _common(self, most: int) -> int:
-        """The last number up to which both logs have the same entries, found by binary search: after the first
-        difference all entries differ.
+        """The last number up to which memory.db and the shared log have the same entries, found by binary search: after
+        the first difference all entries differ.
         """
         low, high = 0, most
         while low < high:
@@ -76,12 +77,14 @@ class Join:
         return low
 
     def _blank_what_was_forgotten(self) -> None:
-        """Remove texts from the shared log that were forgotten after the backup was made from which it was restored."""
+        """Remove texts from the shared log that were forgotten after the backup was made from which the shared log was
+        restored."""
         if numbers := [row["number"] for row in self.database.run("log_blanked", most=self.common)]:
             self.log.blank(numbers)
 
     def _append_as_they_are(self) -> int:
-        """Append the entries under the same numbers, so that the tables of memory.db need no change."""
+        """Append the entries that only memory.db has to the shared log under the same numbers, so that the tables of
+        memory.db need no change."""
         found = 0
         for entry in self._pages(self.common):
             self.log.add(entry)
@@ -90,12 +93,13 @@ class Join:
         return found
 
     def _append_anew(self) -> int:
-        """Rebuild the tables of memory.db from the shared log, and append the entries under new numbers."""
+        """Rebuild the tables of memory.db from the shared log, and append the entries that only memory.db had under new
+        numbers."""
         self.database.run("log_set_aside", after=self.common)
         self.log.refill()
         views = self.views
         views.clear()
-        self.database.run("vectors_clear")  # keys of vectors may now belong to other records
+        self.database.run("vectors_clear")  # the keys of stored vectors may now be keys of other records
         apply_entries(self.local, views, 0)
         for entry in self._pages(self.common):
             self.known[_key(entry)] = entry.number
@@ -125,7 +129,8 @@ class Join:
     def _append(self, write: Writing, entry: Entry, payload: Mapping[str, Any]) -> bool:
         """Append one entry, with the ids that its subject and payload have in the shared log; return False if the
         shared log does not need the entry."""
-        # a host that was a copy of this one had the same entry, or an earlier import was interrupted
+        # the shared log has the same entry: from a host with a copy of this memory.db, or from an import that was
+        # interrupted
         if number := self.known.get(_key(entry)):
             self.events[-entry.number] = number
             return False
@@ -187,8 +192,8 @@ class Join:
         if operation in ("used", "judged"):
             ids = self._ids(payload["ids"])
             return {**payload, "ids": ids} if ids else None
-        # texts before the import are named only if both logs have them: forgotten texts of this host alone are not
-        # imported
+        # an entry about a removal names an event or record only if the shared log has it: forgotten texts that only
+        # this host had are not imported
         if operation == "forgotten":
             events = [one for one in payload["events"] if one <= self.common]
             return {**payload, "events": events, "records": self._ids(payload["records"])}

@@ -1,9 +1,10 @@
 """Selects the standing preferences: those that the briefing of every task gets, even if no term of the issue matches
 them.
 
-"Use unittest" has no term in common with the issue "The importer skips the last row", but applies to it too.  If a
-namespace has at most `top_k` preferences, all of them are standing.  If a namespace has more preferences than `top_k`,
-those that at least SHOWN_BY tasks have shown are standing; the others are found only by a term of the issue.
+For example, the preference "Use unittest" has no term in common with the issue "The importer skips the last row", but
+applies to this issue too.  If a namespace has at most `top_k` preferences of sufficient trust, all these preferences
+are standing.  If a namespace has more such preferences, at most `top_k` of those that at least SHOWN_BY tasks have
+shown are standing; a search with the text of the issue may find the others.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ SHOWN_BY = 2
 """Minimum number of tasks that have shown a preference for it to be standing, if there are more than `top_k`
 preferences."""
 TRUST = 1
-"""Minimum trust of a standing preference: text from outside cannot become one."""
+"""Minimum trust of a standing preference: text from outside cannot become a standing preference."""
 TOKENS = 200
-"""Maximum number of tokens of all standing preferences together."""
+"""Maximum number of tokens of all standing preferences of one actor together."""
 CONSIDERED = 200
-"""Only so many of the newest preferences of a namespace are considered."""
+"""Maximum number of preferences of a namespace that are considered as standing preferences."""
 RELEVANCE = 0.0
 """The relevance of standing preferences, which were not found by a term of the query."""
 

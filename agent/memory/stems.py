@@ -1,8 +1,8 @@
 """Stems of English words, by the Porter stemmer of SQLite.
 
 The stems are needed outside of the index too: Python code computes coverage and similarity from them.  SQLite offers
-the stemmer only as a tokenizer of FTS5.  So this module inserts words into an FTS5 table in memory and reads their
-stems from its `fts5vocab` table.
+the stemmer only as a tokenizer of FTS5.  To get the stems of words, this module inserts the words into an FTS5 table in
+memory and reads the stems from the `fts5vocab` table.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 LONGEST = 40
-"""Maximum length of a word that is stemmed, in characters.  A longer word is its own stem."""
+"""Maximum length of a word that is stemmed, in characters.  The stem of a longer word is the word itself."""
 
 
 class Stemmer:

@@ -57,12 +57,12 @@ class MemoryStore:
     `mask` removes secrets from every text before it is written.  `count` gives the tokens of a text, for
     `budget_tokens`.  `who` is recorded in the log with each change.  `busy_timeout`: the number of seconds that a
     writer waits for another writer, in each of three attempts.  `shared` is the log that several hosts share, None if
-    this host has its own; with a shared log, `follow` copies its entries to memory.db, and a write needs the server of
-    the log.  `guard` checks and imports the plug-in that `memory.embeddings` names.
+    this host has a log of its own; with a shared log, `follow` copies its entries to memory.db, and a write needs the
+    server of the log.  `guard` checks and imports the plug-in that `memory.embeddings` names.
 
-    There is one connection, so calls from several threads run one at a time.  A process that forks must open the store
-    after the fork.  Every method raises MemoryUnavailable if memory.db cannot be used, and UsageError for a wrong
-    argument.
+    A MemoryStore has one connection to memory.db, so calls from several threads run one at a time.  A process that
+    forks must open the store after the fork.  Every method raises MemoryUnavailable if memory.db cannot be used, and
+    UsageError for a wrong argument.
     """
 
     def __init__(
@@ -104,14 +104,14 @@ class MemoryStore:
             return self._parts
 
     def close(self) -> None:
-        """Close the connection; the next call opens it again."""
+        """Close the connection to memory.db; the next call of another method opens the connection again."""
         with self._lock:
             if self._parts is not None:
                 self._parts.close()
                 self._parts = None
 
     def stop(self) -> None:
-        """Close the store for good, even while another thread uses it: the call in that thread then soon raises
+        """Close the store for good, even while another thread uses the store: the call in that thread soon raises
         MemoryUnavailable.  Never waits.
         """
         self._stopped = True
@@ -145,8 +145,8 @@ class MemoryStore:
         """Store an event of a session; return its number.
 
         A second event with the same `client_token` is not stored; the number of the first is returned.  `timestamp` is
-        ISO 8601 or a datetime, by default now.  Of a long text, only the beginning and the end are stored.  An event
-        that was forgotten is not stored again; the number of the log entry that forgot it is returned.
+        ISO 8601 or a datetime, by default now.  Only the beginning and the end of a long text of an event are stored.
+        An event that was forgotten is not stored again; the number of the log entry that forgot it is returned.
         """
         event = NewEvent(actor_id, session_id, text, role, timestamp, source, trust, metadata or {}, client_token)
         return self.create_events([event])[0]
@@ -157,7 +157,7 @@ class MemoryStore:
             return [add_event(write, event, self.mask) for event in events]
 
     def known_events(self, numbers: Sequence[int]) -> list[int]:
-        """Those of the numbers that belong to existing events; forgotten events are left out."""
+        """The given numbers that are numbers of existing events; the numbers of forgotten events are left out."""
         with self._lock:
             rows = self._open.database.run("event_rows", ids=orjson.dumps(list(numbers)).decode())
             known = {int(row["id"]) for row in rows}
@@ -284,7 +284,7 @@ class MemoryStore:
     def standing_preferences(self, actor_id: str) -> list[MemoryHit]:
         """The preferences of an actor that every task gets, with a relevance of 0 (`standing.py`), in at most
         `standing.TOKENS` tokens."""
-        templates = self.retrieval_config.items()  # not facts: their namespace may have thousands of records
+        templates = self.retrieval_config.items()  # not the namespace of facts, which may have thousands of records
         wanted = [(expand(one, actor_id), config) for one, config in templates if one.startswith("/preferences/")]
         with self._lock:
             parts = self._open
@@ -297,8 +297,8 @@ class MemoryStore:
         return sorted((hit for some in hits for hit in some), key=lambda hit: (not hit.record.pinned, -rank(hit)))
 
     def _within(self, found: list[MemoryHit], room: int) -> list[MemoryHit]:
-        """The records that together fit into `room` tokens, in this order, each text once.  A record that is too large
-        is skipped, and a smaller one after it may still fit."""
+        """The records of `found` that together fit into `room` tokens, in the order of `found`, each text once.  A
+        record that is too large is skipped, and a smaller record after it may still fit."""
         kept, texts = [], set()
         for hit in found:
             cost = self.count(f"{hit.record.title}\n{hit.record.text}")
@@ -343,8 +343,8 @@ class MemoryStore:
             return self._open.records.get(record_id)
 
     def promote(self, record_id: str, *, trust: int | None = None, reason: str = "") -> None:
-        """Make a record active that is quarantined, invalid or superseded.  With `trust` None its trust does not
-        change."""
+        """Make a record active that is quarantined, invalid or superseded.  With `trust` None the trust of the record
+        does not change."""
         with self._lock, self.writing() as write:
             record_changes.promote(write, record_id, trust=trust, reason=reason)
 
@@ -355,19 +355,19 @@ class MemoryStore:
             record_changes.pin(write, record_id, pinned=pinned)
 
     def invalidate(self, record_id: str, reason: str) -> None:
-        """Mark a record as invalid because it is no longer true.  The record stays in memory.db, but is not
-        recalled."""
+        """Mark a record as invalid because it is no longer true.  A record that is invalid stays in memory.db, but is
+        not recalled."""
         with self._lock, self.writing() as write:
             record_changes.invalidate(write, record_id, self.mask(reason))
 
     def mark_used(self, record_ids: Iterable[str], session_id: str = "") -> None:
-        """Record that a task got the records, so that their age for the ranking is counted from now.  A record counts
-        once for each session.  Unknown ids are ignored."""
+        """Log that a task got the records, so that the ranking counts the age of these records from now.  A record that
+        the log already names for the session `session_id` is not logged again.  Unknown ids are ignored."""
         with self._lock, self.writing() as write:
             record_changes.mark_used(write, record_ids, session_id)
 
     def mark_outcome(self, record_ids: Iterable[str], *, helped: bool, reason: str = "") -> None:
-        """Count the outcome of a task for each record that it got, as `helped` or as `hurt`.  Unknown ids are
+        """Count the outcome of a task for each record that the task got, as `helped` or as `hurt`.  Unknown ids are
         ignored."""
         with self._lock, self.writing() as write:
             record_changes.mark_outcome(write, record_ids, helped=helped, reason=self.mask(reason))

@@ -2,7 +2,8 @@
 
 * `getUserName` and `get_user_name` both become `getusername`, `get`, `user`, `name`.
 * Scripts without spaces between words (Japanese, Chinese, Thai, and Korean, where endings are attached) are indexed as
-  single characters and as pairs of adjacent ones.  A query in a script without spaces uses only the pairs.
+  single characters and as pairs of adjacent ones.  A query in a script without spaces uses only the pairs, except for a
+  run of one character.
 * Text is normalised to NFKC, lower case, without accents.  English words are replaced by their stems (`stems.py`).
   Stop words like `the` are left out, unless the text has no other words.
 """
@@ -44,7 +45,7 @@ LONGEST = 64
 """Maximum number of characters of a word that is indexed.  Longer ones are mostly hashes or encoded data, and are
 cut."""
 MOST = 60_000
-"""Maximum number of words in the cache of stems.  If the cache has more words, it is cleared."""
+"""Maximum number of words in the cache of stems.  A larger cache is cleared."""
 
 
 def words(text: str, *, pairs_only: bool = False) -> Iterator[str]:
@@ -112,7 +113,8 @@ class Terms:
         return found
 
     def of_query(self, text: str) -> list[str]:
-        """The distinct terms of a query, in order; text in a script without spaces gives only pairs."""
+        """The distinct terms of a query, in order; text in a script without spaces gives only pairs of characters, and
+        a single character only if it stands alone."""
         found = list(words(text, pairs_only=True))
         kept = [word for word in found if word not in STOP] or found
         with self._lock:

@@ -1,8 +1,9 @@
 """Builds the tables that are used for searching from the entries of the log; the same entries always give the same
 tables.
 
-Each operation of the log has one method in `Views`, and no other code changes the tables that are used for searching.
-Writers (`records.py`, `events.py`) make all decisions before they append an entry.
+Each operation of the log has one method in `Views`; the tables that are made from the log are changed only by applying
+an entry, except that `schema.py` makes them again.  Writers (`records.py`, `events.py`) make all decisions before they
+append an entry.
 """
 
 from __future__ import annotations
@@ -29,9 +30,10 @@ MONTHS = (
 )
 _DATE = re.compile(r"(\d{4})-(\d\d)-(\d\d)")
 APPLIED = "applied"
-"""Name of the row in the table of states that has the number of the last applied entry."""
+"""Name of the row in the table `memory_state` that has the number of the last entry of the log that was applied to the
+tables."""
 UNPURGED = "unpurged"
-"""Name of the row in the table of states that is there while bytes of a forgotten text may remain in the file
+"""Name of the row in the table `memory_state` that exists while bytes of a forgotten text may remain in memory.db
 (`purge.py`); its value is the number of the last entry that forgot a text.
 """
 
@@ -50,8 +52,8 @@ def day_words(timestamp: str) -> str:
 
 
 class Views:
-    """The tables of one memory.db that are used for searching.  `apply` is called inside a transaction for each entry,
-    `flush` once at its end."""
+    """The tables of one memory.db that are used for searching.  Inside a transaction, `apply` is called for each entry,
+    and `flush` after the last entry."""
 
     def __init__(self, database: MemoryDatabase, terms: Terms) -> None:
         self.database = database
@@ -78,7 +80,7 @@ class Views:
         if operation is not None and entry.payload is not None:
             try:
                 operation(entry, entry.payload)
-            except (KeyError, TypeError, ValueError, AttributeError) as error:  # a damaged page, or another program
+            except (KeyError, TypeError, ValueError, AttributeError) as error:  # the payload is damaged
                 what = f"entry {entry.number} of the log ({entry.operation})"
                 raise MemoryUnavailable(f"{what} cannot be used: {type(error).__name__}: {error}") from error
         self._number = max(self._number, entry.number)

@@ -2,9 +2,9 @@
 comment listen.
 
 The event names are fixed: announcing a name that is not in `EVENTS` is a bug and raises an error.  A listener is a
-callable `(name, fields)`.  A listener runs in the thread that announces the event, in the order of registration; its
-errors do not reach that thread.  So a listener only observes: an action that must happen, or must stop the work when it
-fails, is called directly.
+callable `(name, fields)`.  A listener runs in the thread that announces the event, in the order of registration; the
+errors of a listener do not reach that thread.  So a listener of events only observes: an action that must happen, or
+must stop the work when it fails, is called directly.
 """
 
 from __future__ import annotations
@@ -209,8 +209,8 @@ EVENTS: dict[str, str] = {
     # watching itself
     "listener_failed": "A listener raised; the work went on without it (listener, event_name, error).",
 }
-"""Name of an event → one line of meaning, with the fields in brackets.  docs/events.md is made from it; tests/docs
-checks that the program announces each one."""
+"""Name of an event → one line of meaning, with the fields in brackets.  docs/events.md is made from EVENTS; tests/docs
+checks that the program announces each event in it."""
 
 LEVELS: dict[str, str] = {
     "tool_started": "debug",
@@ -299,10 +299,10 @@ MESSAGES: dict[str, str] = {
         "waiting up to {seconds} s for answers of models and publishing that are under way; a second signal ends the "
         "workers at once; run again to go on"
     ),
-    "task_started": "Task started: {uuid}",  # the text is given in docs/design/context.md, 5.1
-    "task_failed": "Task processing failed",  # the text is given in docs/design/context.md, 11.1
+    "task_started": "Task started: {uuid}",  # docs/design/context.md, 5.1 has this sentence
+    "task_failed": "Task processing failed",  # docs/design/context.md, 11.1 has this sentence
 }
-"""Sentences for some events; the log has them beside the name as `message`."""
+"""Name of an event → a sentence, which the log has beside the name as `message`; only some events have a sentence."""
 
 
 class Events:
@@ -339,7 +339,8 @@ class Events:
                 self._report(listener, name, error)
 
     def _report(self, listener: Listener, name: str, error: Exception) -> None:
-        """Log an error of a listener, with a traceback only the first time, since it may fail at each event."""
+        """Log an error of a listener; only the first error of each type of a listener gets a traceback, since a
+        listener may fail at each event."""
         known = getattr(listener, "__qualname__", type(listener).__qualname__)
         kind = (known, type(error).__name__)
         trace = None if kind in self._traced else error
@@ -350,7 +351,7 @@ class Events:
 
 def to_log(name: str, fields: Mapping[str, Any]) -> None:
     """The listener that writes every event to the log, at its level."""
-    # The logger itself has parameters with the names in `own`.
+    # Fields of an event with a name in `own` get another name, since the logger has parameters with these names.
     own = ("self", "event", "level", "exc_info", "stack_info")
     said = {f"{key}_" if key in own else key: value for key, value in fields.items()}
     if name in MESSAGES:
@@ -363,7 +364,7 @@ PAGE_WIDTH = 120
 
 
 def markdown() -> str:
-    """The text of docs/events.md, made from the tables."""
+    """The text of docs/events.md, made from EVENTS and LINES."""
     rows = "".join(_item(f"`{name}` ({LEVELS.get(name, 'info')})", meaning) for name, meaning in EVENTS.items())
     lines = "".join(_item(f"`{name}`", meaning) for name, meaning in LINES.items())
     return f"{_HEAD}{rows}{_LINES}{lines}"

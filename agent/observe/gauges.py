@@ -1,7 +1,7 @@
 """Gauges that are read when metrics are requested: the rows of the ledger by status and host, and their ages.
 
 The function that reads the rows is a parameter, since this package must not import the ledger
-(`daemon/ledger_gauges.py` does).  `Metrics` registers the collector.
+(`daemon/ledger_gauges.py` does).
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ MOST_HOSTS = 64
 class Group:
     """Rows of one status and host.
 
-    `age` is the time in seconds since the oldest row got that status, None for closed rows.
+    `age` is the number of seconds for which the oldest of these rows has been in its status (a queued row: since it was
+    due), None for closed rows.
     """
 
     status: str

@@ -1,7 +1,7 @@
 """A small HTTP server in a thread of its own, for the metrics and for webhooks.
 
-Each request has a thread, so that a slow client does not block the others.  `most` limits the connections at a time and
-`seconds` the duration of each, so that clients that send nothing, or a byte now and then, cannot take all threads.
+Each connection has a thread, so that a slow client does not block the others.  `most` limits the connections at a time
+and `seconds` the duration of each, so that clients that send nothing, or a byte now and then, cannot take all threads.
 """
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ class _Server(ThreadingMixIn, WSGIServer):
         super().__init__(*args)
 
     def server_bind(self) -> None:
-        """As the base class, without its DNS query for the name of this host, which may take seconds."""
+        """Bind the socket as the base class does, but without its DNS query for the name of this host, which may take
+        seconds."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()
@@ -81,7 +82,7 @@ class _Server(ThreadingMixIn, WSGIServer):
         self.setup_environ()
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
-        """Whether one more connection is served."""
+        """Whether the new connection `request` is served, because fewer than `most` connections are open."""
         del client_address
         with self._lock:
             if self.most is not None and len(self._since) >= self.most:

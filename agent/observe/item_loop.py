@@ -1,15 +1,16 @@
-"""Loops over items, stored or from outside, in which one bad item never ends the loop.
+"""Loops over items, stored or from outside, in which an error that concerns one item does not end the loop.
 
     for row in rows:
         with items.handling(row.uuid):
             ...
     items.finish()
 
-An error of one item is reported once, and again when its text has changed.  An unexpected error is logged with its
-traceback as well.  Errors in `WHOLE` concern a resource that all items share (disk, ledger, network).  After an error
-of a class in `WHOLE` the loop continues, since a single item may have caused it, and `finish` raises the first such
-error.  After `IN_A_ROW` consecutive errors of a class in `WHOLE` the loop ends, unless the caller can find out that the
-resource is there and the items are to blame (`is_away`).
+An error of one item is reported once, and again when the text of the error has changed or the item has succeeded in
+between.  An unexpected error is logged with its traceback as well.  Errors in `WHOLE` concern a resource that all items
+share (disk, ledger, network).  After an error of a class in `WHOLE` the loop continues, since a single item may have
+caused it, and `finish` raises the first such error; only ForgeLimited ends the loop at once.  After `IN_A_ROW`
+consecutive errors of a class in `WHOLE` the loop ends, unless `is_away` finds that the resource can be reached and so
+the items are to blame.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ OF_ONE = (AnswerOdd, RowUnreadable)
 
 IN_A_ROW = 3
 REMEMBERED = 10_000
-"""Number of reported reasons that are remembered, so that each is reported once."""
+"""Maximum number of items with a remembered reason, so that the same reason is not reported again for the same item."""
 
 
 class Items:
@@ -50,7 +51,7 @@ class Items:
 
     `skipped` is called with the name of an item and the reason why it was skipped.  `refusals` are errors that concern
     the whole loop only if no item succeeded (`finish`).  `is_away` finds out whether the shared resource is
-    unreachable; if it is not, the loop goes on.
+    unreachable; if the resource can be reached, the loop goes on.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class Items:
         self.refusals = refusals
         self.known: dict[str, str] = {}  # name of a bad item → reason why it was skipped
         self.went_well = 0
-        self.failed: dict[str, Exception] = {}  # name of an item → its error that may concern all items
+        self.failed: dict[str, Exception] = {}  # name of an item → the error of this item that may concern all items
         self.in_a_row = 0
 
     @classmethod
@@ -87,7 +88,7 @@ class Items:
         except ForgeLimited:  # further requests would only prolong the rate limit
             self._begin_anew()
             raise
-        except Exception as error:  # noqa: BLE001 - no item may end the loop
+        except Exception as error:  # noqa: BLE001 - an error of one item must not end the loop
             if isinstance(error, self.whole) and not isinstance(error, OF_ONE):
                 self._fail(name, error)
                 self.in_a_row += 1

@@ -1,10 +1,10 @@
-"""The structured log of a process; structlog formats it, and it goes to a file and to stderr.
+"""The structured log of a process, which is written to a file, to stderr, or to both.
 
-Lines have fixed event names and fields, never sentences.  A file gets JSON lines (`worker.log` in a task's folder),
-stderr a short human-readable form or JSON.  Any value fits into a line (`truncate.py`).  Records of the standard
-`logging` module, which libraries write, are included.  Every finished line passes through the masker, a Redact
-callable.  A log that cannot be written never stops the work.  The code that starts the process calls `setup` once;
-other modules call `get` to obtain their log.
+Each line has the fixed name of an event and fields; the lines of some events also have a sentence in the field
+`message`.  A file gets JSON lines (`worker.log` in a task's folder), stderr a short human-readable form or JSON.  Any
+value fits into a line (`truncate.py`).  Records of the standard `logging` module, which libraries write, are included.
+Every finished line passes through the masker, a Redact callable.  A log that cannot be written never stops the work.
+The code that starts a process calls `setup`; other modules call `get` to obtain their log.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from agent.config.url_passwords import without_passwords
 from agent.observe.truncate import shorten, text_of, truncate
 from agent.registry import without
 
-# structlog imports rich where it is installed, to draw tracebacks with the values of variables.  The import takes 8 MB
-# in each worker for a function that the program never uses, and must not use: a value may be a secret.
+# structlog imports rich where it is installed, to draw tracebacks with the values of variables.  Importing rich takes 8
+# MB in each worker for a function that the program must not use: the value of a variable may be a secret.
 with without("rich"):
     import structlog
 
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     Render = Callable[[dict[str, Any]], str]
 
 LEVELS = ("debug", "info", "warning", "error")
-# C0 and C1 control characters, DEL, and the characters that change the direction of text: none of them may reach a
-# terminal.
+# C0 and C1 control characters except tab and newline, DEL, line separators, and the characters that change the
+# direction of text: none of them may reach a terminal.
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 _encode = JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _BARE = re.compile(r"[^\s\"'=\x00-\x1f]+")
@@ -67,10 +67,10 @@ class _Log:
             return
         fields = _fields(level, room, event, self.uuid, found)
         if self.file >= 0:
-            with suppress(OSError):  # a full disk ends the log, not the work
+            with suppress(OSError):  # on a full disk lines are lost, and the work goes on
                 os.write(self.file, self._line(_json_line, fields).encode("utf-8", "backslashreplace"))
         if self.on_stderr is not None:
-            # a closed pipe does not end the work either; `sys.stderr` may be replaced
+            # a closed pipe of stderr does not end the work either; `sys.stderr` may be replaced
             with suppress(OSError, ValueError):
                 sys.stderr.write(self._line(self.on_stderr, fields))
                 sys.stderr.flush()
@@ -84,7 +84,7 @@ _log = _Log()
 
 
 class _Lossy(io.RawIOBase):
-    """A raw stream on a file descriptor.  A write never fails; bytes that cannot be written are lost."""
+    """A raw stream on a file descriptor.  A write to this stream never fails; bytes that cannot be written are lost."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
@@ -107,9 +107,9 @@ class _Lossy(io.RawIOBase):
 def lose_what_stderr_refuses() -> None:
     """Replace `sys.stderr` by a stream that has no buffer and never fails to write.
 
-    When the disk is full or the reader has closed the pipe, the buffer of the original would fail at every flush.
-    multiprocessing flushes it before each start of a process (`util._flush_std_streams`), so the daemon could start no
-    worker.
+    When the disk is full or the reader has closed the pipe, the buffer of the original `sys.stderr` would fail at every
+    flush.  The module multiprocessing flushes `sys.stderr` before each start of a process (`util._flush_std_streams`),
+    so the daemon could start no worker.
     """
     before = sys.stderr
     if before is None or isinstance(getattr(before, "buffer", None), _Lossy):
@@ -117,7 +117,7 @@ def lose_what_stderr_refuses() -> None:
     try:
         descriptor = before.fileno()
     except (OSError, ValueError):
-        return  # there is no descriptor: a test, or a notebook
+        return  # `sys.stderr` has no descriptor, as in a test or a notebook
     with suppress(OSError, ValueError):
         before.flush()
     raw: Any = _Lossy(descriptor)  # like `python -u`: the text layer writes directly to a raw stream
@@ -145,7 +145,8 @@ def setup(
     close()
     refused = ""
     if path is not None:
-        # Symlinks are not followed.  The descriptor stays open, so the log continues after the folder is renamed.
+        # The path of the log must not be a symlink.  The descriptor of the log stays open, so writing continues after
+        # the folder of the log is renamed.
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
         try:
             _log.file = os.open(path, flags, 0o600)
@@ -168,7 +169,7 @@ def setup(
 
 
 def close() -> None:
-    """Remove the handlers that `setup` added and close the file."""
+    """Remove the handlers that `setup` added, and close the file of the log."""
     root = logging.getLogger()
     for handler in list(root.handlers):
         if isinstance(handler, _Libraries):
@@ -182,8 +183,8 @@ def close() -> None:
 def get(name: str) -> FilteringBoundLogger:
     """The log with the name of a package or module: `get("llm").info("request_sent", bytes=12)`.
 
-    The lines go to the destinations of the latest call of `setup`, which may come after `get`; lines before the first
-    `setup` are dropped.
+    The lines of the log go to the destinations of the latest call of `setup`, which may come after `get`; lines before
+    the first `setup` are dropped.
     """
     room: FilteringBoundLogger = structlog.wrap_logger(
         None, processors=[_write], wrapper_class=_Room, context_class=dict, _room=name
@@ -201,7 +202,8 @@ _Room = structlog.make_filtering_bound_logger(logging.NOTSET)
 
 
 def _write(_logger: Any, level: str, found: MutableMapping[str, Any]) -> Any:
-    """The only processor of structlog: it writes the line and drops the event, so that nothing runs after it."""
+    """The only processor of structlog: it writes the line and raises DropEvent, so that structlog does nothing more
+    with the line."""
     _log.write(level, found.pop("_room"), str(found.pop("event", "")), found)
     raise structlog.DropEvent
 

@@ -1,8 +1,8 @@
 """Reads the events of other processes from their log files.
 
 Each task has a process of its own, which writes its events to `worker.log`.  A daemon that counts events, or a page
-that shows them, reads the new lines of those files.  A pipe could block a worker, or break when the daemon ends; a file
-cannot.
+that shows them, reads the new lines of these `worker.log` files.  A pipe to the daemon could block a worker, or break
+when the daemon ends; a log file cannot.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from agent.observe.events import Events
 
 MOST = 1 << 20
-"""The maximum number of bytes that one call reads; the next call continues."""
+"""The maximum number of bytes of a log file that one call of `read` reads; the next call continues."""
 
 
 class LogFollower:
@@ -34,8 +34,8 @@ class LogFollower:
         bytes; returns the number of events.
 
         `key` is the task's uuid, which stays the same when the folder is renamed.  A missing file has no lines.  If a
-        new file has replaced the old one, it is read from its beginning.  A line that is not an event of this program
-        is skipped.
+        new file has replaced the file at `path`, the new file is read from its beginning.  A line that is not an event
+        of this program is skipped.
         """
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -51,7 +51,7 @@ class LogFollower:
             os.close(descriptor)
         whole = block.rfind(b"\n") + 1
         if not whole and len(block) == MOST:
-            whole = MOST  # no event is longer than a block: this part of a line is skipped
+            whole = MOST  # a block of MOST bytes without a line end: no event is so long, so it is skipped
         self._places[key] = (state.st_ino, offset + whole)
         found = [event for line in block[:whole].splitlines() if (event := _event(line)) is not None]
         for name, fields in found:

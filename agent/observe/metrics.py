@@ -1,9 +1,9 @@
 """Metrics in the format of Prometheus, counted from events; no port is opened unless `serve` is called.
 
-`Metrics` is a listener.  A daemon registers the listener for its own events and, through a `LogFollower`, for those of
-its workers.  The object has a registry of its own, so that two `Metrics` in one process (tests, an embedding program)
-do not collide.  The metric names of docs/design/assembler.md, section 0 are used unchanged; all other names begin with
-`makimono_`.
+`Metrics` is a listener for events.  A daemon registers a `Metrics` for its own events and, through a `LogFollower`, for
+those of its workers.  Each `Metrics` has a Prometheus registry of its own, so that two of them in one process (tests,
+an embedding program) do not collide.  The metric names of docs/design/assembler.md, section 0 are used unchanged; all
+other names begin with `makimono_`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Turns any value into plain JSON of limited length, so that it can be a field of the log.  `log.py` calls this module.
+"""Turns any value into plain JSON of limited length, so that it can be a field of the log (`log.py`).
 
 A field may be a list that contains itself, have keys that are not strings, be a megabyte long, or be an object with a
 `__str__` that raises.  No such value may stop the work or fill the disk, so a part that does not fit is replaced by a
@@ -52,13 +52,13 @@ def shorten(text: str, longest: int = LONGEST) -> str:
 
 
 class _Room:
-    """The number of characters that are left for one field."""
+    """The number of characters that are left for one field of a line."""
 
     def __init__(self, room: int) -> None:
         self.room = room
 
     def take(self, value: Any, inside: tuple[int, ...]) -> Any:
-        """The JSON form of `value`.  `inside` has the ids of the containers around it."""
+        """The JSON form of `value`.  `inside` has the ids of the containers around `value`."""
         self.room -= EACH
         if isinstance(value, Enum):
             value = value.value

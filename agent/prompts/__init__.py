@@ -1,4 +1,4 @@
-"""Templates of every text that this program writes to a model, a forge or git, versioned by their content.
+"""Templates of the texts that this program writes to a model, a forge or git, versioned by their content.
 
 `render(name, **values)` fills `{name}.md.j2`.  The comment at the beginning of each template documents its variables;
 docs/prompts.md is made from these comments.  `publish` fills a template for a text that other people will read

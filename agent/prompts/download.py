@@ -1,9 +1,9 @@
 """Downloads a set of templates (`prompts.url`) into a file of base_dir, from which the loader reads it.
 
-Only a thread of its own in the daemon (`daemon/template_reloader.py`) and the command `prompts reload` download; tasks
-do not, so a server that hangs delays no task.  The document is a JSON object with `templates`, a list of objects with
-the fields of a template, and `schemas`, a mapping of `schema_ref` to JSON Schema.  The document is accepted only if its
-SHA-256 is `prompts.sha256`, or without a hash if the configuration allows that.
+The daemon downloads in a thread of its own (`daemon/template_reloader.py`), and the command `prompts reload` downloads;
+tasks do not, so a server that hangs delays no task.  The document is a JSON object with `templates`, a list of objects
+with the fields of a template, and `schemas`, a mapping of `schema_ref` to JSON Schema.  The document is accepted only
+if its SHA-256 is `prompts.sha256`, or without a hash if the configuration allows that.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TIMEOUTS = (5.0, 10.0)
 WHOLE_SECONDS = 30.0
 """Maximum seconds until the whole answer has arrived, its head included."""
 MOST_HANGING = 8
-"""Maximum number of requests that go on although nobody waits for them any longer."""
+"""Maximum number of requests that still run although their callers no longer wait for the answer."""
 _hanging: list[threading.Thread] = []
 
 
@@ -49,7 +49,8 @@ class Downloaded:
 
 
 def read_download(settings: Settings) -> Downloaded | None:
-    """The stored document; None if there is none from the configured address, or none with the configured hash."""
+    """The document that base_dir stores; None if none is stored from the configured address with the configured
+    hash."""
     try:
         data = orjson.loads((settings.base_dir / NAME).read_bytes())
         found = Downloaded(*(str(data[name]) for name in ("url", "etag", "sha256", "text")))
@@ -120,10 +121,11 @@ def _hash(data: bytes) -> str:
 
 
 def _ask_in_time(url: str, etag: str) -> tuple[bytes, str] | None:
-    """Like `_ask`, within WHOLE_SECONDS.
+    """Call `_ask`, but raise TemplateRefused if the answer has not arrived within WHOLE_SECONDS.
 
     The time limits of a connection hold for each read, so a server that sends the head of its answer byte by byte would
-    hold the caller for hours.  The request is made in a thread that is left behind.
+    hold the caller for hours.  So a thread of its own makes the request; after WHOLE_SECONDS the caller no longer waits
+    for the thread.
     """
     _hanging[:] = [one for one in _hanging if one.is_alive()]
     late = TemplateRefused(f"prompts.url: {url} has not answered whole within {WHOLE_SECONDS:g} s")
@@ -134,7 +136,7 @@ def _ask_in_time(url: str, etag: str) -> tuple[bytes, str] | None:
     def ask() -> None:
         try:
             found.set_result(_ask(url, etag))
-        except Exception as error:  # noqa: BLE001 - the error is raised in the thread that waits
+        except Exception as error:  # noqa: BLE001 - the waiting thread raises the error
             found.set_exception(error)
 
     thread = threading.Thread(target=ask, name="download of templates", daemon=True)

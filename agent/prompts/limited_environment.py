@@ -3,9 +3,9 @@
 Jinja's sandbox refuses access to the interpreter, but does not limit memory: a template may double a text forty times
 (https://jinja.palletsprojects.com/en/stable/sandbox/ leaves this to the program that embeds Jinja).  In this
 environment each step of a loop or macro, and each result of a filter, an operator or a concatenation, is counted
-against a budget for one rendering.  The size of a result is checked before its memory is allocated.  So the limits need
-no signal and no second process, and work in each thread.  Only the filters and methods that this module lists can be
-used.
+against a budget for one rendering.  The size of a result is checked before its memory is allocated.  The limits of a
+rendering need no signal and no second process, and work in each thread.  Only the filters and methods that this module
+lists can be used.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ OUTPUT_LIMIT = 512 << 10
 WORK_LIMIT = 8 << 20
 """The maximum total of steps, and of characters and items in results, of one rendering."""
 SECONDS = 1.0
-"""The maximum CPU time of one rendering in seconds; it is that of the thread, so a rendering on a busy machine does not
-fail."""
+"""The maximum CPU time of one rendering in seconds; only the CPU time of the thread counts, so a rendering on a busy
+machine does not fail."""
 LOOKS = 32
-"""The CPU time is checked at every step larger than LARGE, and otherwise once in so many steps."""
+"""The CPU time is checked at every step that counts more than LARGE, and otherwise once in LOOKS steps."""
 LARGE = 1000
 LONGEST_RANGE = 10_000
 LARGEST_NUMBER = 10**18
@@ -182,27 +182,29 @@ def _indent(value: object, width: int = 4, first: bool = False) -> str:
 
 
 def _narrow(name: str, number: object, least: int = 0) -> int:
-    """A number that an argument of a filter is, if it is small enough."""
+    """The argument `number` of the filter `name` as an integer; raises LimitExceeded if it is too small or too
+    large."""
     if not isinstance(number, int | float) or not least <= number <= _WIDEST:
         raise LimitExceeded(f"{name} takes a number from {least} to {_WIDEST}")
     return int(number)
 
 
 def _round(value: float, precision: int = 0, method: Any = "common") -> float:
-    """Round as Jinja does; it computes a power of ten with `precision`, which nothing can interrupt."""
+    """Round as Jinja does; `precision` is limited, because Jinja computes a power of ten with it, which nothing can
+    interrupt."""
     return jinja_filters.do_round(value, _narrow("round", precision, -_WIDEST), method)
 
 
 @pass_eval_context
 def _tojson(context: EvalContext, value: Any, indent: int | None = None) -> Any:
-    """Write JSON as Jinja does; each line begins with `indent` blanks for each level."""
+    """Write JSON as Jinja does; with `indent`, the size of the blanks in the result is checked first."""
     if indent is not None:
         _fits(size(value) * _levels(value) * _narrow("tojson", indent))
     return jinja_filters.do_tojson(context, value, indent)
 
 
 def _levels(value: object) -> int:
-    """The number of containers inside each other."""
+    """The number of levels of containers that are nested in `value`."""
     deepest, waiting = 0, [(value, 1)]
     while waiting:
         one, depth = waiting.pop()
@@ -275,7 +277,7 @@ def _range(*numbers: int) -> range:
 
 _OWN = (spend, joined, _measured, _counted_items)
 _SCOPES = ("_loop_vars", "_block_vars")
-"""Arguments that Jinja adds to each call: the variables of the scope of the call."""
+"""Arguments that Jinja adds to a call in a template: the variables of the scope of the call."""
 
 
 # --- the environment -----------------------------------------------------------------------------------------------
@@ -284,7 +286,7 @@ _SCOPES = ("_loop_vars", "_block_vars")
 class _Counting(NodeTransformer):
     """Inserts calls that count the work into the syntax tree of a template."""
 
-    def visit_Concat(self, node: nodes.Concat) -> nodes.Node:  # noqa: N802 - Jinja looks methods up by such names
+    def visit_Concat(self, node: nodes.Concat) -> nodes.Node:  # noqa: N802 - Jinja finds the method by this name
         self.generic_visit(node)
         return _call("joined", nodes.List(node.nodes, lineno=node.lineno), node)
 
@@ -329,10 +331,9 @@ def _texts(node: nodes.Node) -> Iterator[nodes.TemplateData]:
 
 
 class LimitedEnvironment(ImmutableSandboxedEnvironment):
-    """The environment of templates that people may replace.
+    """The Jinja environment that compiles the templates of the user.
 
-    With `published`, the function that the value WORDS gives is applied to each value, as `rendering.publish`
-    describes.
+    With `published`, the function in the variable WORDS is applied to each value, as `rendering.publish` describes.
     """
 
     intercepted_binops = frozenset(_OPERATORS)
@@ -402,7 +403,7 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
         del context
         for value in (left, right):
             if isinstance(value, Undefined):
-                str(value)  # `str` of an undefined variable raises the error with its name
+                str(value)  # `str` of an undefined variable raises an error with its name
             if not isinstance(value, int | float | str | list | tuple | type(None)):
                 raise SecurityError(f"{operator} takes numbers, texts and lists, found {type(value).__name__}")
         if operator == "+" and not isinstance(left, int | float):
@@ -413,7 +414,7 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
 def _shown(value: Any) -> Any:
     """Convert `value` to a text and count it; Jinja calls this for each value of the output."""
     if isinstance(value, Undefined):
-        return value  # its conversion to a text raises the error
+        return value  # converting an undefined variable raises the error
     spend(size(value))
     text = value if isinstance(value, Live) else str(value)  # `escape` would return Jinja's own class of text
     spend(len(text))

@@ -72,8 +72,8 @@ class TemplateLoader:
 
     @property
     def error(self) -> str:
-        """The reason why the newest state of the source is not in use; "" if it is in use."""
-        return self._download_error or self._stored.error  # without a download there is nothing to read either
+        """The reason why the newest templates of the source are not in use; "" if they are in use."""
+        return self._download_error or self._stored.error  # a failed download comes first
 
     def load(self, name: str) -> TemplateRevision:
         """The revision that is in use of the template `name`.  Raises TemplateRefused for an unknown name."""
@@ -116,7 +116,7 @@ class TemplateLoader:
         try:
             mark, changed = self._mark()
             if self.url is not None and not mark and not force:
-                self._adopt(self._read_stored())  # nothing was downloaded yet
+                self._adopt(self._read_stored())  # no document was downloaded yet
                 return self.current
             if not force and self._is_known(self._stored, mark):
                 return self.current
@@ -152,7 +152,7 @@ class TemplateLoader:
             self._downloading.release()
 
     def _mark(self) -> tuple[str, float]:
-        """Returns (the mark of the source's present state, the time of its newest change)."""
+        """Returns (the mark of the source's present state, the time of the source's newest change)."""
         return mark_of(self.folder) if self.folder is not None else mark_of_download(self.settings)
 
     def _read_stored(self) -> Stored:
@@ -171,7 +171,7 @@ class TemplateLoader:
         return mark
 
     def _take(self, mark: str, *, force: bool) -> None:
-        """Use the set that another process has stored for this state of the source, or read the source."""
+        """Use the set of templates that another process has stored for this state of the source, or read the source."""
         try:
             if not self._stores:
                 self._adopt(self._read_stored())
@@ -188,7 +188,7 @@ class TemplateLoader:
             self._read(mark)  # base_dir cannot be written: this process does not store the set
 
     def _adopt(self, stored: Stored) -> None:
-        """Put the set in use that another process has stored."""
+        """Put the set of templates in use that another process has stored."""
         if stored.program:
             known, found = self.current, stored.templates
             same = known is not None and (found is None or found.sha256 == known.sha256)
@@ -196,7 +196,7 @@ class TemplateLoader:
             self._loaded_at = clock.monotonic()
 
     def _read(self, mark: str) -> None:
-        """Read and check the source, and put its set in use, or announce the failure once."""
+        """Read and check the source, and put its set of templates in use, or announce the failure once."""
         before = self._stored
         program = template_store.program_hash()
         try:
@@ -223,7 +223,7 @@ class TemplateLoader:
                 template_store.write_stored(self.settings.base_dir, self._stored)
 
     def _checked(self) -> tuple[TemplateSet, str]:
-        """Returns (the set, the mark of the state of the source that was read)."""
+        """Returns (the set of templates, the mark of the state of the source that was read)."""
         for left in reversed(range(TRIES)):
             mark = self._mark()[0]
             try:
@@ -251,8 +251,9 @@ class TemplateLoader:
     # --- tasks ---------------------------------------------------------------------------------------------------
 
     def of_task(self, folder: Path) -> TemplateSet | None:
-        """The set of the task with this folder: the set that is recorded there, or for a new task the set in use, which
-        is then recorded.  Returns None if the task uses the program's own templates.  Raises DiskError."""
+        """The set of templates of the task with this folder: the set that the folder records, or for a new task the set
+        in use, which is then recorded.  Returns None if the task uses the program's own templates.  Raises
+        DiskError."""
         try:
             found = template_store.read_of_task(folder, self._failed)
         except TemplateRefused as error:

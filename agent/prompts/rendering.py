@@ -43,7 +43,7 @@ _PAGE = (
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """One variable of a template.  `optional`: the template can be rendered without a value for it."""
+    """One variable of a template.  `optional`: the template can be rendered without a value for this variable."""
 
     name: str
     meaning: str
@@ -75,8 +75,8 @@ def numbers(facts: Mapping[str, Any]) -> str:
     and no requests.
 
     `currency` follows the cost.  `estimated` is the number of tokens that were estimated because no server reported
-    them, or True if all were.  If `estimated` is not 0, `~` precedes the numbers and a remark follows them.  `requests`
-    are shown if there were more requests than turns.
+    them, or True if all numbers of tokens were estimated.  If `estimated` is not 0, `~` precedes the numbers and a
+    remark follows them.  The number of `requests` is shown if there were more requests than turns.
     """
     turns, cost, requests = facts.get("turns") or 0, facts.get("cost"), facts.get("requests") or 0
     if not turns and not requests:
@@ -180,8 +180,8 @@ class Replacements(Protocol):
 
 
 class _InUse:
-    """The replacements that this process uses; code reads the attribute only once for each text, since another thread
-    may change it."""
+    """The replacements of templates that this process uses; code reads the attribute once for each text, since another
+    thread may change it."""
 
     replacements: Replacements | None = None
 
@@ -190,7 +190,8 @@ _thread = threading.local()
 
 
 def use(replacements: Replacements | None) -> None:
-    """Use these replacements from now on; None means that only the program's own templates are used."""
+    """Use these replacements of templates from now on in all threads; None means that only the program's own templates
+    are used."""
     _InUse.replacements = replacements
 
 
@@ -207,7 +208,8 @@ def using(replacements: Replacements | None) -> Iterator[None]:
 
 @contextmanager
 def using_in_thread(replacements: Replacements | None) -> Iterator[None]:
-    """Use these replacements inside the block, only in this thread: other threads may work on other tasks."""
+    """Use these replacements of templates inside the block, only in this thread: other threads may work on other
+    tasks."""
     before = _thread.__dict__.copy()
     _thread.replacements = replacements
     try:
@@ -266,7 +268,8 @@ def _filled(environment: ImmutableSandboxedEnvironment, name: str, values: Mappi
 
 
 def preload(published: Collection[str]) -> None:
-    """Compile every template of the program now, so that processes that are forked from this one share them.
+    """Compile every template of the program now, so that processes that are forked from this one share the compiled
+    templates.
 
     `published` names the templates that `publish` fills.
     """
@@ -297,7 +300,7 @@ def _own_digest(name: str) -> str:
 
 
 def versions() -> dict[str, str]:
-    """The versions of all templates of the program, by name."""
+    """The versions of all of the program's own templates, by name; replacements do not count."""
     return {name: _own_version(name) for name in names()}
 
 

@@ -113,9 +113,11 @@ class TemplateSet:
         return self.revisions[name].sha256 if name in self.revisions else None
 
     def fill(self, name: str, values: Mapping[str, object]) -> str | None:
-        """The rendered text of the template `name`; None if this set does not have it, or it cannot be rendered.
+        """The rendered text of the template `name`; None if this set does not have the template, or the template cannot
+        be rendered with `values`.
 
-        If `values` has the key WORDS, its function is applied to each value, as `rendering.publish` describes.
+        If `values` has the key WORDS, the function under this key is applied to each value, as `rendering.publish`
+        describes.
         """
         if name not in self.revisions:
             return None
@@ -174,7 +176,8 @@ def from_json(data: Any, failed: Callable[[str, str], None] = lambda _name, _err
 
 
 def _is_whole(one: TemplateRevision, schema: Any) -> bool:
-    """Whether the content has the recorded hash; the version is part of the hash only if the author gave one."""
+    """Whether the content of a revision has the recorded hash; the version is part of the hash only if the author of
+    the template gave a version."""
     fields = _fields_of(one)
     given = (one.version, None) if one.sha256.startswith(one.version) else (one.version,)
     return any(make_revision({**fields, "version": version}, schema, "").sha256 == one.sha256 for version in given)

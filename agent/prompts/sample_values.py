@@ -1,8 +1,8 @@
 """Sample values for each template of the program; a template of the user is rendered with them before it is used.
 
-The first sample of a template has only the variables that are always given, the last one every variable.  The objects
-have the same attributes as the real ones, which this package may not import; a test in tests/unit/prompts compares the
-two.
+The first sample of a template has only the variables that are always given, the last sample has every variable.  Sample
+objects have the same attributes as the program's objects, which this package may not import; a test in
+tests/unit/prompts compares the two.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def report(**more: Any) -> SimpleNamespace:
 
 
 def nothing_delivered() -> SimpleNamespace:
-    """The report of a run without a change."""
+    """A sample of `worker/delivery_report.Report` for a run that changed nothing."""
     empty = ("commit", "pull", "stat", "verdict", "before", "review")
     none = ("findings", "conflicts", "touched_tests", "look", "left_behind", "paths")
     known: dict[str, Any] = dict.fromkeys(empty) | dict.fromkeys(none, ())

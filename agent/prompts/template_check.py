@@ -31,7 +31,7 @@ MUST_USE = {
     "malformed_call": ("mark",),
     "text_tools": ("mark", "tools"),
 }
-"""Variables that a template with this name must use, since no task can be done without their text."""
+"""Name of a template → the variables that the template must use, since no task can be done without their text."""
 
 _REFUSED = (nodes.Extends, nodes.Include, nodes.Import, nodes.FromImport, nodes.Block, nodes.ScopedEvalContextModifier)
 _SHORT = 200
@@ -40,8 +40,8 @@ SECONDS = 5.0
 
 
 def check(where: str, fields: Mapping[str, Any], schemas: Mapping[str, Any]) -> dict[str, Any]:
-    """Check the fields of a template from the file or address `where`, and return them; `schemas` are the JSON schemas
-    that were read with it."""
+    """Check the fields of a template from the file or address `where`, and return the fields; `schemas` are the JSON
+    schemas that were read with the template."""
     _check_fields(where, fields)
     name, text = fields["name"], fields["template"]
     known = _packaged_variables(name)
@@ -73,7 +73,7 @@ def _listed(found: set[str]) -> str:
 
 
 def _packaged_variables(name: str) -> set[str] | None:
-    """The variables of the program's own template of this name, None if it has none."""
+    """The variables of the program's own template `name`; None if the program has no such template."""
     return {one.name for one in describe(name)[1]} if name in names() else None
 
 
@@ -165,8 +165,8 @@ def _render(where: str, name: str, text: str, meanings: dict[str, str] | None) -
 def _check_live(where: str, name: str, tree: nodes.Template) -> None:
     """Refuse the filter `live` on a value, unless the program's own template also uses it on that value.
 
-    With the filter, the forge acts on the text (mentions, closing keywords), so it must not be used on a text of the
-    model or of an issue.
+    The forge acts on a text with the filter `live` (mentions, closing keywords), so this filter must not be used on a
+    text of the model or of an issue.
     """
     if name in names():
         own = environment(published=False).parse(source(name))

@@ -30,23 +30,23 @@ DESCRIBED = (".yaml", ".yml", ".json")
 SCHEMA = ".schema.json"
 _SCHEMA_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\.schema\.json")
 FILE_LIMIT = 2 * TEMPLATE_LIMIT
-"""Maximum size of a file in bytes; larger than TEMPLATE_LIMIT, since a file in YAML or JSON has more than the text of
-the template.
+"""Maximum size of a template file in bytes; larger than TEMPLATE_LIMIT, since a file in YAML or JSON has more than the
+text of the template.
 """
 MOST_FILES = 200
 
 
 class FolderChanges(TemplateRefused):
-    """The folder changed while it was read; the caller reads it again."""
+    """The folder of templates changed while it was read; the caller reads the folder again."""
 
 
 def is_template(name: str) -> bool:
-    """Whether a file of this name in the folder is a template."""
+    """Whether a file with this name in the folder of templates is a template."""
     return not name.startswith(".") and name.endswith((PLAIN, *DESCRIBED)) and not name.endswith(SCHEMA)
 
 
 def others(folder: Path) -> list[str]:
-    """The names of the files that are not read, since they are neither templates nor schemas."""
+    """The names of the files in the folder that are not read, since they are neither templates nor schemas."""
     return sorted(one.name for one in folder.iterdir() if not is_template(one.name) and not one.name.endswith(SCHEMA))
 
 
@@ -54,7 +54,7 @@ def mark_of(folder: Path) -> tuple[str, float]:
     """Returns (a text that changes when the folder or one of its files changes, the time of the newest change in
     seconds).
 
-    If the folder cannot be read, the text is the error.
+    If the folder cannot be read, the text is the message of the error.
     """
     try:
         with _opened(folder) as top:

@@ -1,8 +1,9 @@
 """Stores sets of templates as files: the newest valid set in base_dir, and the set that a task uses in the task's
 folder.
 
-While the source of the templates has errors, processes use the newest valid set.  The set of a task is written once,
-before its first message, so that the task uses the same texts when it is resumed, even on another host, or replayed.
+While the source of the templates has errors, processes use the newest valid set.  The set of templates of a task is
+written before the first message of the task, so that the task uses the same texts when it is resumed, even on another
+host, or replayed.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     Failed = Callable[[str, str], None]
 
 NAME = "prompts.json"
-"""Name of the file with a set, in base_dir and in the folder of a task."""
+"""Name of the file with a set of templates, in base_dir and in the folder of a task."""
 LARGEST = 32 << 20
 
 
@@ -32,8 +33,8 @@ class Stored:
     """What base_dir stores about the templates of `source`.
 
     `mark`: the state of the source when `templates` were read; `program`: the hash of the program's own templates at
-    that time. `failed_mark` and `error`: the state of the source that was refused last, and the reason; "" if its
-    newest state was accepted.  `at`: the time at which the source was read last.
+    that time.  `failed_mark` and `error`: the state of the source that was refused last, and the reason; "" if the
+    newest state of the source was accepted.  `at`: the time at which the source was read last.
     """
 
     source: str
@@ -64,7 +65,7 @@ def read_stored(base_dir: Path, source: str, failed: Failed) -> Stored:
 
 
 def write_stored(base_dir: Path, found: Stored) -> None:
-    """Write what is known about the templates to base_dir.  Raises DiskError."""
+    """Write a Stored to base_dir.  Raises DiskError."""
     names = ("source", "mark", "program", "failed_mark", "error", "at")
     data: dict[str, Any] = {name: getattr(found, name) for name in names}
     data["set"] = found.templates.to_json() if found.templates is not None else None
@@ -72,7 +73,7 @@ def write_stored(base_dir: Path, found: Stored) -> None:
 
 
 def read_of_task(folder: Path, failed: Failed) -> TemplateSet | None:
-    """The set that the task with this folder uses; None if it uses only the program's own templates.
+    """The set of templates that the task with this folder uses; None if the task uses only the program's own templates.
 
     Raises TemplateRefused if the file is damaged."""
     try:

@@ -1,33 +1,31 @@
 """The contract of a sandbox, which runs the commands of a model.
 
-A sandbox runs one command line at a time in a task's work tree and returns a `values.Finished`.  The program's
-own commands (git, the publisher) do not run in it: those use `agent.proc`.  The tools, `workspace.setup` and the verify
-command call the sandbox through a callable that `wiring/wiring.py` passes to them.
+Each call of a sandbox runs one command line in a task's work tree and returns a `values.Finished`.  The program's own
+commands, such as git, do not run in a sandbox: they use `agent.proc`.
 
 Every entry of `SANDBOXES` guarantees the following (tests/contract/test_contract_sandbox.py tests each one):
 
 - The command is a shell command line, run in the work tree.  The environment of a command is built from scratch:
   `MAKIMONO_UUID`, the variables of `environment.inside`, and the caller's `env`; it inherits nothing from this process.
-- stdin is empty.  stdout and stderr are one stream.  The result contains the head and tail of that stream, `cap` bytes
-  in all; if the stream is longer, `spool` receives all of it.  With `streams` the command has these descriptors as
-  stdin and stdout, and the result contains stderr.
+- Without `streams`, stdin is empty, and stdout and stderr are one stream.  The result contains the head and tail of the
+  output, `cap` bytes in all; if the output is longer, `spool` receives all of it.  With `streams` the command has the
+  descriptors in `streams` as stdin and stdout, and the result contains stderr.
 - `timeout` may be infinite; the command then ends by itself or by `stop`.
 - No process of another user sees the values of `env` (they are in no argument list).
-- `run` returns when the direct child has ended, even if a process that it started still holds the pipe; no process of
-  the command is alive afterwards.  At the time-out, or when `stop()` returns True, all processes of the command are
-  killed at once; the result contains the output so far, and `timed_out` is set.
+- `run` returns when the direct child has ended, even if a process that the child started still holds the pipe; no
+  process of the command is alive afterwards.  At the time-out, or when `stop()` returns True, all processes of the
+  command are killed at once; the result contains the output so far, and `timed_out` is set.
 - `returncode` is the exit code of the command itself.  A command that died by signal N gives 128 + N, as in a shell; -9
   occurs only together with `timed_out`.
 - `network` lists the hosts that the command may reach; if it is empty, the command has no network access; `contacts` of
-  the result lists the hosts that it reached or was refused.  Without isolation, every host is reachable and `contacts`
-  is empty.
+  the result lists the hosts that the command reached or was refused.  Without isolation, every host is reachable and
+  `contacts` is empty.
 - A command that ran never raises an error, even if its exit code is not 0.  SandboxUnavailable is raised if the command
   could not be isolated and did not run.  ToolError is raised if the command line cannot be passed to the kernel (too
   long, contains a NUL).  DiskError is raised if `spool` cannot be written.
 
-`run` may be called from any thread that lives until it returns.  `run` returns only after the child has ended.  The
-thread must live because a sandbox is killed when the *thread* that started it ends: `--die-with-parent` refers to the
-thread.
+`run` may be called from any thread that lives until `run` returns.  The calling thread must live because a sandbox is
+killed when the *thread* that started the sandbox ends: `--die-with-parent` refers to the thread.
 """
 
 from __future__ import annotations
@@ -59,7 +57,7 @@ SANDBOXES = Registry(
 WORK = "/work"
 GIT = "/git"
 HOME = "/home/agent"
-TMP = "/tmp"  # noqa: S108 - inside the sandbox this is a private tmpfs
+TMP = "/tmp"  # noqa: S108 - inside the sandbox, /tmp is a private tmpfs
 CAP = 1 << 20
 
 
@@ -83,7 +81,7 @@ class Mounts:
 
 @dataclass(frozen=True, slots=True)
 class Streams:
-    """Descriptors of the caller that a command gets as its stdin and stdout; the caller closes them.
+    """Descriptors of the caller that a command gets as its stdin and stdout; the caller closes these descriptors.
 
     `started` is called with the pid of the process that contains the command, which is above all its processes.
     """
@@ -147,7 +145,7 @@ class Sandbox(Protocol):
     - `uid`: the host's uid of the user that runs commands if this process is root (the work tree and the home must
       belong to that user); None if commands run as the user of this process.
     - `reason`: one sentence that explains the kind.
-    - `advice`: what an administrator can do about the reason ("" if nothing).
+    - `advice`: what an administrator can do about `reason` ("" if nothing).
     """
 
     kind: str
@@ -168,7 +166,7 @@ class Sandbox(Protocol):
         stop: Callable[[], bool] | None = None,
         streams: Streams | None = None,
     ) -> Finished:
-        """Run `command` to its end, as the module's docstring specifies."""
+        """Run `command` to its end, as the docstring of `agent/sandbox/base.py` specifies."""
         ...
 
 

@@ -1,7 +1,7 @@
 """`sandbox.kind: auto` and `bubblewrap`: commands in a separate minimal root, without network access except to allowed
 hosts.  All processes of a command are killed together.
 
-The class holds the state that all commands of a task share; `profile` builds the mounts, `launch` runs a command.
+`Bubblewrap` has the state that all commands of a task share; `profile` builds the mounts, `launch` runs a command.
 """
 
 from __future__ import annotations
@@ -102,14 +102,14 @@ class Bubblewrap:
         )
 
     def dialer(self, network: Sequence[AllowedHost]) -> Dialer:
-        """The dialer that reaches the hosts of `network`, and no other host."""
+        """The dialer that connects to the hosts that `network` allows, and to no other host."""
         from agent.config.environment import network_environment
         from agent.sandbox.network.dial import Dialer
 
         return Dialer(network, proxies=network_environment())
 
     def proxy(self, dialer: Dialer) -> SandboxProxy:
-        """The proxy of one command."""
+        """The network proxy for one command."""
         from agent.sandbox.network.proxy import SandboxProxy
 
         prefix = self.interpreter or Path("/usr")
@@ -158,7 +158,7 @@ def interpreter(base_dir: Path, prefix: str = sys.base_prefix) -> Path | None:
 
 
 def prefix_paths(prefix: Path | None) -> tuple[Path, ...]:
-    """`prefix` and its resolved path, since programs in it use either."""
+    """`prefix` and its resolved path, since programs in this folder use either path."""
     return tuple(dict.fromkeys((prefix, prefix.resolve()))) if prefix is not None else ()
 
 

@@ -1,7 +1,6 @@
 """The surroundings of a command: its environment, the shell that sets its limits, and the small files of /etc.
 
-The functions are pure; every kind of sandbox uses them.  No function of this module reads this process's own
-environment.
+No function of this module changes anything outside, or reads this process's own environment.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ LONGEST = 128 * 1024 - 1
 """The maximum number of bytes of one argument that Linux accepts (MAX_ARG_STRLEN, 32 pages of 4 KiB)."""
 
 CORES = os.cpu_count() or 1
-"""The number of cores is read once, because reading it opens a file of the kernel."""
+"""The number of cores of this machine; it is read once, because reading it opens a file of the kernel."""
 
 QUIET = {
     "LANG": "C.UTF-8",
@@ -53,14 +52,16 @@ GITCONFIG = b"""\
 """
 """The work tree and /git belong to different users; git refuses such a repository without `safe.directory`.
 
-A test that commits in a repository of its own needs a name; the task's own commits are not made with it.
+A test that commits in a repository of its own needs a name and an address; the task's own commits are not made with
+this name.
 """
 
 USER = "agent"
 
 
 def accounts(uid: int, gid: int, home: str, shell_path: str) -> dict[str, bytes]:
-    """/etc/passwd and /etc/group with only this user: `getpwuid`, `whoami` and `os.userInfo()` read them."""
+    """/etc/passwd and /etc/group with only the user that runs commands and root: `getpwuid`, `whoami` and
+    `os.userInfo()` read these files."""
     lines = {f"{USER}:x:{uid}:{gid}:{USER}:{home}:{shell_path}": uid, "root:x:0:0:root:/root:/bin/sh": 0}
     # Groups of the user other than the main one are not mapped inside and appear as nogroup; `id` fails for a group
     # without a name.
@@ -80,8 +81,8 @@ ETC_OFFLINE = {
     "/etc/hosts": b"127.0.0.1\tlocalhost sandbox\n::1\tlocalhost\n",
     "/etc/nsswitch.conf": b"passwd: files\ngroup: files\nhosts: files\n",
 }
-"""`localhost` still resolves, and any other name fails at once instead of after a time-out: only the proxy of the
-sandbox resolves names."""
+"""With these files, `localhost` still resolves in the sandbox, and any other name fails at once instead of after a
+time-out: only the proxy of the sandbox resolves names."""
 
 ETC_TRUST = (
     "ssl/certs",
@@ -100,7 +101,7 @@ ETC_ALWAYS = ("ld.so.cache", "alternatives", "localtime", "mime.types", "protoco
 def inside(
     uuid: str, *, home: str, tmp: str, path: str, shell_path: str, extra: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """The whole environment of a command; the caller's `extra` overrides it, except the mark."""
+    """The whole environment of a command; the caller's `extra` overrides every variable except `MAKIMONO_UUID`."""
     return {
         **QUIET,
         "PATH": path,
@@ -132,11 +133,11 @@ def search_path(interpreter: str | None) -> str:
 def limited(command: str, limits: Limits, timeout: float, *, processes: bool, shell_path: str) -> list[str]:
     """The argument list that sets the limits and then executes `shell -c command`.
 
-    `ulimit` of /bin/sh sets the limits *inside* the sandbox.  So the limits affect neither bubblewrap nor this process,
-    and no code runs between fork and exec.  Since Linux 5.14, the number of processes is counted within the sandbox's
-    own user namespace.  `-d` (RLIMIT_DATA) counts writable memory; `-v` would kill every program that reserves address
-    space without using it (node, Go, the JVM).  RLIMIT_CPU is the time-out multiplied by the number of cores.  Raises
-    ToolError for a command line that the kernel does not accept.
+    `ulimit` of /bin/sh sets the limits *inside* the sandbox.  Limits that are set inside affect neither bubblewrap nor
+    this process, and no code runs between fork and exec.  Since Linux 5.14, the number of processes is counted within
+    the sandbox's own user namespace.  `-d` (RLIMIT_DATA) counts writable memory; `-v` would kill every program that
+    reserves address space without using it (node, Go, the JVM).  RLIMIT_CPU is the time-out multiplied by the number of
+    cores; there is none for an infinite time-out.  Raises ToolError for a command line that the kernel does not accept.
     """
     size = len(command.encode("utf-8", "surrogateescape"))
     if size > LONGEST:
@@ -162,9 +163,9 @@ def limited(command: str, limits: Limits, timeout: float, *, processes: bool, sh
 
 
 def _ulimit(flag: str, value: int) -> str:
-    """A shell command that sets one limit.
+    """A shell command that sets one limit with `ulimit`.
 
-    If the limit cannot be set, a lower limit must already be in force; otherwise the command does not run.
+    If the limit cannot be set, a hard limit must already be in force; otherwise the command does not run.
     """
     lower = f'[ "$(ulimit -H {flag} 2>/dev/null || echo unlimited)" != unlimited ]'
     return f"{{ ulimit {flag} {value} 2>/dev/null || {lower}; }}"

@@ -1,7 +1,7 @@
 """Runs one command in bubblewrap: passes its descriptors, changes to the uid, and reads bubblewrap's own report.
 
-`bubblewrap.Bubblewrap` uses this module for every command and `probe` for the trial; it does not depend on settings or
-tasks.
+`bubblewrap.Bubblewrap` uses this module for every command and `probe` for the trial; this module does not depend on
+settings or tasks.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from agent.values import Finished
 
 GONE_SECONDS = 2.0
-"""Seconds within which the first process inside has ended after bubblewrap."""
+"""Maximum seconds to wait, after bubblewrap has ended, for the end of the first process inside the sandbox."""
 SETPRIV = ("/usr/bin/setpriv", "/bin/setpriv")
 
 
@@ -109,7 +109,8 @@ def launch(
             status=writer,
             seccomp=seccomp,
         )
-        # Only descriptors that bubblewrap itself closes may be passed on, since the command would inherit any other.
+        # Only descriptors that bubblewrap itself closes may be passed to it, since the command would inherit any other
+        # descriptor.
         as_user, handed = uid, [writer, variables, *data.values(), *([] if seccomp is None else [seccomp])]
         # `network/socket_opener.py`, which runs before the command, closes the proxy's descriptor
         handed += [] if proxy is None else [proxy.descriptor]
@@ -117,12 +118,12 @@ def launch(
             assert uid is not None
             inner = profile.stage(str(tool.path), _setpriv(), uid, groups, sources, outer_writer) + inner
             handed.append(outer_writer)
-            as_user = None  # the outer stage needs root to bind folders; `setpriv` then changes to the uid
+            as_user = None  # the outer bubblewrap binds folders as root; `setpriv` then changes to the uid
         try:
             finished = proc.run(
                 inner,
-                # No other variable is set: the command can read the environment with which bubblewrap's first process
-                # started.
+                # bubblewrap gets no other variable: the command can read the environment with which bubblewrap's first
+                # process started.
                 env={proc.MARK: uuid},
                 cwd="/",
                 timeout=timeout,
@@ -141,8 +142,9 @@ def launch(
         report = _report(reader)
         first = (_report(outer_reader) if staged else report).get("child-pid")
     if first is not None:
-        # The first process inside is killed with bubblewrap; its death ends its pid namespace and all processes there.
-        # A command that may use ptrace can cancel that (prctl PR_SET_PDEATHSIG) in the first process.
+        # The kernel kills the first process inside when bubblewrap ends; the death of this process ends its pid
+        # namespace and all processes there.  A command that may use ptrace can cancel this signal (prctl
+        # PR_SET_PDEATHSIG) in the first process.
         if not proc.wait_gone(first, GONE_SECONDS):
             proc.end_namespace(first)
     elif finished.timed_out:
@@ -163,7 +165,8 @@ def _name(tool: Tool, uid: int | None, sources: profile.Sources) -> str:
         return str(tool.path)
     if tool.libraries is None:
         return sources.of(tool.path)
-    # The binary in the package loads its libraries from $ORIGIN/../../<folder>: that relative path must not change.
+    # The bubblewrap binary in a Python package loads its libraries from $ORIGIN/../../<folder>: that relative path must
+    # not change.
     package = tool.path.parent.parent
     place = f"{profile.STAGE}/bubblewrap"
     sources.outer += ["--perms", "0755", "--dir", place]  # bubblewrap creates missing parents with mode 0700
@@ -207,7 +210,7 @@ def _pipe() -> Iterator[tuple[int, int]]:
 
 def _report(reader: int) -> dict[str, int]:
     """bubblewrap's report about itself: `child-pid`, the pid of the first process inside as seen by this process, and
-    `exit-code`, the command's.  `exit-code` is missing if the command was not started, or was killed."""
+    `exit-code`, the exit code of the command.  `exit-code` is missing if the command was not started, or was killed."""
     found: dict[str, int] = {}
     try:
         said = os.read(reader, 1 << 16).decode("utf-8", "replace")
@@ -217,5 +220,5 @@ def _report(reader: int) -> dict[str, int]:
         try:
             found |= {name: int(number) for name, number in json.loads(line).items()}
         except (ValueError, AttributeError):
-            continue  # the line was truncated by a kill
+            continue  # bubblewrap was killed while it wrote this line
     return found

@@ -1,8 +1,7 @@
 """Tests whether commands can be isolated on this machine: runs `true` with the real flags, and caches the verdict per
 process.
 
-`make_sandbox` and `doctor` call this module.  The test changes nothing, apart from a temporary folder that it creates
-and removes.
+The test changes nothing, apart from a temporary folder that it creates and removes.
 """
 
 from __future__ import annotations

@@ -37,7 +37,8 @@ STAGE = "/mnt"
 one command sees the mounts."""
 
 TAKEN = (base.WORK, base.GIT, base.HOME, "/proc", "/dev", "/etc")
-"""Paths that the sandbox itself uses: a host path below one of them cannot be mounted at its own path inside."""
+"""Paths that the sandbox itself uses: a host path that equals, contains or lies below one of these paths cannot be
+mounted at its own path inside the sandbox."""
 
 MIRROR = "/mirror.git"
 
@@ -48,8 +49,8 @@ ROOT_FOLDERS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 class Sources:
     """Names under which the inner bubblewrap can open paths of the host.
 
-    Without staging the names are the paths themselves.  With staging, root's outer bubblewrap first binds each path at
-    /mnt/N, because the uid of the inner bubblewrap has no access to a folder on the way (`/root`, a 0700 temporary
+    Without staging, the name of a path is the path itself.  With staging, root's outer bubblewrap first binds each path
+    at /mnt/N, because the uid of the inner bubblewrap has no access to a folder on the way (`/root`, a 0700 temporary
     folder).
     """
 
@@ -73,10 +74,11 @@ def stage(bwrap: str, setpriv: str, uid: int, groups: Sequence[int], sources: So
 
     The outer command has a pid namespace of its own, so that all its processes die with its first process.
     PR_SET_PDEATHSIG is not enough: the kernel checks permissions for that signal, too, and root without capabilities
-    may not send it to another uid.  A pid namespace needs its own /proc: the inner bubblewrap looks up its child there
-    by the pid in this namespace, while the host's /proc shows other pids and may hide processes (hidepid).  bubblewrap
-    covers parts of the /proc that it mounts, and Linux lets a user namespace mount /proc only where a completely
-    visible one exists.  So the host's /proc is mounted at /mnt/proc.
+    may not send it to another uid.  A pid namespace needs its own /proc: the inner bubblewrap looks up its child in
+    /proc by the pid in this namespace, while the host's /proc shows other pids and may hide processes (hidepid).
+    bubblewrap covers parts of the /proc that it mounts, and Linux lets a user namespace mount /proc only where a
+    completely visible one exists.  So the outer bubblewrap also mounts the host's /proc, which is completely visible,
+    at /mnt/proc.
     """
     others = f"--groups={','.join(map(str, groups))}" if groups else "--clear-groups"
     become = [f"--reuid={uid}", f"--regid={uid}", others, "--no-new-privs", "--inh-caps=-all"]
@@ -106,17 +108,17 @@ def system(network: bool) -> list[str]:
         elif path.is_dir():
             found += ["--ro-bind", str(path), str(path)]
     names = [*environment.ETC_ALWAYS, *(environment.ETC_TRUST if network else ())]
-    # bubblewrap creates missing parents with mode 0700; these two folders must be accessible to other users.
+    # bubblewrap creates a missing parent folder with mode 0700; /etc must be accessible to other users.
     found += ["--perms", "0755", "--dir", "/etc"]
     for path in [Path("/etc", name) for name in names] + sorted(Path("/etc").glob("java-*-openjdk")):
-        # The resolved path is mounted, because the target of a link may be missing inside.
+        # The resolved path is mounted, because the target of a symlink may be missing inside the sandbox.
         if path.exists():
             found += ["--ro-bind", str(path.resolve()), str(path)]
     return found
 
 
 def scratch(limits: Limits, sources: Sources, home: Path | None) -> list[str]:
-    """/proc, /dev and the writable folders beside the work tree; `--size` applies to the tmpfs that follows it."""
+    """/proc, /dev and the writable folders beside the work tree; bubblewrap applies `--size` to the next `--tmpfs`."""
 
     def tmpfs(path: str, size: int | None) -> list[str]:
         return [*(["--size", str(size)] if size else []), "--perms", "0700", "--tmpfs", path]
@@ -145,8 +147,8 @@ def repository(mounts: Mounts, sources: Sources, data: Mapping[str, int]) -> lis
 def files(mounts: Mounts, opening: bytes | None = None) -> dict[str, bytes]:
     """Small files created for each command, by their path inside; `opening` is the opener program for network access.
 
-    A mirror at a path that the sandbox itself uses (a base_dir below /work) is mounted at /mirror.git.  A file with
-    this path then covers the `alternates` file of the git directory.
+    A mirror at a path that the sandbox itself uses (a base_dir below /work) is mounted at /mirror.git.  A file with the
+    path of /mirror.git then covers the `alternates` file of the git directory.
     """
     found = {"/etc/gitconfig": environment.GITCONFIG, **environment.ETC_OFFLINE}
     if opening is not None:
@@ -180,7 +182,7 @@ def arguments(
 
     `data` maps the paths of `files` to descriptors with their content.  bubblewrap writes its report to `status`, and
     reads the system call filter from `seccomp`, and the options of `variables(env)` from `variables`.  With `network`
-    the certificates are mounted.
+    the certificates of this host are mounted too.
     """
     filtered = [] if seccomp is None else ["--seccomp", str(seccomp)]
     made: list[str] = []

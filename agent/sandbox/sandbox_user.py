@@ -1,11 +1,12 @@
 """Selects the user that runs commands.
 
-As root, every task has a uid of its own, so that one task's commands can neither read another's files nor signal its
-processes, and a folder's mode is enough to keep them out.  An ordinary user has only itself: `own_uid` returns None.
+If this process is root, the commands of each task run with a uid of the task's own, so that they can neither read the
+files of another task nor signal its processes.  If this process is not root, commands run as its own user: `own_uid`
+returns None.
 
-Other users of the machine have no access to the folders with tasks' data.  A task's folder belongs to root and to the
-group with the number of the task's uid.  The folder of mirrors belongs to the group `readers()`, of which every command
-is a member in addition to its own group.
+Other users of the machine have no access to the folders with tasks' data.  With a uid for each task, a task's folder
+belongs to root and to the group with the number of the task's uid.  The folder of mirrors belongs to the group
+`readers()`, of which every command is a member in addition to its own group.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ SMALL_FIRST = 100_000
 
 
 def spans(path: Path = Path("/proc/self/uid_map")) -> list[tuple[int, int]]:
-    """The ranges of uids that exist here, as (first, last): the user namespace of a container may map only a few."""
+    """The ranges of uids that exist in the user namespace of this process, as (first, last): the user namespace of a
+    container may map only a few uids."""
     try:
         rows = [line.split() for line in path.read_text(encoding="ascii").splitlines()]
     except OSError:
@@ -32,7 +34,7 @@ def spans(path: Path = Path("/proc/self/uid_map")) -> list[tuple[int, int]]:
 
 
 def uid_of(uuid: str, mapped: list[tuple[int, int]] | None = None) -> int:
-    """The uid of a task; the same uuid always gives the same uid.
+    """The uid of the task `uuid`; on one machine, the same uuid gives the same uid.
 
     The uid is 65534 (nobody) for every task if the user namespace of this process maps no uid from 100000 up.
     """
@@ -117,7 +119,8 @@ def reachable(path: Path, uid: int | None) -> bool:
     """Whether a command that runs as `uid`, with the group of that number and the group `readers()`, has access to
     every folder on the way to `path`.
 
-    True if `uid` is None, which means the user of this process.  Access control lists are ignored.
+    The result is True if `uid` is None, which means the user of this process.  `reachable` ignores access control
+    lists.
     """
     if uid is None:
         return True

@@ -1,9 +1,9 @@
 """The system call filter of a command, generated from `syscalls` in the format that `bwrap --seccomp` reads.
 
 A filter is a classic BPF program that the kernel runs at every system call (seccomp(2), struct sock_filter of
-linux/filter.h): eight bytes per instruction, only forward jumps.  This filter loads the ABI and the number of the call,
-compares the number with each refused one, and permits all others.  This module only generates the filter; it installs
-nothing.
+linux/filter.h): eight bytes per instruction, only forward jumps.  The filter of this module loads the ABI and the
+number of a system call, compares the number with the number of each refused call, and permits all other calls.  This
+module generates the filter of system calls; bubblewrap installs it.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ def program(machine: str, allow: frozenset[str] = frozenset()) -> bytes | None:
             continue
         body = [instruction(RETURN, FAIL | call.error)]
         if call.argument is not None:
-            # The low word of an argument is first, since both machines are little-endian.  A permitted value jumps over
-            # the remaining comparisons and the refusal, to the instruction that loads the call's number for the next
-            # entry.
+            # The low word of an argument of a system call is first, since both supported machine types are
+            # little-endian.  A permitted value jumps over the remaining comparisons and the refusal, to the instruction
+            # that loads the call's number for the next entry.
             count = len(call.permitted)
             found = [instruction(JUMP_IF_EQUAL, value, count - place, 0) for place, value in enumerate(call.permitted)]
             load = instruction(LOAD_WORD, ARGUMENTS + ARGUMENT_SIZE * call.argument)
@@ -72,8 +72,8 @@ def program(machine: str, allow: frozenset[str] = frozenset()) -> bytes | None:
 
 
 def wanted(settings: Settings) -> bytes | None:
-    """The filter for this configuration on this machine; None if the configuration disables it, or if there is none for
-    the machine."""
+    """The filter for this configuration on this machine; None if the configuration disables the filter, or if this
+    machine type has no filter."""
     if not settings.sandbox.seccomp:
         return None
     return program(session_keyring.machine(), frozenset(settings.sandbox.allow))
@@ -96,8 +96,8 @@ def environment(settings: Settings) -> dict[str, str]:
     """Environment variables for programs that cannot adapt to the filter by themselves.
 
     LeakSanitizer, a part of every program built with -fsanitize=address, stops its own threads with ptrace at the end,
-    and makes the program fail if it cannot.  So the variables switch LeakSanitizer off; the rest of the sanitizer
-    works.
+    and makes the program fail if that is not possible.  So the variables switch LeakSanitizer off; the rest of
+    AddressSanitizer works.
     """
     if wanted(settings) is None or "ptrace" in settings.sandbox.allow:
         return {}

@@ -26,8 +26,8 @@ ARCHITECTURES = {
 }
 """`platform.machine()` → AUDIT_ARCH_* of linux/audit.h, which identifies the ABI of a call.
 
-The 32-bit ABI of the same machine has another AUDIT_ARCH value.  The filter refuses that ABI completely, because its
-numbers differ and its `socketcall` hides the socket family.
+The 32-bit ABI of the same machine has another AUDIT_ARCH value.  The filter refuses the 32-bit ABI completely, because
+its numbers differ and its `socketcall` hides the socket family.
 """
 
 X32 = 0x4000_0000
@@ -37,8 +37,8 @@ X32 = 0x4000_0000
 FAMILIES = (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK)
 """Socket families that programs use; netlink serves look-ups of names and interfaces.
 
-Other families are refused: AF_VSOCK reaches a hypervisor from any network namespace; AF_ALG and the others are kernel
-modules that are loaded on demand.
+Other socket families are refused: AF_VSOCK reaches a hypervisor from any network namespace; AF_ALG and the others are
+kernel modules that are loaded on demand.
 """
 
 
@@ -84,18 +84,18 @@ CALLS = (
     Call("io_uring", "io_uring_setup", (425, 425), errno.ENOSYS),
     Call("io_uring", "io_uring_enter", (426, 426), errno.ENOSYS),
     Call("io_uring", "io_uring_register", (427, 427), errno.ENOSYS),
-    # These calls expose much kernel code.
+    # The calls userfaultfd, bpf and perf_event_open expose much kernel code.
     Call("userfaultfd", "userfaultfd", (323, 282), errno.EPERM),
     Call("bpf", "bpf", (321, 280), errno.EPERM),
     Call("perf", "perf_event_open", (298, 241), errno.EPERM),
-    # No accounting shows this memory: after unmapping it belongs to no process and to no file system.
+    # No accounting shows secret memory: after unmapping it belongs to no process and to no file system.
     Call("secret memory", "memfd_secret", (447, 447), errno.ENOSYS),
-    # These calls reach the memory, registers and descriptors of other processes.
+    # ptrace and similar calls reach the memory, registers and descriptors of other processes.
     Call("ptrace", "ptrace", (101, 117), errno.EPERM),
     Call("ptrace", "process_vm_readv", (310, 270), errno.EPERM),
     Call("ptrace", "process_vm_writev", (311, 271), errno.EPERM),
     Call("ptrace", "pidfd_getfd", (438, 438), errno.EPERM),
-    # This call reads the host's kernel log, if kernel.dmesg_restrict is 0.
+    # syslog(2) reads the host's kernel log, if kernel.dmesg_restrict is 0.
     Call("log", "syslog", (103, 116), errno.EPERM),
 )
 

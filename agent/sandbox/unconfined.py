@@ -2,8 +2,8 @@
 purpose.
 
 A command has all rights of its user.  A command still gets an environment built from scratch, an empty stdin, limits, a
-session of its own and a time-out, and no process of the command is alive afterwards.  A process that left its session
-and cleared its environment becomes a child of this process, which is a subreaper.
+session of its own and a time-out, and no process of the command is alive afterwards.  A process of a command that left
+its session and cleared its environment becomes a child of this process, a subreaper, which kills it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from agent.values import Finished
 
 MARK = "MAKIMONO_COMMAND"
-"""The mark of one command differs from the task's mark, because another command of the same task may be running."""
+"""Environment variable that marks the processes of one command; the mark of the task does not suffice, because another
+command of the same task may be running."""
 
 _running = 0
 _before: set[int] = set()
@@ -63,8 +64,8 @@ def _server_strays_ended() -> Iterator[None]:
     """A context manager for a command with streams, which may run as long as this process and is not counted as a
     running command.
 
-    The processes that this command leaves behind are killed when it ends, or at the end of this process if another
-    command is running then.
+    The processes that a command with streams leaves behind are killed when that command ends, or later if another
+    command is running at that time.
     """
     proc.become_subreaper()
     try:
@@ -79,8 +80,8 @@ class Unconfined:
     """Runs commands as plain processes.
 
     If this process is root, commands run under the task's own uid if that uid can reach `base_dir`, so that they cannot
-    read the environment of this process or the folders of other tasks.  If the uid cannot reach `base_dir`, and always
-    for an ordinary user, commands run as this process's user.
+    read the environment of this process or the folders of other tasks.  If that uid cannot reach `base_dir`, or if this
+    process is not root, commands run as this process's user.
     """
 
     kind = "none"
@@ -95,7 +96,7 @@ class Unconfined:
         if self.interpreter is not None and not sandbox_user.reachable(self.interpreter / "x", self.uid):
             self.interpreter = None
         self.shell = environment.shell()
-        # the folder exists for a task, which this process has locked, but not for `doctor`
+        # a task has this folder, which this process has locked; `doctor` has none
         if (base_dir / "running" / uuid).is_dir():
             self._clear()
         who = f"user {os.geteuid() if self.uid is None else self.uid}"
@@ -158,10 +159,11 @@ class Unconfined:
 
     @contextmanager
     def folders(self, home: Path | None, mark: str) -> Iterator[tuple[str, str]]:
-        """The path of a home, and of a folder for temporary files, which is also the home if there is no other.
+        """The path of the home, and the path of a new folder for temporary files, which is also the home if `home` is
+        None.
 
-        The folder is removed with its content at the end.  The folder's name cannot be guessed; if a folder of that
-        name exists, an error is raised.
+        The folder for temporary files is removed with its content at the end.  The name of this folder cannot be
+        guessed; if a folder of that name exists, an error is raised.
         """
         tmp = f"{tempfile.gettempdir()}/makimono-{self.uuid}-{mark}"
         os.mkdir(tmp, 0o700)  # noqa: PTH102 - `os.mkdir` takes the path as text

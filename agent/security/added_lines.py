@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 LONGEST_LINE = 1 << 16
-"""A longer line is yielded in pieces of this many bytes."""
+"""Maximum number of bytes of a line that is yielded as a whole: a longer line is yielded in pieces of this size."""
 
 _HUNK = re.compile(rb"@@ -\d+(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 
@@ -38,7 +38,7 @@ def added_lines(
             continue
         for line in block.split(b"\n"):
             if continued:
-                continued = False  # the block continues a long line that has begun before
+                continued = False  # the block continues a long line of the block before
             elif left_old > 0 or left_new > 0:
                 # Inside a hunk `+++ x` is an added line `++ x`; the hunk's header gives the number of its lines.
                 kind = line[:1]

@@ -24,7 +24,7 @@ LABEL = 200
 
 
 def new_marker() -> str:
-    """A marker has 24 hexadecimal digits, that is 96 random bits."""
+    """Make a random marker of 24 hexadecimal digits, that is 96 random bits."""
     return _random.token_hex(12)
 
 
@@ -40,7 +40,8 @@ def fence(text: str, marker: str, *, source: str, author: str | None = None) -> 
 
 
 def edges(marker: str, *, source: str, author: str | None = None) -> tuple[str, str]:
-    """The two lines of a fence, for a text that is written in pieces; pass each piece through `defuse`."""
+    """The opening and the closing line of a fence, for a text that is written in pieces; the caller must pass each
+    piece through `defuse`."""
     by = f" author={_label(author)}" if author else ""
     return f"<<<UNTRUSTED {marker} source={_label(source)}{by}>>>", f"<<<END UNTRUSTED {marker}>>>"
 

@@ -1,8 +1,8 @@
 """Lists every finding of this package by id, with its meaning and severity.  docs/security.md has the same table.
 
-Ids are stable, since logs and reports contain them.  `PI` is text from outside (prompt injection), `SE` a secret, `PA`
-a path.  Findings in text are telemetry; the protection is that the model gets the text as data, and that no secret is
-in reach.
+The ids of findings are stable, since logs and reports contain them.  The ids of findings begin with `PI` for text from
+outside (prompt injection), `SE` for secrets, `PA` for paths and `PU` for published text.  Findings in text are
+telemetry; the protection is that the model gets the text as data, and that no secret is in reach.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Decides which paths of a change stop its publication, and which are listed for the reviewer.
 
 The module checks names only, never the file system.  A person may change the paths that stop a publication; this
-program does not publish its own change of them.  The rules are in `path_rules.py`; the operator adds to them by
-`policy.refuse` and `policy.look`.
+program does not publish a change of its own at these paths.  The rules are in `path_rules.py`; the operator adds to
+them by `policy.refuse` and `policy.look`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     Match = Callable[[str], str]
 
-# Windows and macOS also treat these as `.git`: 8.3 names, streams, trailing dots and spaces, ignorable characters.
+# Matches `.git` and names that Windows or macOS treat as `.git`: 8.3 names, streams, trailing dots and spaces.
 _GIT = re.compile(r"(?:\.git|git~[0-9]+)(?:[. ]*|:.*)", re.IGNORECASE)
 
 _NAME = re.compile(r"(?:\*\*/[^*?\[/]+/)?[^*?\[/]+")
@@ -66,7 +66,7 @@ def guarded(
 
 
 def notable(paths: Iterable[str], *, look: tuple[str, ...] = ()) -> list[str]:
-    """Findings for the reviewer of the change; they do not refuse it."""
+    """Findings about `paths` for the reviewer of the change; these findings do not refuse a publication."""
     found = []
     looked_at, ours, others = _of_operator(look), _of_groups(REFUSED), _of_groups(LOOKED_AT)
     for path in paths:
@@ -104,7 +104,8 @@ def _sentence(path: str, said: str) -> str:
 def _of_groups(groups: tuple[Group, ...]) -> Match:
     """Return a function that maps a path to the rule and reason of the first group that matches it, or to "".
 
-    Most patterns have no wildcard except the surrounding folders; a set lookup replaces their search."""
+    Most patterns have no wildcard except for the folders around a name; a lookup in a dict replaces the search for
+    these patterns."""
     names: dict[str, str] = {}
     folders: dict[str, str] = {}
     wild: dict[str, str] = {}

@@ -1,7 +1,7 @@
 """Lists the content of a change that its reviewer does not see, with each hidden character escaped.
 
-Nothing is removed, since a removed character would hide the attack (Trojan Source, https://trojansource.codes).  The
-findings do not stop a publication; the pull request lists them (`worker/delivery.py`).
+This module removes nothing from the change, since a removed character would hide the attack (Trojan Source,
+https://trojansource.codes).  Hidden lines do not stop a publication; the pull request lists them.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ MOST_KNOWN = 1 << 14
 
 
 def _is_harmless(text: str) -> bool:
-    """Whether no rule concerns any character of the text; for most lines no further check is needed.
+    """Whether no rule concerns any character of the text, as for most lines, which then need no further check.
 
     Characters that no rule concerns are remembered, up to a maximum number.
     """

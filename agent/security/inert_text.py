@@ -4,9 +4,9 @@ Forges and bots act on text of our account: a closing keyword before a reference
 a mention (`@octocat`), a quick action (`/close`), a command to a bot (`bors r+`, `[skip ci]`).  Templates of this
 program may trigger such an action on purpose (`prompts.Live`).  Text of a model, an issue or a command is published
 only after this module has made it inert.  Every reference and every mention is disarmed, with any words before it,
-since closing keywords are configurable.  An invisible character (U+200B) is inserted, like Renovate and Dependabot do;
-URLs of issues become code.  Code is left unchanged, since forges ignore commands and references in code, with one
-exception: the body of a pull request (`description`).
+since closing keywords are configurable.  To disarm a reference, mention or command, an invisible character (U+200B) is
+inserted, like Renovate and Dependabot do; URLs of issues become code.  Code is left unchanged, since forges ignore
+commands and references in code, with one exception: the body of a pull request (`description`).
 
 Sources: docs.github.com "Linking a pull request to an issue" and "Skipping workflow runs"; docs.gitlab.com "Default
 closing pattern" and "Quick actions"; dependabot/dependabot-core#2820; renovatebot/renovate lib/util/markdown.ts.
@@ -34,7 +34,7 @@ _OF_ITEM = re.compile(
 _SIGNS = re.compile(
     r"@(?<![^\W_]@)(?=\w)|#(?<!&#)(?=[0-9])|!(?<!&!)(?=[0-9])|g(?<=\bg)[hlHL]-(?=[0-9])|G(?<=\bG)[hlHL]-(?=[0-9])"
 )
-_C = r"[cCfFrRiI\u0130\u0131]"  # the letters of the keywords, with the Turkish letters that case folding maps to them
+_C = r"[cCfFrRiI\u0130\u0131]"  # the first letters of keywords, and Turkish letters that fold to them
 _CLOSING = rf"{_C}(?<=\b{_C})(?i:(?<=c)lose|(?<=f)ix|(?<=r)esolve|(?<=i)mplement)(?i:s|d|es|ed|ing)?\b:?"
 _CLOSING_KEY = re.compile(rf"({_CLOSING}\s{{1,9}}+(?i:[A-Z][A-Z0-9_]{{1,30}}+-))(?=[0-9])")
 _CLOSING_WORD = re.compile(rf"({_CLOSING})(?=\s{{0,9}}+(?i:[\w./-]{{0,200}}+[#!]|G[HL]-|https?:)[0-9]?)")
@@ -63,7 +63,8 @@ _TICKS = re.compile(r"`+")
 
 
 class Inert:
-    """Makes text inert.  Pictures and links of the hosts in `own` are left unchanged; `found` counts by rule."""
+    """Makes text inert.  Pictures and links of the hosts in `own` are left unchanged; `found` gets the number of
+    changes by rule."""
 
     def __init__(self, own: Collection[str], found: Counter[str]) -> None:
         self.own, self.found = own, found
@@ -80,9 +81,9 @@ class Inert:
         """Make the body of a pull request inert.
 
         A squash merge can turn the body into a commit message, in which code is not recognised (docs.github.com
-        "Configuring commit squashing").  So the rules for commit messages are applied to the whole body, code included.
-        GitLab also searches the whole body for closing keywords; inside code only the keyword is separated from its
-        reference."""
+        "Configuring commit squashing").  So the rules for commit messages are applied to the whole body of a pull
+        request, code included.  GitLab also searches the whole body for closing keywords; inside code only the keyword
+        is separated from its reference."""
         return "".join(
             self._unskipped(self._put(_CLOSING_WORD, rf"\1{APART}", part) if is_code else self._stilled(part))
             for part, is_code in parts(text)
@@ -130,16 +131,16 @@ def _still_address(address: str, *, code: bool) -> str:
 
 
 def parts(text: str) -> Iterator[tuple[str, bool]]:
-    """(text, whether every Markdown renderer treats it as code), in order."""
+    """Pairs of (part of the text, whether every Markdown renderer treats this part as code), in order."""
     for is_code, parts in groupby(_parts(text), key=lambda part: part[1]):
         yield "".join(part for part, _ in parts), is_code
 
 
 def _parts(text: str) -> Iterator[tuple[str, bool]]:
-    """As `parts`, but neighbouring pieces of the same sort are not joined.
+    """As `parts`, but neighbouring pieces are not joined if both are code or both are not code.
 
-    A block begins and ends with a fence at the start of a line.  In doubt (a fence in a list or a quotation, raw HTML
-    in the same paragraph, backticks across lines) the text does not count as code, since renderers disagree.
+    A block of code begins and ends with a fence at the start of a line.  In doubt (a fence in a list or a quotation,
+    raw HTML in the same paragraph, backticks across lines) the text does not count as code, since renderers disagree.
     """
     lines = text.splitlines(keepends=True)
     number, html = 0, False

@@ -63,7 +63,8 @@ def rule_of(character: str) -> str | None:
 
 
 def replaced(text: str, bad: str, new: Callable[[str], str] | None = None) -> tuple[str, int]:
-    """(`text` with each character of `bad` removed or replaced by `new(character)`, their number)."""
+    """(`text` with each character of `bad` removed or replaced by `new(character)`, the number of these characters in
+    `text`)."""
     if len(bad) <= MANY and new is None:
         return re.compile("[" + "".join(map(re.escape, bad)) + "]").subn("", text)
     # One pattern of a hundred thousand different characters would take minutes to compile, so `str.translate` is used.
@@ -79,7 +80,7 @@ def replaced(text: str, bad: str, new: Callable[[str], str] | None = None) -> tu
 def removable(text: str) -> dict[str, str]:
     """Rule → the characters in `text` that the rule removes, as one string.
 
-    Each distinct character is checked once; only `set(text)` reads every character.
+    Each distinct character of the text is checked once; only `set(text)` reads every character.
     """
     found: dict[str, list[str]] = {}
     for character in set(text):

@@ -2,8 +2,8 @@
 
 A browser that renders a picture requests a URL that the writer of the text chose (https://embracethered.com, "ASCII
 smuggling" and Markdown pictures).  A link with a query sends data in the same way when somebody clicks it, or when a
-program fetches its preview.  So a picture of a foreign host becomes a link, and the query of a link to a foreign host
-is masked.  Pictures and links of the configured hosts are left unchanged.
+program fetches its preview.  A picture of a foreign host becomes a link, and the query of a link to a foreign host is
+masked.  Pictures and links of the configured hosts are left unchanged.
 
 No Markdown parser is used, since forges differ in their Markdown: everything that could be a picture is disarmed.
 """
@@ -44,7 +44,7 @@ def defang_links(text: str, own: Collection[str], found: Counter[str], *, is_mar
     """`text`, which is not code, with pictures and queries of foreign hosts disarmed.
 
     `own` are the hosts whose pictures and links are left unchanged (`example.org`, `[::1]:8080`, in lower case).
-    Counts rule PU-01 (pictures and tags that load a URL) and rule PU-02 (links)."""
+    `found` gets the number of changes by rule: PU-01 for pictures and tags that load a URL, PU-02 for links."""
 
     def picture(match: re.Match[str]) -> str:
         address = match["address"]
@@ -93,7 +93,7 @@ def _host(rest: str) -> str:
 
 
 def _end(rest: str, before: str) -> int:
-    """The length of the URL after the character `before`.
+    """The length of the URL at the beginning of `rest`, which follows the character `before`.
 
     If `before` is an opening bracket or quote, the URL ends at its counterpart; otherwise trailing punctuation does not
     belong to the URL."""

@@ -1,8 +1,7 @@
 """Finds words that look Latin but contain letters of other scripts.
 
 The module knows a subset of Unicode's confusables.txt (UTS 39), letters that look alike in most fonts, and letters that
-programs normalise to Latin ones (NFKC: Python treats a mathematical `eval` as `eval`).  `hidden_diff_lines.py` uses
-this module.
+programs normalise to Latin ones (NFKC: Python treats a mathematical `eval` as `eval`).
 """
 
 from __future__ import annotations
@@ -88,12 +87,13 @@ def _is_foreign(letter: str) -> bool:
 
 FOREIGN, LATIN, TWIN, UNLIKE, OF_SCRIPT, WIDE_LATIN = (1 << bit for bit in range(6))
 """Kinds of a character, as bits: a letter of `SCRIPTS`; a Latin letter; one of `TWINS`; a letter that is not in `TWINS`
-or `NEAR`; such a letter of `SCRIPTS`; one that programs normalise to a Latin letter."""
+or `NEAR`; a letter of `SCRIPTS` that is not in `TWINS` or `NEAR`; a letter that programs normalise to a Latin
+letter."""
 
 
 @lru_cache(maxsize=1 << 14)
 def kinds_of(character: str) -> int:
-    """The kinds of a character, as bits; 0 for one that is in no deceptive word by itself."""
+    """The kinds of a character, as bits; 0 for most characters that are no letters."""
     kinds = WIDE_LATIN if _ALSO_LATIN.match(character) else 0
     if not character.isalpha():
         return kinds

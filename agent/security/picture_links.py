@@ -1,7 +1,7 @@
 """Finds the pictures of a Markdown text, including `<img>` in its HTML.
 
-Pictures in code, comments and hidden HTML do not count, since they are not rendered.  `worker/issue_pictures.py` calls
-this module for texts that may contain a picture; the parser is imported only then.
+Pictures in code, comments and hidden HTML do not count, since they are not rendered.  The Markdown parser is imported
+only for texts that may contain a picture.
 """
 
 from __future__ import annotations

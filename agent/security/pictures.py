@@ -1,12 +1,12 @@
 """Decodes pictures from outside in a child process, scales them down and encodes them again, or refuses them.
 
-No byte of the original file reaches the model: the model gets a PNG or JPEG that is encoded here from the pixels,
+No byte of the original file reaches the model: the model gets a PNG or JPEG that this module encodes from the pixels,
 without metadata.  Image decoders are large and have a history of exploits, so the child has limits of memory and time
 and an empty environment, and the process with the secrets decodes none.  PNG, JPEG, WebP and GIF (first frame) are
 accepted.
 
-The token count is an upper estimate: pixels / 750 (docs.anthropic.com, Vision) + 85.  The tiles of OpenAI and of common
-local models cost less at this size.  `worker/issue_pictures.py` calls this module.
+The token count is an upper estimate: pixels / 750 (docs.anthropic.com, Vision) + 85.  At the sizes that this module
+produces, the tiles of OpenAI and of common local models cost less than the estimate.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from agent.errors import PictureRefused
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF")
 LARGEST = 10_000_000
-"""A larger file is refused; the number is the limit of GitHub and GitLab.com for pictures (10 MB)."""
+"""Maximum number of bytes of a picture file, as on GitHub and GitLab.com (10 MB); a larger file is refused."""
 MOST_PIXELS = 50_000_000
-"""A picture with more pixels is refused before it is decoded."""
+"""A picture with more pixels than MOST_PIXELS is refused before it is decoded."""
 EDGE = 1568
 PIXELS = 1_150_000
 """Longest edge and largest number of pixels that are sent; Anthropic scales larger pictures down itself."""
 LEAST_EDGE = 64
-"""Shortest edge in pixels; a smaller picture would be unreadable."""
+"""Shortest edge in pixels to which a picture may be scaled down; a smaller picture would be unreadable."""
 PER_PICTURE = 85
 PIXELS_PER_TOKEN = 750
 MEMORY = 1 << 30
@@ -50,12 +50,12 @@ class Picture:
 
     @property
     def tokens(self) -> int:
-        """The upper estimate of the picture's tokens (see the module)."""
+        """The upper estimate of the number of tokens that the picture costs."""
         return tokens_of(self.width, self.height)
 
 
 def tokens_of(width: int, height: int) -> int:
-    """The estimated tokens of a picture of that size in pixels."""
+    """The upper estimate of the number of tokens that a picture of `width` × `height` pixels costs."""
     return PER_PICTURE + math.ceil(width * height / PIXELS_PER_TOKEN)
 
 
@@ -117,7 +117,7 @@ def _made(data: bytes, tokens: int) -> tuple[dict[str, object], bytes]:
     from PIL import Image, ImageOps, UnidentifiedImageError
 
     warnings.simplefilter("ignore")
-    Image.MAX_IMAGE_PIXELS = None  # the size is checked in this module, with our own error message
+    Image.MAX_IMAGE_PIXELS = None  # this module checks the number of pixels itself
     try:
         with Image.open(BytesIO(data), formats=FORMATS) as opened:
             width, height = opened.size

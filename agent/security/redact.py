@@ -4,8 +4,8 @@ The masker is applied to comments, logs, context files and tool results.  The ma
 `secrets` searches for texts with the shape of a secret.
 
 A process has one masker for its configuration (`masker_of`).  Code that obtains a secret at run time (a token from a
-forge, a key read from a file) calls `learn` before using it.  From that call on every writer masks the secret, since
-all writers share the masker.
+forge, a key read from a file) calls `learn` before using it.  From the call of `learn` on, every writer masks the
+secret, since all writers share the masker.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 MASK = "***"
 SHORTEST = 8
-"""A shorter value is not masked, since it occurs in ordinary text."""
+"""Minimum number of characters of a secret that is masked: a shorter value may occur in ordinary text."""
 
 LINE = 24
 """Lines of this length or more of a multi-line secret (a key file, a JSON account) are also masked separately."""
@@ -42,13 +42,13 @@ AFTERWARDS = timedelta(days=1)
 class Redactor:
     """`Redactor(secrets)(text)` returns `text` with each secret and each of its encodings replaced by `***`.
 
-    Values shorter than 8 characters are not masked.  `bytes` does the same for bytes.  `secrets` are the current
-    values.  Thread-safe.
+    Values shorter than 8 characters are not masked.  The method `bytes` masks secrets in bytes.  `secrets` are the
+    current values.  Thread-safe.
     """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._lock = threading.Lock()
-        # secret → time from which it is not masked any more; None: it is always masked
+        # secret → time from which the secret is not masked any more; None: the secret is masked for ever
         self._forgotten: dict[str, datetime | None] = {}
         self.secrets: tuple[str, ...] = ()
         self.needles: tuple[str, ...] = ()
@@ -56,8 +56,8 @@ class Redactor:
         self.learn(*secrets)
 
     def learn(self, *secrets: str, until: datetime | None = None) -> None:
-        """Mask these values too from now on.  `until` is the time at which the values expire; a day later they are no
-        longer masked.
+        """Mask the values in `secrets` too from now on.  `until` is the time at which the values expire; a day later
+        they are no longer masked.
         """
         with self._lock:
             new = [one for one in secrets if self._is_news(one, until)]
@@ -84,7 +84,7 @@ class Redactor:
         return text
 
     def bytes(self, data: bytes) -> bytes:
-        """Mask secrets in bytes (UTF-8), as a call of the object does in text."""
+        """Mask secrets in bytes (UTF-8), as a call of the Redactor does in text."""
         for needle in self._bytes:
             if needle in data:
                 data = data.replace(needle, MASK.encode())
@@ -131,7 +131,7 @@ def forms(value: str) -> set[str]:
     escaped = json.dumps(value)[1:-1]
     percent = {quote(data, safe=""), quote(data), quote_plus(data), quote_plus(data, safe="/:@")}
     found = {value, escaped, json.dumps(value, ensure_ascii=False)[1:-1], escaped.replace("/", "\\/")}
-    # JSON inside JSON, as in tool arguments.
+    # A secret may be in JSON inside JSON, as in tool arguments.
     found.add(json.dumps(escaped)[1:-1])
     found |= percent | {text.replace("%", "%25") for text in percent} | {_lower_percent(text) for text in percent}
     found |= {data.hex(), data.hex().upper()}

@@ -1,8 +1,8 @@
-"""Cleans every text from outside: `clean`.
+"""Cleans text from outside (`clean`).
 
-`clean` removes content that a person would not see, and counts this content by rule.  The result is still untrusted and
-goes into a `fence`.  `clean` does not decode encoded parts of a text.  Phrases that look like a prompt injection are
-counted for the log but not removed (docs/security.md, "Text from outside").
+`clean` removes content that a person would not see, and counts this content by rule.  The cleaned text is still
+untrusted and goes into a `fence`.  `clean` does not decode encoded parts of a text.  Phrases that look like a prompt
+injection are counted for the log but not removed (docs/security.md, "Text from outside").
 
 Use `clean(text)` for titles, bodies and comments of a forge.  Use `clean(text, markup=False)` for output of commands
 and files of a repository, in which HTML comments are part of the content.
@@ -88,8 +88,8 @@ _WORDS: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Cleaned:
-    """`text` is safe to put into a prompt; `findings`: rule id → count; `truncated`: the end was cut off (limit,
-    unclosed comment)."""
+    """`text` is the cleaned text, which is still untrusted; `findings`: rule id → count; `truncated`: the end was cut
+    off (limit, unclosed comment)."""
 
     text: str
     findings: Mapping[str, int] = field(default_factory=dict)
@@ -97,7 +97,7 @@ class Cleaned:
 
     @property
     def high(self) -> bool:
-        """Whether a rule matched that has no legitimate use (`Risk.HIGH`)."""
+        """Whether a rule matched of which the matches have no legitimate use (`Risk.HIGH`)."""
         return any(RULES[rule].risk is Risk.HIGH for rule in self.findings)
 
     def summary(self) -> str:
@@ -109,9 +109,10 @@ def clean(text: str, *, limit: int | None = None, markup: bool = True) -> Cleane
     """`text` without content that a person would not see, at most `limit` characters.
 
     The function removes terminal sequences, then invisible characters, then (with `markup`) hidden HTML and Markdown.
-    The function repeats these steps until nothing changes, at most three times; then it escapes the remaining openers
-    of HTML comments. Japanese and every other script, emoji without joiners, tabs and newlines are preserved; other
-    line breaks become newlines.  The time is linear: 10 MB take well under a second.
+    The function repeats the removal until nothing changes, at most three times; if the third time still changed the
+    text, it escapes the remaining openers of HTML comments (with `markup`).  Japanese and every other script, emoji
+    without joiners, tabs and newlines are preserved; other line breaks become newlines.  The time of cleaning is
+    linear: 10 MB take well under a second.
     """
     found: Counter[str] = Counter()
     truncated = False

@@ -1,11 +1,12 @@
 """Masks declared secrets that are spaced out, reversed or partial in published texts.
 
 `redact` finds exact values and their encodings.  A model can reveal a secret in other forms: `g h p _ 1 …`, the value
-reversed, its first half on one line and the second on the next.  So this module compares only letters and digits, in
-either case and both directions, and masks a run of at least half of a secret.  Letters that look like ASCII (`Ｚ`, `𝐙`,
-`Ⓩ`) are mapped to ASCII, and the encodings of `secret_spellings` are searched too.
+reversed, its first half on one line and the second on the next.  `Pieces` compares only letters and digits of a text
+and a secret, in either case and both directions, and masks a run of at least half of a secret.  Letters that look like
+ASCII (`Ｚ`, `𝐙`, `Ⓩ`) are mapped to ASCII, and the encodings of `secret_spellings` are searched too.
 
-The time is linear: each quarter of a secret is searched separately, and each match is extended to both sides.
+The time of a search is linear: each quarter of a secret is searched separately, and each match is extended to both
+sides.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 DIVISIBLE = 16
-"""A value with fewer letters and digits must match as a whole, since half of it could occur in ordinary text."""
+"""A secret with fewer than DIVISIBLE letters and digits must match as a whole, since half of it could occur in ordinary
+text."""
 
 LONGEST_PART = 32
 """A part of a secret that is searched separately has at most this many letters, so that a key of many lines is divided

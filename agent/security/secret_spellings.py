@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 WIDE = ("utf-16-le", "utf-16-be")
-"""Other programs may pass on text in these encodings, and encode it once more."""
+"""Encodings in which another program may pass on text (UTF-16) before the text is encoded once more."""
 
 
 def spellings(value: str) -> set[str]:

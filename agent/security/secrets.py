@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 OVERLAP = 4096
-"""Neighbouring pieces overlap by this many bytes, more than the longest known form of a token has; the overlap is
-larger if a declared secret is longer."""
+"""Neighbouring pieces of a long line overlap by this many bytes, more than the longest known form of a token has; the
+overlap is larger if a declared secret is longer."""
 
 MOST = 50
 """Maximum number of findings that are listed."""
@@ -65,8 +65,8 @@ def scan(diff: Iterable[bytes], declared: Iterable[str] = ()) -> list[str]:
     """Findings in the lines that a diff adds, in order, each once: `SE-02 GitHub token in src/app.py, line 3`.
 
     `diff` is git's output in chunks of any size.  `declared` are the values of the configuration's secrets; their
-    encodings (see `redact`) are searched too.  Removed and unchanged lines are skipped; text outside of hunks (file
-    names, messages) is searched.  Git shows the content of binary files only if they are forced to text
+    encodings (`redact`, `secret_spellings`) are searched too.  Removed and unchanged lines are skipped; text outside of
+    hunks (file names, messages) is searched.  Git shows the content of binary files only if they are forced to text
     (`work/changes.history`).  The list has at most 50 findings, then a line with the number of the findings that were
     left out.
     """
@@ -78,8 +78,8 @@ def scan(diff: Iterable[bytes], declared: Iterable[str] = ()) -> list[str]:
 ENCODINGS = ("utf-8", "utf-16-le", "utf-16-be")
 """Encodings in which a file may contain a secret; some programs write UTF-16.
 
-ASCII text in these encodings and in UTF-32 is equal to the plain text once its NUL bytes are removed.  So declared
-secrets are compared without NUL bytes: one search covers five encodings, and a file of zeros takes no time.
+ASCII text in these encodings and in UTF-32 is equal to the plain text once its NUL bytes are removed.  Declared secrets
+are compared without NUL bytes: one search covers five encodings, and a file of zeros takes no time.
 """
 
 WIDE, WIDEST = ("utf-32-le", "utf-32-be"), 4

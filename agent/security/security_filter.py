@@ -1,7 +1,7 @@
 """SecurityFilter: `sanitise` and `fence` under the names that docs/design/consensus.md uses.
 
-Patterns for phrases of prompt injection are telemetry and no protection.  So a match refuses no text, unless the
-operator wants that (`security.block`): "system prompt" is a legitimate term in an issue.
+Patterns for phrases of prompt injection are telemetry and no protection.  So a match of such a pattern refuses no text,
+unless the operator sets `security.block`: "system prompt" is a legitimate term in an issue.
 """
 
 from __future__ import annotations

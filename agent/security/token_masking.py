@@ -1,6 +1,7 @@
 """Replaces texts that have the shape of a token or private key by `***` in published texts.
 
-A text with such a shape also stops a push (`secrets`); documented examples and placeholders are not masked.
+A text with the shape of a token or key in a change also stops a push (`secrets`); documented examples and placeholders
+are not masked.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ _BODY = re.compile(
     r"[^-<&`\"']{0,40}?[A-Za-z0-9+/=]{20,}+(?>(?:[\s\\>|*+-]{1,12}[A-Za-z0-9+/=]{16,}+)*)"
     r"(?:[\s\\>|*+-]{1,12}[A-Za-z0-9+/]{1,80}={1,2})?"
 )
-"""The lines behind the header of a key: each has an optional prefix of a quotation or list, then base64."""
+"""The lines behind the header of a private key: each has an optional prefix of a quotation or list, then base64."""
 _END = "-----END "
 _FARTHEST = 1 << 15
-"""A key has at most this many characters; a footer further away belongs to another key."""
+"""A private key has at most this many characters; a footer further away belongs to another key."""
 
 
 def mask_tokens(text: str, found: Counter[str]) -> str:
@@ -59,7 +60,7 @@ def _without_keys(text: str, found: Counter[str]) -> str:
         kept.append(text[position : first.start()])
         position = first.end()
         body = _BODY.match(text, position)
-        if body is None:  # no key follows: the text is from a program that parses keys
+        if body is None:  # no key follows this header: the text is from a program that parses keys
             kept.append(first[0])
             continue
         found["SE-03"] += 1

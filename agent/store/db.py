@@ -3,8 +3,8 @@ PostgreSQL.
 
 `ledgers.py` selects the database in which the tasks' rows are.  Parameters have the form `:name`; outside of
 `transaction()` each statement is committed on its own.  A transaction begins with BEGIN IMMEDIATE, because in WAL mode
-SQLite may refuse a transaction that reads first and then writes, without waiting.  A connection is opened after a fork,
-never before it.
+SQLite may refuse a transaction that reads first and then writes, without waiting.  A process opens its connection after
+the fork, since a connection cannot be used after a fork.
 """
 
 from __future__ import annotations
@@ -108,7 +108,8 @@ class Database:
     `execute`, or read it in another process.
 
     Before each statement outside a transaction `Database` checks whether the file or its write-ahead log was removed or
-    replaced.  If so, it opens the file again, and creates the tables if the file is new (`remake`).
+    replaced.  If one of the two files was removed or replaced, `Database` opens the file again, and creates the tables
+    if the file is new (`remake`).
     """
 
     queries_folder = LEDGER
@@ -126,7 +127,7 @@ class Database:
         self._connection = self._connect()
         self._is_open = True  # False after the file could not be opened again; the next statement retries
         self._file = durable_files.identity(path)
-        self.remake: Callable[[Database], object] | None = None  # a function that creates missing tables
+        self.remake: Callable[[Database], object] | None = None  # creates missing tables
 
     def run(self, name: str, /, **params: Any) -> Rows:
         """Execute the query `name` (a file of agent/store/sql); returns its rows as dicts, [] if there are none.
@@ -151,7 +152,7 @@ class Database:
             try:
                 found = self._retried(lambda: self._once(statement, params))
             except LedgerError as error:
-                # cleared before the call, since `remake` executes statements itself
+                # `self.remake` is None during the call, since `remake` executes statements itself
                 remake, self.remake = self.remake, None
                 if remake is None or "no such table: tasks" not in str(error):
                     self.remake = remake
@@ -190,8 +191,8 @@ class Database:
         class).
 
         SQLite neither writes back nor removes the write-ahead log of a file that is no longer at its path
-        (`databaseIsUnmoved` in its pager.c).  So closing the old connection cannot harm a new file that another process
-        has created there.
+        (`databaseIsUnmoved` in its pager.c).  So closing the old connection cannot harm a new database file that
+        another process has created at the same path.
         """
         found, log = durable_files.identity(self.path), durable_files.identity(self._wal)
         if self._is_open and found == self._file and (not self._log or log == self._log):
@@ -204,7 +205,7 @@ class Database:
         self._is_open = True
         self._file, self._log = durable_files.identity(self.path), None
         if is_new and self.remake is not None:
-            remake, self.remake = self.remake, None  # set to None first, since `remake` executes statements itself
+            remake, self.remake = self.remake, None  # `self.remake` is None here, since `remake` runs statements
             try:
                 remake(self)
             finally:
@@ -236,8 +237,8 @@ class Database:
             try:
                 return self._open()
             except self._sqlite.Error as error:
-                # The switch to WAL mode needs exclusive access to the file, and SQLite does not wait for that, so it is
-                # tried again here.
+                # The switch to WAL mode needs exclusive access to the file, and SQLite does not wait for that, so
+                # opening is tried again here.
                 if not self._is_busy(error) or clock.monotonic() > deadline:
                     raise self._translate(error) from error
                 clock.sleep(0.05)
@@ -267,8 +268,8 @@ class Database:
     def _make_file(self) -> None:
         """Create the empty file, readable only for its owner, before SQLite would create it with other rights.
 
-        An existing file is not opened by this method: to close it again would release the POSIX locks that this process
-        has on the file.
+        An existing file is not opened by this method: closing the file would release the POSIX locks that this process
+        has on it.
         """
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
         with durable_files.writing(self.path), suppress(FileExistsError):
@@ -292,7 +293,7 @@ class Database:
                 if not self._is_busy(error) or attempt == TRIES - 1:
                     raise self._translate(error) from error
                 clock.sleep(0.05 * (attempt + 1))
-        raise AssertionError  # not reached, since the last attempt returns or raises
+        raise AssertionError  # the last attempt returns or raises an error
 
     def _translated(self, call: Callable[[], Rows]) -> Rows:
         try:

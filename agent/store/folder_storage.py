@@ -1,8 +1,8 @@
-"""Stores replicas of tasks in a folder, as plain files; no additional Python package is needed.
+"""Stores replicas of tasks in a folder, as plain files, without an additional Python package.
 
 A file is written under a temporary name, synced, and renamed: so a reader on another host sees the whole file or none.
 Files and folders get the permissions of the storage's topmost folder, so the owner of that folder decides who can read
-and write the replicas; if it is missing, it is created with mode 0700.  Called by `remote_storage.py`.
+and write the replicas; if it is missing, it is created with mode 0700.
 """
 
 from __future__ import annotations

@@ -28,11 +28,13 @@ if TYPE_CHECKING:
 
 DURABILITIES = ("turn", "message", "none")
 MOST_REPORTED = 100
-"""The maximum number of damaged lines that are listed one by one.  More are not kept in memory."""
+"""The maximum number of damaged lines of a file that are stored in memory and listed one by one; further damaged lines
+are skipped without a report."""
 
 
 class DamagedLines:
-    """The damaged lines that a reader found in a file: offset → description.  At most MOST_REPORTED are stored."""
+    """The damaged lines that a reader found in a file: offset → description.  At most MOST_REPORTED damaged lines are
+    stored."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -237,11 +239,11 @@ class JsonlFile:
         there was a change.
 
         An editor replaces the file by a new one, made from the content that it had read earlier.  The records that only
-        the old file has are appended to the new one; if the file was removed, all its records are written to a new
+        the old file has are appended to the new file; if the old file was removed, all its records are written to a new
         file.  A number that this instance has already used for a record is not used again.
         """
         try:
-            found = os.stat(self._name)  # noqa: PTH116 - takes the path as text, since it runs at each append
+            found = os.stat(self._name)  # noqa: PTH116 - faster than Path, since this runs at each append
         except FileNotFoundError:
             if self._descriptor < 0:
                 return False

@@ -1,9 +1,9 @@
 """Facts that earlier runs have learnt about a server and a model, stored in the database of the tasks for later
 processes.
 
-Examples are a refused parameter, the required form of ids, turns that must alternate, the maximum length of an answer;
-the model client provides the facts (`ChatClient.facts`).  Facts older than LASTS are ignored and learnt again, since
-servers are updated.
+Examples of facts are a refused parameter, the required form of ids, turns that must alternate, the maximum length of an
+answer; the model client provides the facts (`ChatClient.facts`).  Facts older than LASTS are ignored and learnt again,
+since servers are updated.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Finds the ledger that the setting `taskqueue.ledger` names, and its properties before it is opened.
 
-Only this module opens a ledger or interprets the name of one.  The contract of an entry of LEDGERS, and of a plug-in
-for a ledger, is in `taskqueue/base.py`.  It is in this package, which `taskqueue` and `context` import, because the
-stores of a task (`context`) write a row to the same database.
+The program opens ledgers, and interprets their names, in this module.  The contract of an entry of LEDGERS, and of a
+plug-in for a ledger, is in `taskqueue/base.py`.  This module is in the package `store`, which `taskqueue` and `context`
+import, because the stores of a task (`context`) write a row to the same database.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class LedgerKind:
     def preload(self) -> tuple[str, ...]:
         """The modules that a worker needs for the ledger; the process that forks workers imports them beforehand.
 
-        Empty for a plug-in, since each process has to check a plug-in before it imports it."""
+        The list is empty for a plug-in, since each process has to check a plug-in before importing it."""
         if self.address.partition("://")[0] not in LEDGERS.entries:
             return ()
         named: Iterable[str] | None = getattr(self.entry, "preload", None)

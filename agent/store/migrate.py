@@ -1,10 +1,11 @@
-"""Applies numbered migrations to databases; each is applied once and recorded in a table (`schema_version`).
+"""Applies numbered migrations to databases; each migration is applied once to a database and recorded in a table there
+(`schema_version`).
 
 Each database has its own folder of migrations, such as `migrations/tasks/`; a file `NNNN_name.sql` is plain SQL with
-one or more statements.  A migration and its row in the table are one transaction, so after a crash the schema is the
-one before or the one after the migration.  A migration file never changes after its release: a further change of the
-schema gets a new number, a new database gets a new folder.  If two sets of tables share one PostgreSQL schema (ledger
-and memory log), each has its own table of applied migrations.
+one or more statements.  A migration and its row in the table of applied migrations are written in one transaction, so
+after a crash the schema is the one before or the one after the migration.  A migration file never changes after its
+release: a further change of the schema gets a new number, a new database gets a new folder.  If two sets of tables
+share one PostgreSQL schema (ledger and memory log), each has its own table of applied migrations.
 """
 
 from __future__ import annotations
@@ -118,8 +119,8 @@ def _applied(database: Database, versions: str) -> set[int]:
 
 
 def _make_again(database: Database, known: Known, name: str) -> None:
-    """Create the first table again, which was dropped, and its indexes, by executing the migrations that were applied
-    before; existing tables stay unchanged."""
+    """If the first table of the database was dropped, create it again with its indexes, by executing the migrations
+    that were applied before; existing tables stay unchanged."""
     with database.transaction():
         if database.has_table(FIRST_TABLE.get(name, name)):  # another process created the table first
             return

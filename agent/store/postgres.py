@@ -5,7 +5,7 @@ The client inserts the parameters into a statement (`ClientCursor`) and the serv
 can be used.  `transaction` takes one advisory lock, which corresponds to BEGIN IMMEDIATE in SQLite; single statements
 (claims, heartbeats) need no lock, because each contains the conditions for its change.  A connection that was cut is
 opened again.  If it is unknown whether the server has executed a statement, the statement is repeated only if it is
-idempotent.  Tables that were dropped are created again.  `taskqueue/postgresql.py` opens this database.
+idempotent.  Tables that were dropped are created again.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]\w*)")
 def translated(statement: str) -> str:
     """Translate a statement for psycopg: a parameter `:name` becomes `%(name)s`.
 
-    This is possible because the SQL of this program has no colon or `--` inside a string.  Text after `-- postgresql:`
-    is executed by PostgreSQL only; for SQLite it is a comment.
+    A simple replacement is possible because the SQL of this program has no colon or `--` inside a string.  Text after
+    `-- postgresql:` is executed by PostgreSQL only; for SQLite it is a comment.
     """
     return _PARAMETER.sub(r"%(\1)s", _COMMENT.sub("", _ONLY_HERE.sub("", statement)).replace("%", "%%"))
 
@@ -98,7 +98,7 @@ class PostgresDatabase:
         self._told: tuple[float, datetime] | None = None
         self._used = clock.monotonic()
         self._connection = self._connect()
-        self.remake: Callable[[PostgresDatabase], object] | None = None  # a function that creates missing tables
+        self.remake: Callable[[PostgresDatabase], object] | None = None  # creates missing tables
 
     def run(self, name: str, /, **params: Any) -> Records:
         """Execute the query `name` (a file of agent/store/sql); returns its rows as dicts."""
@@ -191,7 +191,7 @@ class PostgresDatabase:
             try:
                 return call()
             except LedgerError as error:
-                remake, self.remake = self.remake, None  # set to None first, since `remake` executes statements itself
+                remake, self.remake = self.remake, None  # `self.remake` is None here, since `remake` runs statements
                 try:
                     if remake is None or not _lacks_table(error):
                         raise
@@ -238,7 +238,7 @@ class PostgresDatabase:
                     raise self._translate(error) from error
                 clock.sleep(0.05 * (attempt + 1))
                 self._ready(tried=True)
-        raise AssertionError  # not reached, since the last attempt returns or raises
+        raise AssertionError  # the last attempt returns or raises an error
 
     def _translated(self, call: Callable[[], Records]) -> Records:
         import psycopg
@@ -257,9 +257,9 @@ class PostgresDatabase:
     # --- the connection ------------------------------------------------------------------------------------------
 
     def _ready(self, *, tried: bool) -> None:
-        """Make sure that the connection is open: one that was cut is opened again; with `tried` one that was idle is
-        tested first.  Before a repeatable statement no test is needed, since the statement is repeated if the
-        connection was cut; without these tests an idle daemon sends half as many queries."""
+        """Make sure that the connection is open: a connection that was cut is opened again; with `tried`, a connection
+        that was idle is tested first.  Before a repeatable statement no test is needed, since the statement is repeated
+        if the connection was cut; without these tests an idle daemon sends half as many queries."""
         import psycopg
 
         if self._pid != os.getpid():
@@ -272,7 +272,7 @@ class PostgresDatabase:
         if self._connection.closed:
             try:
                 self._connection = self._connect()
-            # LedgerError, since the first connection succeeded and the error is probably temporary
+            # LedgerError and not HostError, since the first connection succeeded and the error is probably temporary
             except HostError as error:
                 raise LedgerError(str(error)) from error
 

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 LOCK_TIMEOUT = 10_000
 """Milliseconds for which each of three attempts waits until another host has finished its write."""
 IDLE_TIMEOUT = 300_000
-"""Milliseconds without a statement after which the server ends a transaction that writes to the log.  The time is long
-because a host updates its own tables between two statements of a transaction; a host that disappears in a transaction
-delays the writes of others for this time only."""
+"""Milliseconds without a statement after which the server ends a transaction that writes to the log.  The server waits
+so long because a host updates its own tables between two statements of a transaction; a host that disappears in a
+transaction delays the writes of others at most for this time."""
 QUERIES = "memory"
 _NUMBER = re.compile(r"\d+")
 
@@ -32,8 +32,8 @@ class MemoryLogDatabase(PostgresDatabase):
 
     queries_folder = QUERIES
     lock_name = "makimono memory "
-    """PostgreSQL releases this lock after the commit has become visible.  So when an entry of the log gets a number,
-    all entries with lower numbers are visible already."""
+    """PostgreSQL releases the advisory lock of a transaction after the commit has become visible.  So when an entry of
+    the log gets a number, all entries with lower numbers are visible already."""
     lock_timeout = LOCK_TIMEOUT
     transaction_settings = (f"lock_timeout = {LOCK_TIMEOUT}", f"idle_in_transaction_session_timeout = {IDLE_TIMEOUT}")
 

@@ -1,10 +1,10 @@
 """Named queries: each SQL statement of this program is in `sql/*.sql` under a line `-- name: x`.
 
-The files are read once per process.  Parameters have the form `:name`, and the SQL is valid for both SQLite and
+The SQL files are read once per process.  Parameters have the form `:name`, and the SQL is valid for both SQLite and
 PostgreSQL.  Statements for the databases of long-term memory are in their own folder, `sql/memory/`.
 
-A file may begin with lines like `-- for each kind: event, record`.  In such a file, a statement with `{kind}` in its
-name stands for one statement for each of these words (event, record), with the word in place of `{kind}`.
+A file may begin with lines like `-- for each kind: event, record`.  In a file with this line, a statement with `{kind}`
+in its name defines two statements, one with `event` and one with `record` in place of `{kind}`.
 """
 
 from __future__ import annotations

@@ -175,8 +175,8 @@ class Driven:
                 self._fs.rm_file(self._path(name))
 
     def remove_folder(self, folder: str) -> None:
-        """Remove a folder with everything below it; nothing happens in a storage without folders, where `remove` leaves
-        none."""
+        """Remove a folder with everything below it; nothing happens in a storage without folders, in which no folder
+        remains after `remove`."""
         if not self._flat:
             with suppress(FileNotFoundError):
                 self._fs.rm(self._path(folder), recursive=True)
@@ -187,7 +187,7 @@ class Driven:
 
 def require_driver(address: str | None) -> None:
     """Raise ConfigError when a package that the address needs is not installed, with the command that installs it into
-    the environment of this program.  This function imports no driver and opens no connection."""
+    the environment of this program.  `require_driver` imports no driver and opens no connection."""
     scheme = urlsplit(address).scheme if address is not None else ""
     if address is None or scheme in ("", "file"):
         return

@@ -1,21 +1,21 @@
 """Writes and reads the replica of a task: a copy of its files in a storage from which another host can fetch them.
 
-In a storage such as S3 a file cannot be appended to.  So the bytes that a turn appends are written as new objects
-(*segments*), and after them one small object that lists the segments of the present state (a *manifest*).  The manifest
-is written after the segments, so every object that it names exists.  Because of that order the newest complete manifest
-describes the newest turn of which everything was written.
+In a storage such as S3 a file cannot be appended to.  The bytes that a turn of a task appends to files are written as
+new objects (*segments*), and after them one small object that lists the segments of the present state (a *manifest*).
+A manifest is written after its segments, so every object that the manifest names exists.  Because of that order the
+newest complete manifest describes the newest turn of which everything was written.
 
     {uuid}/{generation}/{file}/{offset}-{length}-{hash}  bytes of a file, from `offset`
     {uuid}/manifests/{attempt}-{number}.json             the segments of each file
 
 A *generation* is the part of the replica that is written from one folder of the task on one host.  Only the process
-that holds the lock of that folder writes the generation, and removes objects of it that newer manifests do not need.  A
-host that takes the task over writes another generation under a higher attempt number, so that a late write of the old
-host never counts as the newest.  Small segments are joined (SAME segments of one level become one segment of the next
-level), so that a manifest stays small and each byte is written only a few times.
+that holds the lock of the task's folder writes the generation, and removes objects of the generation that newer
+manifests do not need.  A host that takes the task over writes another generation under a higher attempt number, so that
+a late write of the old host never counts as the newest.  Small segments are joined (SAME segments of one level become
+one segment of the next level), so that a manifest stays small and each byte is written only a few times.
 
 `Writer` writes, `manifests` and `fetch` read.  docs/files.md describes the format.  This module has no threads and no
-events, and does not decide who may write.
+events, and does not decide which process may write.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ _MANIFEST = re.compile(r"(\d{8})-(\d{8})\.json")
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """`length` bytes of a file from `offset`; `hash` is their SHA-256 in hexadecimal, `level` says how often they were
-    joined with others."""
+    """`length` bytes of a file from `offset`; `hash` is the SHA-256 of these bytes in hexadecimal; `level` is the
+    number of times that segments were joined to get this one."""
 
     offset: int
     length: int
@@ -103,7 +103,8 @@ def take_snapshot(
 ) -> Snapshot:
     """Record the present state of the files of a task's folder, at a moment when no file ends with an incomplete line.
 
-    `growing` names the files to which lines are appended; a file comes after those to which its lines refer.
+    `growing` names the files to which lines are appended; in this order, a file comes after the files to which its
+    lines refer.
     """
     appended = {name: size for name in growing if (size := _size(folder / name)) is not None}
     once = {name: known for name in ONCE if (known := _known(folder / name)) is not None}
@@ -180,8 +181,8 @@ class Writer:
         self._is_open = False
 
     def open(self) -> None:
-        """Read which segments of this generation are already stored; of each file only those before the first segment
-        that differs from the file."""
+        """Read from the newest manifest of this generation which segments are already stored; of each file only the
+        segments before the first one that differs from the file."""
         if self._is_open:
             return
         all_names = self.place.names(self.uuid)
@@ -199,7 +200,8 @@ class Writer:
         self._is_open = True
 
     def _is_old(self, name: str, generations: set[str]) -> bool:
-        """Whether an object in the storage belongs to an older attempt.
+        """Whether the object `name` in the storage may be removed: a manifest of an older attempt, or an object of one
+        of `generations`.
 
         An object of a generation without a manifest does not count as old, since it may belong to a newer attempt that
         is starting.
@@ -239,7 +241,7 @@ class Writer:
             self.files[name] = list(self._same(name, self.files.get(name, ())))
             self._inodes[name] = inode
         them = self.files.setdefault(name, [])
-        while them and them[-1].end > size:  # the file is shorter than before
+        while them and them[-1].end > size:  # the local file is shorter than the stored segments
             them.pop()
         self._put(name, path, them, size)
         self._join(name, path, them)
@@ -278,7 +280,8 @@ class Writer:
         return segment
 
     def _join(self, name: str, path: Path, them: list[Segment]) -> None:
-        """Join the last SAME segments to one, as long as they have the same level."""
+        """Join the last SAME segments of a file to one segment if they have the same level, and repeat that while it is
+        possible."""
         while len(them) >= SAME:
             last = them[-SAME:]
             length = last[-1].end - last[0].offset
@@ -288,7 +291,7 @@ class Writer:
             them[-SAME:] = [joined]
 
     def _same(self, name: str, them: Any) -> Iterator[Segment]:
-        """The segments in `them` before the first one that does not contain the same bytes as the file."""
+        """The segments in `them` before the first segment that does not contain the same bytes as the file."""
         path, end = self.folder / name, 0
         if name in MADE:
             yield from them
@@ -304,9 +307,9 @@ class Writer:
             yield one
 
     def _prune(self) -> None:
-        """Remove the objects of older attempts, and those that only removed manifests of this generation need.
+        """Remove the objects of older attempts, and the objects that only removed manifests of this generation need.
 
-        A manifest of this generation has been written before, so older generations are no longer needed.
+        `_prune` is called after a manifest of this generation was written, so older generations are no longer needed.
         """
         gone, self._strange = self._strange, []
         while len(self._kept) > KEPT:

@@ -1,8 +1,8 @@
 """Connects to an SFTP server for `remote_storage.py`, with fsspec's driver and paramiko.
 
 By itself fsspec's driver trusts every host key, waits for an answer without a limit, and passes each option to paramiko
-unchecked.  So this module checks the server's key against known_hosts files, limits every wait, and checks the options.
-This module is imported only if `context_storage.replica` is an SFTP address.
+unchecked.  This module checks the key of the SFTP server against known_hosts files, limits every wait, and checks
+the options.  `sftp.py` is imported only if `context_storage.replica` is an SFTP address.
 
 Sources: docs.paramiko.org (`SSHClient.connect`, `MissingHostKeyPolicy`), sshd(8), "SSH_KNOWN_HOSTS FILE FORMAT".
 """
@@ -62,7 +62,7 @@ class KnownHosts(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]
         """Check the key of the server; called by paramiko.  Raises SSHException."""
         known = paramiko.HostKeys()
         for name in self.files:
-            with suppress(OSError):  # a missing or unreadable file counts as empty
+            with suppress(OSError):  # a missing or unreadable known_hosts file counts as empty
                 known.load(str(Path(name).expanduser()))
         found = known.lookup(hostname) or {}
         if key.get_name() in found and found[key.get_name()] == key:

@@ -1,8 +1,8 @@
 """Makes text and JSON valid for files, PostgreSQL and every model API: without unpaired surrogates, NUL and NaN.
 
 An unpaired surrogate or a NUL in a stored message would make every later request to the model fail, so both become
-U+FFFD before they are written (docs/wire.md, "The request").  For valid text, and nearly all text is valid, only one
-search is needed.
+U+FFFD before they are written (docs/wire.md, "The request").  For text without surrogates and NUL, and nearly all text
+has none, only one search is needed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The ledger: the rows of all tasks, the processes that hold them, and the order of the queue.
 
 `base.py` has the contract, `transitions.py` the table of status changes.  Only the row of a task decides about the
-task; a broker, if configured, transports only the uuids of rows.  The package `wiring` and all packages above it call
-this package.  The files of a task are in the package `context`, the SQL of the ledger is in `store/sql/ledger.sql`.
+task; a broker, if configured, transports only the uuids of rows.  The files of a task are in the package `context`, the
+SQL of the ledger is in `store/sql/ledger.sql`.
 """
 
 from __future__ import annotations

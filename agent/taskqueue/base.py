@@ -9,13 +9,13 @@ row.
 if they had called one after the other, and it is stored durably before the call returns.  If the process is killed
 during a call, the call has taken effect either completely or not at all.
 
-**The fence.** Every claim increments `attempt`.  Every write of a holder (the process that has claimed the row)
-contains the attempt number of its claim.  If the row has a newer attempt, or is not running any more, nothing is
-written and `Fenced` is raised: the process must stop at once.
+**The fence.** Every claim increments the column `attempt` of the row.  Every write of a holder (the process that has
+claimed the row) contains the attempt number of its claim.  If the row has a newer attempt, or is not running any more,
+nothing is written and `Fenced` is raised: the process must stop at once.
 
-**The lease.** Each heartbeat extends `lease_until`.  Whether a holder on another host or with another base_dir counts
-as alive is decided by the lease.  For a holder with the same base_dir the flock on the task's folder decides; the
-holder takes it before the claim, and the kernel releases it when the holder dies.
+**The lease.** Each heartbeat of a holder extends the lease of its row (`lease_until`).  Whether a holder on another
+host or with another base_dir counts as alive is decided by the lease.  For a holder with the same base_dir the flock on
+the task's folder decides; the holder takes it before the claim, and the kernel releases it when the holder dies.
 
 **One open row per key.** A row is open if it is `queued`, `running` or `paused`.  The database itself refuses a second
 open row with the same task key.
@@ -164,13 +164,13 @@ class Row:
 
     @property
     def turns(self) -> int:
-        """The number of answers in the conversation: the number of requests to the model without those for other
+        """The number of requests to the model for the conversation of the task, without the requests for other
         purposes, such as summaries."""
         return self.llm_call_count - self.other_call_count
 
     @property
     def key(self) -> TaskKey:
-        """The task key of the issue or pull request."""
+        """The task key of the issue or pull request on which the task works."""
         return TaskKey(self.task_source, self.owner, self.repo, self.task_type, self.task_id, self.instance)
 
     @property
@@ -250,16 +250,16 @@ class LedgerEntry(Protocol):
     `package.module:name://` itself.  The entry has to pass `place=row_holder.place(base_dir)` to `Ledger`, which
     recognises by this place the holders with the same base_dir.
 
-    Commands that only read use the attributes and methods below, which are attributes of the function or class itself.
-    Each attribute is optional; the defaults are in `store/ledgers.LedgerKind`.  The entry may raise LedgerError,
-    DiskError or HostError.
+    The attributes and methods of LedgerEntry are attributes of the function or class itself, which the program uses
+    before it opens the ledger.  Each attribute is optional; `store/ledgers.LedgerKind` has the defaults.  The entry may
+    raise LedgerError, DiskError or HostError.
     """
 
     is_local: bool
     """Whether only one host can use the ledger; the default is False.
 
-    After a reboot or a change of its name a host continues the tasks of a local ledger at once; with a shared ledger it
-    waits until their leases end.
+    After a reboot or a change of its name, a host continues the tasks of a local ledger at once; with a shared ledger
+    the host waits until the leases of its tasks end.
     """
 
     title: str
@@ -269,7 +269,7 @@ class LedgerEntry(Protocol):
     """Modules that are imported once, before workers are forked; the default is the module of the entry."""
 
     def __call__(self, base_dir: Path, address: str) -> BaseLedger:
-        """Open the ledger."""
+        """Open the ledger at `address`."""
         ...
 
     def where(self, base_dir: Path, address: str) -> str:
@@ -277,7 +277,7 @@ class LedgerEntry(Protocol):
         ...
 
     def exists(self, base_dir: Path, address: str) -> bool:
-        """Whether the ledger exists; the default is True.  The method creates nothing."""
+        """Whether the ledger exists; the default is True.  The method `exists` creates nothing."""
         ...
 
     def look(self, base_dir: Path, address: str) -> Database:
@@ -288,7 +288,8 @@ class LedgerEntry(Protocol):
         ...
 
     def check(self, base_dir: Path, address: str) -> Finding:
-        """Check the ledger for `doctor`: (whether it is usable, a description, advice); the default is to open it."""
+        """Check the ledger for `doctor`: (whether it is usable, a description, advice); the default is to open the
+        ledger."""
         ...
 
     def backup(self, base_dir: Path, address: str, target: Path) -> tuple[str, str]:
@@ -308,7 +309,7 @@ class BaseLedger(Protocol):
 
     db: Database
     """The database of the rows, with the tables of all migrations (`store/migrate.apply`) and the named queries of
-    `store/sql`.  The stores of a running task and the stored facts about models use it too."""
+    `store/sql`.  The stores of a running task and the stored facts about models use the same database."""
 
     def enqueue(
         self,
@@ -508,18 +509,19 @@ class BaseLedger(Protocol):
         Every row that got another status is passed to `on_settled`.
 
         Whether the holder of a row is dead is decided by `is_alive` alone if the holder has this base_dir, even if the
-        lease is old, and by the lease alone if it has not.  A row without a lease (of a program that uses the library
-        directly) stays unchanged.  With `everywhere` `is_alive` decides for all rows that have a lease: this is for a
-        ledger that only one host can use, so that a daemon need not wait for leases after a reboot or in a new
-        container.  The function `is_alive` may kill processes that a dead holder has left running.
+        lease is old, and by the lease alone if the holder has another base_dir.  A row without a lease (of a program
+        that uses the library directly) stays unchanged.  With `everywhere` `is_alive` decides for all rows that have a
+        lease: this is for a ledger that only one host can use, so that a daemon need not wait for leases after a reboot
+        or in a new container.  The function `is_alive` may kill processes that a dead holder has left running.
 
         If the dead holder made no model or tool call since its claim, the column `deaths` is incremented, unless
-        `blamed` says that the task is not to blame; if it made one, `deaths` becomes 0.  After three deaths without
-        progress, one after the other, the row becomes `failed` with the error code `poison`.  The counters in a row are
-        written once a turn, so they may be out of date.  So for a row for which `is_alive` decides, the function
-        `tool_calls` returns the number of tool calls in the task's folder, and the row is updated with it.  Before a
-        row becomes `failed` in this way, `publish` is called with the error code and message.  If `publish` returns
-        True, the row is queued once more instead, for an attempt that publishes the work.
+        `blamed` says that the task is not to blame; if the dead holder made such a call, `deaths` becomes 0.  After
+        three deaths without progress, one after the other, the row becomes `failed` with the error code `poison`.  The
+        counters in a row are written once a turn, so they may be out of date.  For a row for which `is_alive` decides,
+        the function `tool_calls` therefore returns the number of tool calls in the task's folder, and the row is
+        updated with this number.  Before a row becomes `failed` after three deaths, `publish` is called with the error
+        code and message.  If `publish` returns True, the row is queued once more instead, for an attempt that publishes
+        the work.
         """
         ...
 
@@ -555,15 +557,15 @@ class BaseLedger(Protocol):
 
         `comment`: the id of the comment with the command.  The id is stored in the same transaction, so that a repeated
         request with this id changes nothing.  `waiting`: an outcome; the row is changed only if it is paused with this
-        outcome.  It is given when an event for which a task waits has occurred, since this must not resume a task that
-        a person has paused in the meantime.  `why`: the reason for a stop that takes effect at once; it becomes the
-        `error_message` of the row, of which people are notified.
+        outcome.  `waiting` is given when an event for which a task waits has occurred, since the event must not resume
+        a task that a person has paused in the meantime.  `why`: the reason for a stop that takes effect at once; it
+        becomes the `error_message` of the row, of which people are notified.
 
         The status of a queued or paused row changes at once, and a notification of people becomes due.  If a row is
-        paused for another reason, a pause changes its outcome to `paused`, unless its work waits on one host for
-        publication or notification.  A resume makes a queued row due at once that was started before and is delayed
-        (`not_before`).  The status of a running row does not change: the column `requested` has the request until the
-        holder has executed it or puts the row back.  A resume cancels a pause; nothing cancels a stop.
+        paused for another reason than a pause, a pause changes its outcome to `paused`, unless its work waits on one
+        host for publication or notification.  A resume makes a queued row due at once that was started before and is
+        delayed (`not_before`).  The status of a running row does not change: the column `requested` has the request
+        until the holder has executed it or puts the row back.  A resume cancels a pause; nothing cancels a stop.
 
         Raises UsageError for a closed or missing row, and for an unknown request.
         """
@@ -591,21 +593,21 @@ class BaseLedger(Protocol):
         ...
 
     def due_notifications(self, limit: int | None = None) -> Rows:
-        """The rows about which people must be notified now: they ended, were paused or were resumed while no worker
-        held them, or while the forge was not reachable."""
+        """The rows about which people must be notified now: rows that ended, were paused or were resumed while no
+        worker held them, or while the forge was not reachable."""
         ...
 
     def notify_again(self, uuid: str) -> bool:
         """Make the notification about the state of a row due once more, since an older attempt may have shown another
-        state on the issue after it.  Returns False, and changes nothing, while a holder works on the row, because the
-        holder shows the state itself."""
+        state on the issue after people were notified.  Returns False, and changes nothing, while a holder works on the
+        row, because the holder shows the state itself."""
         ...
 
     def begin_notification(self, uuid: str, until: datetime | str) -> bool:
         """Take over the notification about a row; returns False if people were notified already, or if another process
-        is doing it.
+        has taken the notification over.
 
-        If `mark_notified` is not called before, the notification becomes due again at `until`.
+        If `mark_notified` is not called before `until`, the notification becomes due again at `until`.
         """
         ...
 
@@ -631,10 +633,10 @@ class BaseLedger(Protocol):
         ...
 
     def begin_extraction(self, uuid: str, until: datetime | str) -> bool:
-        """Take over the memory extraction of a row; returns False if the extraction is done, or if another process is
-        doing it.
+        """Take over the memory extraction of a row; returns False if the extraction is done, or if another process has
+        taken the extraction over.
 
-        If neither `delay_extraction` nor `mark_extracted` is called before, the extraction becomes due again at
+        If neither `delay_extraction` nor `mark_extracted` is called before `until`, the extraction becomes due again at
         `until`.
         """
         ...
@@ -664,7 +666,7 @@ class BaseLedger(Protocol):
 
     def count_memory_requests(self, uuid: str, was: int, usages: Sequence[MemoryRequest]) -> bool:
         """Add the requests for long-term memory in `usages` to the counters of a row, of which the counter
-        `memory_requests` must be `was`.  Returns False, and changes nothing, when that counter has another value.
+        `memory_requests` must be `was`.  Returns False, and changes nothing, when `memory_requests` has another value.
         """
         ...
 

@@ -2,10 +2,10 @@
 never the row itself.
 
 The contract is `BaseBroker`; `KombuBroker` implements it over kombu for RabbitMQ, Redis and kombu's other transports.
-The broker may lose, repeat or reorder messages: the claim of the row decides which worker runs the task, and rows that
-are still queued are published again from time to time.  A worker acknowledges a message after its claim, within
-seconds, so the time-out of a broker does not affect a task that takes hours.  This module is imported only when
-`taskqueue.broker` is set; one thread uses it, in `daemon/broker_client.py`.
+The broker may lose, repeat or reorder messages: the claim of the row decides which worker runs the task, and the uuids
+of rows that are still queued are published again from time to time.  A worker acknowledges a message after its claim,
+within seconds, so the time-out of a broker does not affect a task that takes hours.  Only one thread of a process uses
+a broker object (`daemon/broker_client.py`).
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
 UNACKED = ("unacked", "unacked_index", "unacked_mutex")
 """Keys in Redis that kombu's transport uses for messages that were delivered but not acknowledged.
 
-This program gives each queue its own keys, so that it affects neither another queue nor another program in the same
-database.
+This program gives the messages of each queue their own keys in Redis, so that a queue affects neither another queue nor
+another program in the same Redis database.
 """
 
 ADDRESS_OPTIONS = ("ssl", "login_method")
@@ -170,8 +170,8 @@ class KombuBroker:
         with self.translated(), suppress(NotImplementedError):
             restore = getattr(getattr(self._channel, "qos", None), "restore_visible", None)
             if restore is not None:
-                # for Redis: put the messages of a dead consumer back into the queue, since their keys would otherwise
-                # stay for ever
+                # for Redis: put the messages of a dead consumer back into the queue, since the keys of these messages
+                # would otherwise stay for ever
                 restore()
             # The queue is declared, not only looked up, since it may have been deleted, and an empty queue does not
             # exist in Redis.

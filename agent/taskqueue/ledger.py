@@ -1,7 +1,7 @@
 """Implements the contract of a ledger (`base.py`) with the named queries of `store/sql/ledger.sql`.
 
 A row is claimed with one UPDATE statement that contains the condition for the claim.  `row_changes.py` makes the other
-changes of a row.  `sqlite.py`, `postgresql.py` or a plug-in opens the ledger.
+changes of a row's status.  `sqlite.py`, `postgresql.py` or a plug-in opens the ledger.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 AHEAD, SOON, LONGEST_TELLING = 300.0, 60.0, 7200.0
 """For `repair_future_times`, in seconds: AHEAD is how far in the future a row's last change must be to count as an
 error of a clock; SOON is the delay after which such a row becomes due; LONGEST_TELLING is the longest delay that a
-notification can have."""
+notification of people can have."""
 SLACK = 50
-"""`reserve` considers only the first rows of each pair (person, repository): as many as it may return, and this number
-more, since other hosts may reserve rows of the pair at the same time."""
+"""`reserve` considers only the first rows of each pair (person, repository): as many as it may return, and SLACK more,
+since other hosts may reserve rows of the pair at the same time."""
 POISON = 3
 """The number of deaths without progress, one after the other, after which a task is not started again."""
 
@@ -43,11 +43,11 @@ _PREFIX = re.compile(r"[0-9a-f-]{1,36}")
 
 
 class Ledger:
-    """The ledger in one database.
+    """The ledger in one database, which implements `base.BaseLedger`.
 
-    `place` names a host and its base_dir (`row_holder.place`).  Only for processes with the same `place` can `is_alive`
-    find out whether they are alive.  The default of `place` is this host with the folder of the SQLite file, which is
-    the base_dir.
+    `place` names a host and its base_dir (`row_holder.place`).  Only for holders with the same `place` as this Ledger
+    can the function `is_alive` of `requeue_dead` find out whether they are alive.  The default of `place` is this host
+    with the folder of the SQLite file, which is the base_dir.
     """
 
     is_local = False
@@ -134,7 +134,7 @@ class Ledger:
         return str(uuids[0])
 
     def running_here(self) -> Rows:
-        if self.is_local:  # a row has the name that the host had at the time of the claim, which may have changed
+        if self.is_local:  # the host may have had another name when it claimed the row
             return self.list(Status.RUNNING)
         return self._rows(self.db.run("ledger_running_here", hostname=row_holder.hostname()))
 
@@ -382,7 +382,7 @@ class Ledger:
                 return False
             if comment is not None:
                 self.changes.remember_comment(row, comment)
-                if result[0] in WAITING:  # notify people even if the status is the same as before
+                if result[0] in WAITING:  # people are notified even if the status is the same as before
                     self.changes.make_notification_due(row)
             return True
 

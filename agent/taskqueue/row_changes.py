@@ -1,8 +1,8 @@
 """Changes single rows of a ledger; each change of status is checked against the table of allowed changes
 (`transitions.py`).
 
-A row is read and written in one transaction, and written only if it has not changed since it was read; otherwise both
-are repeated.  `ledger.py` decides which change to make.
+A row is read and written in one transaction, and written only if it has not changed since it was read; otherwise
+reading and writing are repeated.
 """
 
 from __future__ import annotations
@@ -37,12 +37,13 @@ def row_of(db: Database, uuid: str) -> Row | None:
 
 
 def seen(row: Row) -> dict[str, Any]:
-    """The parameters with which a query changes the row only if it is still as it was read."""
+    """The parameters with which a query changes the row only if its status and its attempt are still those of `row`."""
     return {"uuid": row.uuid, "was": str(row.status), "attempt": row.attempt}
 
 
 def shown(text: str | None) -> str | None:
-    """A text for a column, without control characters, since people show rows on terminals with the program sqlite3."""
+    """`text` as it is stored in a column: without control characters, since people show rows on terminals with the
+    program sqlite3."""
     return None if text is None else plain(text)
 
 

@@ -2,9 +2,10 @@
 alive.
 
 A process with the same base_dir on the same machine is alive if it holds the flock on the task's folder, which the
-kernel releases when the process dies.  For any other process the lease in the row decides.  If a process of another
-machine were mistaken for one of this machine, its task would be started a second time; the opposite mistake only delays
-a task until its lease ends.  So two machines count as the same only if all their identifiers are equal.
+kernel releases when the process dies.  Whether a process on another machine or with another base_dir is alive is
+decided by the lease in the row.  If a process of another machine were mistaken for one of this machine, its task would
+be started a second time; the opposite mistake only delays a task until its lease ends.  So two machines count as the
+same only if all their identifiers are equal.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ _START_FIELD = 22  # position of the field starttime (in clock ticks since boot)
 def machine() -> str:
     """12 hexadecimal digits that identify this machine since its last boot.
 
-    They are a digest of machine id, boot id and host name; no single one of these suffices: containers of one image
-    have the same machine id, containers of one host the same boot id, copied virtual machines the same host name.
+    The digits are a digest of machine id, boot id and host name; no single one of these suffices: containers of one
+    image have the same machine id, containers of one host the same boot id, copied virtual machines the same host name.
     """
     ids = [_text("/etc/machine-id") or _text("/var/lib/dbus/machine-id"), _text("/proc/sys/kernel/random/boot_id")]
     return blake2b("\0".join([*ids, hostname()]).encode(), digest_size=6).hexdigest()
@@ -45,8 +46,8 @@ def hostname() -> str:
 
 
 def is_alone(settings: Settings) -> bool:
-    """Whether only one host can use the ledger.  The rows of such a ledger may nevertheless have several host names,
-    since each new container on the same volume has another name."""
+    """Whether only one host can use the ledger of the settings.  The rows of a ledger that only one host can use may
+    nevertheless have several host names, since each new container on the same volume has another name."""
     return is_local(settings.taskqueue.ledger, settings.plugin_guard)
 
 
@@ -61,7 +62,7 @@ def place(base_dir: Path) -> str:
 
 
 def owner(base_dir: Path) -> str:
-    """The owner text of this process, which no other process has."""
+    """The owner text of this process, `machine:base_dir:pid:start`, which no other process has."""
     return f"{place(base_dir)}:{os.getpid()}:{_started()}"
 
 
@@ -79,8 +80,9 @@ def alive_by_lock(base_dir: Path) -> Callable[[Row], bool]:
     """A function for `requeue_dead` that finds out whether a process holds the lock of a task's folder in this
     base_dir.
 
-    If the folder of the task is in `completed/`, the task has ended and only its row is not updated yet; the holder
-    counts as alive, since the task must not run again.  If the lock cannot be read, the holder counts as alive too.
+    If the folder of the task is in `completed/`, the task has ended and only its row is not updated yet; the holder of
+    its row counts as alive, since the task must not run again.  If the lock of a task's folder cannot be read, the
+    holder counts as alive too.
     """
 
     def is_alive(row: Row) -> bool:

@@ -5,10 +5,10 @@ each status.
     queued → paused ← running          paused → queued
     queued, paused → stopped           queued → failed (it can never start)
 
-If the holder of a running row has not executed a request when it puts the row back or dies, the request is executed
-then (`status_after_release`).
+A request that the holder of a running row has not executed is executed when the holder puts the row back or dies
+(`status_after_release`).
 
-The functions are pure; `ledger.py` uses them for every change of a row's status.  A closed row never becomes open
+The functions of this module are pure.  A closed row never becomes open
 again: a new run of the same issue gets a new row.
 """
 
@@ -40,8 +40,8 @@ def check(uuid: str, was: Status, to: Status) -> None:
 
 
 def status_after_release(requested: str | None) -> Status:
-    """The new status of a running row when its holder dies or puts it back.  A request is executed at once, because
-    otherwise it would wait for the next holder, perhaps for hours."""
+    """The new status of a running row when its holder dies or puts it back.  A request in the row is executed at once,
+    because otherwise the request would wait for the next holder, perhaps for hours."""
     match requested:
         case "stop":
             return Status.STOPPED
@@ -55,7 +55,7 @@ def apply_request(word: Request, status: Status, requested: str | None) -> tuple
     execute).
 
     Only a running row has a holder that executes the request; the status of a queued or paused row changes at once.  A
-    later request never cancels a stop.
+    request that follows a stop does not cancel the stop.
     """
     if status is Status.RUNNING:
         if requested == "stop":

@@ -1,6 +1,6 @@
 """The interface of a tokenizer, and the table FAMILIES, by which the counter for a model is selected.
 
-A new tokenizer is one file and one line in FAMILIES.  A tokenizer is a class with
+A new tokenizer needs a module with its class, and an entry in FAMILIES.  A tokenizer is a class with
 
     name: str                       the name in the output of `show` and `doctor`
     vocabulary: str                 the name of the vocabulary, of which there is a module in `tokens/preloaded`
@@ -49,7 +49,7 @@ class Tokenizer(Protocol):
         ...
 
     def load(self) -> None:
-        """Read the vocabulary now."""
+        """Read the vocabulary of the tokenizer now."""
         ...
 
     def count(self, text: str) -> int:
@@ -63,8 +63,8 @@ class Family:
 
     `pattern` is a regular expression that is searched in the lower-cased model name.  `fit` names the weights of the
     estimate.  `own` is a regular expression for the beginning of the model's name without its vendor; only models that
-    match it are counted with `tokenizer`, because their vocabulary is known.  A model that was only trained on answers
-    of a model of the family, merged with one, or named after one is counted by the estimate of the family.
+    match `own` are counted with `tokenizer`, because their vocabulary is known.  A model that was only trained on
+    answers of a model of the family, merged with one, or named after one is counted by the estimate of the family.
     """
 
     name: str
@@ -93,9 +93,10 @@ LOW = 0.45
 
 
 class SpreadCounter:
-    """The highest or lowest of the counts for all known vocabularies; for a model with an unknown vocabulary.
+    """A counter for a model with an unknown vocabulary: the highest or the lowest of the estimates for all known
+    vocabularies.
 
-    The estimate for an unknown family is one more of these counts; it is divided by 1 - LOW.
+    One more estimate is compared with these: the estimate for an unknown family, divided by 1 - LOW.
     """
 
     exact = False
@@ -107,7 +108,7 @@ class SpreadCounter:
         self._memo = Memo(self._spread)
 
     def count(self, text: str) -> int:
-        """The number of tokens; 0 only for the empty text."""
+        """The highest or lowest estimate of the tokens of `text`; 0 only for the empty text."""
         return self._memo(text)
 
     def _spread(self, text: str) -> int:
@@ -117,24 +118,25 @@ class SpreadCounter:
 
 @cache
 def cautious() -> SpreadCounter:
-    """A counter that gives the most tokens that any known vocabulary would need for a text."""
+    """A counter that estimates the most tokens that any known vocabulary would need for a text."""
     return SpreadCounter(max)
 
 
 @cache
 def fewest() -> SpreadCounter:
-    """A counter that gives the fewest tokens that any known vocabulary would need for a text."""
+    """A counter that estimates the fewest tokens that any known vocabulary would need for a text."""
     return SpreadCounter(min)
 
 
 END = r"(?![a-z0-9])"
 
-# The first family with a matching pattern is used. docs/counting.md lists which names have which vocabulary.
+# The first family of which the pattern matches the name of a model is used.  docs/counting.md lists which names have
+# which vocabulary.
 FAMILIES: tuple[Family, ...] = (
     Family("gpt-oss", r"gpt-?oss", "o200k", "agent.tokens.openai:O200k", rf"gpt-?oss{END}"),
     # A name like "deepseek-r1-distill-qwen" or "mistral-7b-gpt4-x" is a fine-tuned model, which has the tokenizer of
-    # its base model.  So the patterns for OpenAI and DeepSeek come last.  The small deepseek-r1 models of Ollama are
-    # fine-tuned models as well.
+    # its base model.  So the patterns of FAMILIES for OpenAI and DeepSeek come after those of other base models.  The
+    # small deepseek-r1 models of Ollama are fine-tuned models of other vendors as well.
     Family("qwen-3.5", r"qwen-?(3\.[5-9]|[4-9](?!\d*b))", "qwen-3.5", "agent.tokens.qwen:Qwen",
            rf"(qwen[-_])?qwen-?3\.[56]{END}"),
     Family("qwen", r"qwen|qwq|qvq|deepseek-r1:(1\.5|7|14|32)b", "qwen", "agent.tokens.qwen:Qwen",

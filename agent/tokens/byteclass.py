@@ -28,23 +28,24 @@ BLOCK = 4096
 """A text is estimated in blocks of this many characters, each as a separate text."""
 
 STEP = 25
-"""Weights are stored as multiples of this many thousandths of a token, so that one weight fits into a byte."""
+"""A weight is stored as a multiple of STEP thousandths of a token, so that one weight fits into a byte."""
 
 HEAVIEST = 3_000 // STEP
 """The largest weight, in multiples of STEP."""
 
 AT_ONCE = 65_520 // HEAVIEST
-"""Number of weights that adler32 sums without overflow."""
+"""Number of weights of at most HEAVIEST that zlib.adler32 sums without overflow."""
 
 LONG_RUN = 48
 """A run of at least this many equal characters is counted by the rate of the character."""
 
 KEPT = 8
-"""The first so many characters of a long run are counted like other text; each further character costs the rate of the
+"""The first KEPT characters of a long run are counted like other text; each further character costs the rate of the
 character."""
 
 EVERY = 8
-"""To find long runs, only characters at this distance are compared: LONG_RUN equal characters cover six of them."""
+"""To find long runs of one character, only characters at this distance are compared: LONG_RUN equal characters cover
+six of them."""
 
 BLANK, NEWLINE, DIGIT, UPPER, OTHER, BEYOND = 0, 1, 2, 3, 14, 15
 LETTERS_AND_SIGNS = (b"huxyz", b"bcdeflmrst", b"jqw$)", b"agnv`", b"-~", b"(*+./=_}", b"\"';>\\", b"k#&<]", b"op!?^",
@@ -59,7 +60,7 @@ MIXED_FROM = 64
 """A text with at least this many characters beyond ASCII is checked for mixed scripts."""
 
 _FAR, _NEAR = re.compile("[^\0-\u07ff\u1e00-\u1eff]+"), re.compile("[\0-\u07ff\u1e00-\u1eff]+")
-"""Vietnamese letters have two or three bytes in UTF-8; the expressions treat them as one script."""
+"""Vietnamese letters have two or three bytes in UTF-8; the expressions treat all Vietnamese letters alike."""
 
 SIX_EQUAL = bytes(5)
 """The pattern that is searched in the differences between neighbouring bytes: five zeros in a row mean six equal
@@ -180,7 +181,8 @@ def _signs(text: str) -> tuple[bytes, bytes, bool]:
     """Returns (a byte for each character, the table that maps these bytes to classes, whether bytes beyond ASCII are
     Latin-1).
 
-    Characters that are not in Latin-1 are replaced by question marks.  A text in Latin-1 is estimated faster.
+    Characters that are not in Latin-1 are replaced by question marks.  A text with only characters of Latin-1 is
+    estimated faster.
     """
     if text.isascii():
         return text.encode(), PURE, False
@@ -263,8 +265,8 @@ def code_units(text: str) -> tuple[bytes, bytes]:
 
     Returns one string for the characters that `Fit.near` covers, and one for those of `Fit.far`.
 
-    For nearly all texts one of the two strings (near, far) is empty.  Where ASCII characters are many, they are left
-    out; otherwise they remain, with the weight 0.
+    For nearly all texts one of the two strings (near, far) is empty.  If a text has many ASCII characters, they are
+    left out; otherwise they remain, with the weight 0.
     """
     sample = text[::EVERY] if len(text) > BLOCK // EVERY else ""
     many = sample.encode("ascii", "replace").count(b"?") if sample else 0

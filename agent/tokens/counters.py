@@ -1,6 +1,5 @@
-"""`counter_for(model)` is the only way to get a counter.
-
-The module also counts a whole message and a list of tools.
+"""Selects the counter for a model (`counter_for`).  The module also counts the tokens of a whole message and of a list
+of tools.
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ PER_CALL = 8
 """Tokens that a chat template adds around the name and the arguments of one tool call."""
 
 PRIMING = 3
-"""Tokens that begin the answer, added once per request."""
+"""Number of tokens in a request that begin the answer; they are added once per request."""
 
 
 class EstimatedCounter:
     """The byte-class estimate for a model's family, multiplied by the ratio that was learnt for the model.
 
-    A newly learnt ratio applies from the next count on.  Code that stores sums of counts must store sums of `plain`,
-    since its counts never change, and multiply them by the ratio when it reads them.
+    A newly learnt ratio applies from the next count on.  Code that stores sums of counts must store sums of the counts
+    of `plain`, which never change, and multiply a sum by `ratio` when it is read.
     """
 
     exact = False
@@ -49,7 +48,7 @@ class EstimatedCounter:
 
     @property
     def ratio(self) -> float:
-        """Reported tokens / estimated tokens, as learnt up to now."""
+        """The learnt ratio of the model: reported tokens / estimated tokens."""
         return self._ratios.get(self.model) if self._ratios else 1.0
 
     def count(self, text: str) -> int:
@@ -59,7 +58,7 @@ class EstimatedCounter:
 
     @property
     def is_unknown(self) -> bool:
-        """Whether nothing is known about the vocabulary: neither its family nor a ratio from a report."""
+        """Whether nothing is known about the model's vocabulary: neither its family nor a ratio from a report."""
         return self.family is UNKNOWN and not (self._ratios and self._ratios.reports(self.model))
 
     def learn(self, estimated: int, reported: int, plausible: tuple[int, int] | None = None) -> float:
@@ -84,15 +83,16 @@ def ratio_of(counter: Counter) -> float:
 
 
 def cautious_of(counter: Counter) -> Counter | None:
-    """A counter that gives the most tokens that a text can have, as long as nothing is known about the model's
-    vocabulary; else None."""
+    """A counter that estimates the most tokens that any known vocabulary would need, as long as nothing is known about
+    the model's vocabulary; else None."""
     return cautious() if isinstance(counter, EstimatedCounter) and counter.is_unknown else None
 
 
 def counter_for(model: str, ratios: Ratios | None = None, *, prefer: Prefer = "auto") -> Counter:
     """The counter for a model; any name is accepted, even "" (docs/design/compression.md, NFR-1).
 
-    `prefer="bytes"` never loads a vocabulary (92 MB for OpenAI's newest).  Exact counters do not use `ratios`.
+    With `prefer="bytes"` the counter is an estimate and loads no vocabulary (92 MB for OpenAI's newest).  Exact
+    counters do not use `ratios`.
     """
     exact = exact_counter(model) if prefer == "auto" else None
     return exact or EstimatedCounter(model, family_of(model), ratios)
@@ -110,8 +110,8 @@ def preload(model: str) -> Counter:
 
 
 def exact_counter(model: str) -> Tokenizer | None:
-    """The tokenizer for the model's own vocabulary, which it has not read yet; None if the vocabulary is not known or
-    not installed."""
+    """The tokenizer for the model's own vocabulary, which this call does not read; None if the vocabulary is not known
+    or not installed."""
     family = family_of(model)
     if not family.tokenizer or not family.is_own(model):
         return None

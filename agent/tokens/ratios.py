@@ -3,8 +3,8 @@
 `LearntRatios` implements `values.Ratios`.  `store.token_ratios.RatioTable` stores the ratios in tasks.db, `MemoryTable`
 holds them in memory for one process.
 
-There is one ratio per model, not one for each kind of text: a message is recorded with a single count, and the weights
-for each family of vocabularies already cover all scripts (docs/counting.md).
+A model has one ratio and not one ratio for each kind of text: a message is recorded with a single count, and the
+weights for each family of vocabularies already cover all scripts (docs/counting.md).
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 SMALLEST_SAMPLE = 200
-"""No ratio is learnt from a report about fewer estimated tokens than this.
-
-In a smaller request, most of the difference is the overhead of the chat template.
+"""No ratio is learnt from a report about fewer estimated tokens than SMALLEST_SAMPLE.  In such a small request, most of
+the difference between the reported and the estimated tokens is the overhead of the chat template.
 """
 
 LOWEST, HIGHEST = 1 / 8, 8.0
 """The lowest and the highest ratio that can be learnt.
 
-The tokenizers of models differ by less: a report outside of these limits is a placeholder, or counts something else.
+The tokenizers of models differ by less than these factors: a report with a ratio below LOWEST or above HIGHEST is a
+placeholder, or counts something else.
 """
 
 PART, MANY = 0.6, 3.0
-"""A report below PART times or above MANY times the estimate is doubtful.
+"""A report of fewer than PART times or more than MANY times the tokens that are expected is doubtful.
 
 A provider with doubtful reports may report only the tokens that were not cached, or include a prompt that a gateway
 adds.  A doubtful report is used only if further reports agree with it.
 """
 
 AGREE = 1.15
-"""Two ratios agree if one is at most this many times the other."""
+"""Two ratios agree if the higher is at most AGREE times the lower."""
 
 AGREEING = 4
 """Number of consecutive doubtful reports that must agree before their ratio is used."""
@@ -56,7 +56,7 @@ The first three reports have equal weight, so that three reports are enough for 
 """
 
 SETTLED = 3
-"""After this many reports, a report that agrees with the known ratio is not stored."""
+"""After SETTLED reports about a model, a report that agrees with the known ratio is not stored."""
 
 KNOWN = 0.005
 """Two ratios count as equal if they differ by at most this share."""

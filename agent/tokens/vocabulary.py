@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 SLICE = 100_000
 LONG_RUN = 10_000
 CHARS_PER_BLANK_TOKEN = 60
-# The pattern matches only at the start of a run: trying it at each character of the run would make the time quadratic.
+# The pattern matches only at the start of a run of whitespace: trying the pattern at each character of the run would
+# make the time quadratic.
 _LONG_RUN = re.compile(rf"(?<!\s)\s{{{LONG_RUN},}}")
 _loading = Lock()
 

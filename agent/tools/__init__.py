@@ -1,7 +1,6 @@
 """The tools of the model: for files of the work tree, commands in the sandbox, the plan, and the end of the task.
 
-Start reading at `base.py` (the contract), then `toolbox.py`.  The sandbox, the masker and the record of calls are
-passed to this package.
+`base.py` has the contract of a tool, `toolbox.py` executes the calls of the model.
 """
 
 from agent.tools.planning import AFTER_THE_END, END, STOPPED_BEFORE

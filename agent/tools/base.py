@@ -3,12 +3,13 @@
 A tool has a `name`, a one-line `description` and `parameters` (the JSON schema of an object).  Name, description and
 parameters are sent to the model with every request, so they are short and never change within a task.  `run(arguments)`
 gets arguments that match the schema.  `run` returns a RawResult, or raises ToolError with a text for the model: what
-was found, what is allowed, what to do next.  A tool does not count tokens, cap, mask or record; `toolbox.Toolbox`, the
-only caller, does this for all tools.  A tool opens files of the work tree only through `ToolContext.tree`, and treats
-their contents as data.  DiskError is no fault of a tool: it is raised and ends the turn.
+was found, what is allowed, what to do next.  A tool does not count the tokens of its result, nor cap, mask or record
+the result; `toolbox.Toolbox` does this for all tools.  A tool opens files of the work tree only through
+`ToolContext.tree`, and treats their contents as data.  A DiskError in a tool is no result for the model: it is raised
+and ends the turn.
 
-A built-in tool is a class that is constructed with one `ToolContext`; it is one file and one line in `TOOLS`.  Other
-tools are passed to the toolbox as instances.
+A built-in tool is a class that is constructed with one `ToolContext`; a new one needs its class and one line in
+`TOOLS`.  Tools that are not built in are passed to the toolbox as instances.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
     from agent.values import Finished, Json, Outcome
 
 Run = Callable[[str, float, "Path"], "Finished"]
-"""A function that runs (command, timeout in seconds, file for the whole output) in isolation, in the work tree."""
+"""A function that gets (command, timeout in seconds, file for the whole output) and runs the command in the sandbox, in
+the work tree."""
 
 TOOLS = Registry(
     "tool",
@@ -74,10 +76,10 @@ class RawResult:
 class ToolContext:
     """The values that a tool gets from its task: tree, outputs, limits.
 
-    `room` is the maximum size of the next result.  `run` is None when commands cannot be run at all; `network` are the
-    hosts that commands may reach.  `lookup(seq)` returns the recorded result of a tool call, `message(seq)` the text of
-    a message; both return None when there is none.  Times are in seconds.  `why_left_out(path)` is the reason why
-    commits exclude a path, "" if they include it.
+    `room` gives the maximum size of the next result.  `run` is None when commands cannot be run at all; `network` are
+    the hosts that commands may reach.  `lookup(seq)` returns the recorded result of a tool call, `message(seq)` the
+    text of a message; both functions return None for a number that does not exist.  `timeout` and `max_timeout` are in
+    seconds.  `why_left_out(path)` is the reason why commits exclude a path, "" if they include it.
     """
 
     tree: Tree
@@ -103,7 +105,7 @@ class ToolContext:
 
 
 class Tool(Protocol):
-    """The contract of a tool, which the docstring of this module describes."""
+    """The contract of a tool, which the docstring of `agent/tools/base.py` describes."""
 
     name: str
     description: str

@@ -1,8 +1,8 @@
 r"""Finds and replaces text in a file so that no other text changes.
 
-The model sees and writes `\n`; the file may have any line ends, including mixed ones.  A text is searched in a view of
-the file that has only `\n` as line ends.  The common part of old and new text is not touched; only the part that
-differs is replaced, with the line end that the file has at that place.  The functions are pure and take strings;
+The model sees and writes `\n`; the file may have any line ends, including mixed ones.  The old text is searched in a
+view of the file that has only `\n` as line ends.  The common part of old and new text is not touched; only the part
+that differs is replaced, with the line end that the file has at that place.  This module works on strings;
 `edit_file.py` handles the files.
 """
 
@@ -31,7 +31,8 @@ class Change:
 
 
 class NormalizedText:
-    """The text as the model sees it, and a mapping from its positions to those in the file's own text."""
+    """The text of a file as the model sees it, and a mapping from positions in this view to positions in the file's own
+    text."""
 
     def __init__(self, raw: str, *, seen_only: bool = False) -> None:
         self.raw = raw
@@ -50,7 +51,7 @@ class NormalizedText:
         """`text` without the characters that `security.sanitise.output` removes; the positions of the other characters
         are stored."""
         bad = set("".join(invisible_characters.removable(text).values()))
-        if not bad:  # without these characters a text has no terminal sequences either
+        if not bad:  # a text without removable characters has no terminal sequences
             return text
         spans = [match.span() for match in invisible_characters.ESCAPES.finditer(text)]
         kept: list[int] = []
@@ -80,11 +81,9 @@ def normalize_newlines(text: str) -> str:
 
 
 def find(raw: str, old: str, new: str) -> tuple[NormalizedText, list[int], str, str]:
-    """(view, positions in it, old, new) for the first form of `old` that the file contains; no positions if it contains
-    none.
-
-    The forms are tried in this order: unchanged; in composed, then in decomposed Unicode form; without characters that
-    a cleaned result does not show.
+    """(view of the file, positions of `old` in the view, old, new) for the first form of `old` that the file contains;
+    no positions if the file contains no form.  The forms of `old` are tried in this order: unchanged; in composed, then
+    in decomposed Unicode form; without characters that a cleaned result does not show.
     """
     old, new = normalize_newlines(old), normalize_newlines(new)
     view = NormalizedText(raw)

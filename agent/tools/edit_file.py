@@ -49,7 +49,7 @@ def load(tree: Tree, path: str) -> tuple[bytes, TextForm, os.stat_result]:
 def apply_changes(data: bytes, form: TextForm, made: list[edit.Change]) -> bytes:
     """The content of the file after the changes; bytes outside of them are copied, never encoded again."""
     raw = encodings.decode(data, form)
-    if form.codec == "iso2022_jp":  # in this encoding the bytes of a character depend on the bytes before it
+    if form.codec == "iso2022_jp":  # ISO-2022-JP: the bytes of a character depend on the bytes before it
         if encodings.encode(raw, form) != data:
             raise ToolError("this ISO-2022-JP file cannot be edited without changing other bytes; use run_command")
         parts, position = [], 0

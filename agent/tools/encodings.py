@@ -2,11 +2,10 @@ r"""Detects the encoding of a file by strict attempts in a fixed order, never by
 
 The order is: a byte order mark (UTF-8, UTF-32, UTF-16; the rest must decode) · a NUL, which means that the file is not
 text · ISO-2022-JP (seven bits, with its escape sequences) · UTF-8 · then EUC-JP, Shift_JIS (as cp932) and Latin-1
-(cp1252 if bytes 80 to 9F occur).  For each of the last three the bytes must decode strictly *and* look like ordinary
-text.  Exactly one of the three may match; otherwise the encoding is unknown: such a file can be read (invalid bytes as
-`\xNN`) but is never edited.  Japanese is recognised by its kana, so a file with only a few kanji in a legacy encoding
-counts as unknown: the same bytes could be valid Chinese or Korean.  The file tools call this module, which does not
-depend on paths.
+(cp1252 if bytes 80 to 9F occur).  For EUC-JP, Shift_JIS and Latin-1 the bytes must decode strictly *and* look like
+ordinary text.  Exactly one of these three may match; otherwise the encoding is unknown: a file in an unknown encoding
+can be read (invalid bytes as `\xNN`) but is not edited.  Japanese is recognised by its kana, so a file with only a few
+kanji in a legacy encoding counts as unknown: the same bytes could be valid Chinese or Korean.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ UTF8 = TextForm("utf-8", "UTF-8")
 
 _BOMS = (
     TextForm("utf-8", "UTF-8 with BOM", codecs.BOM_UTF8),
-    # these precede UTF-16, since their mark begins with the mark of UTF-16
+    # UTF-32 precedes UTF-16, since the mark of UTF-32 LE begins with that of UTF-16 LE
     TextForm("utf-32-le", "UTF-32 LE", codecs.BOM_UTF32_LE),
     TextForm("utf-32-be", "UTF-32 BE", codecs.BOM_UTF32_BE),
     TextForm("utf-16-le", "UTF-16 LE", codecs.BOM_UTF16_LE),

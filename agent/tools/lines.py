@@ -1,7 +1,7 @@
 r"""Reads the lines of a text of any size in bounded memory: the excess of a long line is counted, not stored.
 
 A line ends with `\n` (a `\r` before it belongs to the line end), as for git and compilers; if a file has only `\r`, its
-lines end with that.  The tools that page, search and cap call this module.
+lines end with that.
 """
 
 from __future__ import annotations
@@ -108,8 +108,8 @@ def pieces(chunks: Iterable[str], *, size: int, overlap: int, end: str = "\n") -
     """The lines of a text that arrives in chunks, in order; a line over `size` + `overlap` characters is divided into
     pieces.
 
-    A piece begins with the last `overlap` characters of the previous one, so that a match of at most that length is
-    complete in one of them.
+    A piece of a line begins with the last `overlap` characters of the piece before it, so that a match of at most that
+    length is complete in one piece.
     """
     held, number, before = "", 1, 0
     for chunk in chunks:

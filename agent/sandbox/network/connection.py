@@ -1,5 +1,5 @@
-"""One connection of a client inside: read its request, check it, and serve it or answer with the reason for a
-refusal."""
+"""One connection of a client inside the sandbox to the proxy: reads the request, checks it, and serves it or answers
+with the reason for a refusal."""
 
 from __future__ import annotations
 
@@ -18,19 +18,20 @@ if TYPE_CHECKING:
     from agent.sandbox.network.traffic import Traffic
 
 HEAD_SECONDS = 30.0
-"""Maximum seconds for the head of a request."""
+"""Maximum seconds without a byte while the head of a request is read."""
 
 IDLE_SECONDS = 600.0
-"""Maximum seconds without a byte; servers that build the response may send nothing for minutes."""
+"""Maximum seconds without a byte in either direction of a connection; servers that build the response may send nothing
+for minutes."""
 
 PARTING_SECONDS = 1.0
 
 
 def serve(client: socket.socket, dialer: Dialer, traffic: Traffic, keep: Callable[[socket.socket], bool]) -> None:
-    """Serve the connection to its end.
+    """Serve the connection of `client` to its end.
 
-    `keep(server)` registers the connection to the outside, so that a stop closes it; it returns False if the proxy has
-    stopped already.
+    `keep(server)` registers the connection to the outside, so that the end of the proxy closes this connection; `keep`
+    returns False if the proxy has ended already.
     """
     client.settimeout(HEAD_SECONDS)
     try:
@@ -70,7 +71,7 @@ def answer(client: socket.socket, status: int, why: str) -> None:
     words = why.encode("ascii", "replace")
     head = b"HTTP/1.1 %d %s\r\nContent-Type: text/plain\r\nContent-Length: %d\r\nConnection: close\r\n\r\n"
     client.sendall(head % (status, words, len(words) + 1) + words + b"\n")
-    with suppress(OSError):  # closing with unread bytes would discard the answer
+    with suppress(OSError):  # closing a socket with unread bytes would discard the answer
         client.shutdown(socket.SHUT_WR)
         client.settimeout(PARTING_SECONDS)
         while client.recv(1 << 16):

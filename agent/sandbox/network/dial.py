@@ -1,8 +1,8 @@
 """Decides whether a host may be reached, and opens the connection to it.
 
-The name of the host is resolved once, in this module.  Each resolved address is checked, and the connection goes to a
-checked address, so a name that resolves differently the next time gains nothing.  If the host itself needs a proxy, the
-connection goes through that proxy (`host_proxy`).
+The name of the host is resolved once, in this module.  Each resolved address is checked, and a direct connection goes
+to a checked address, so a name that resolves differently the next time gains nothing.  If this machine itself needs a
+proxy for the host, the connection goes through that proxy, which may resolve the name itself (`host_proxy`).
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ SECONDS = 20.0
 """The time-out of one connection in seconds."""
 
 TRIES = 4
-"""The maximum number of addresses of one name that are tried."""
+"""The maximum number of addresses of one host name to which a connection is tried."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dialer:
     """Connects to allowed hosts.
 
-    `allowed` are the entries of the configuration, `key` is the name of their key there, `proxies` is the environment
-    that names the proxies of this host.  `look_up` defaults to `socket.getaddrinfo`, `connect` to
+    `allowed` are the entries of the configuration, `key` is the name of the key of these entries, `proxies` is the
+    environment that names the proxies of this host.  `look_up` defaults to `socket.getaddrinfo`, `connect` to
     `socket.create_connection`.
     """
 
@@ -79,8 +79,8 @@ class Dialer:
         return fit
 
     def judged(self, host: str, found: Sequence[str], entries: Sequence[AllowedHost]) -> list[Address]:
-        """The addresses in `found` that are allowed, at most TRIES; raises HostRefused, with the first reason, if there
-        are none."""
+        """The addresses in `found` to which a connection is allowed, at most TRIES; raises HostRefused, with the first
+        reason, if there are none."""
         fit: dict[Address, None] = {}
         reasons = []
         for text in found:
@@ -126,11 +126,11 @@ NOBODYS = {4: "240.0.0.1", 6: "100::1"}
 
 
 def is_own(address: Address) -> bool:
-    """Whether a connection to `address` ends at this machine: the address is one of its own, or the connection would
-    have the same address as its source.  The function sends no packet.
+    """Whether a connection to `address` ends at this machine: the address is one of this machine's own, or the
+    connection would have the same address as its source.  `is_own` sends no packet.
 
-    The source alone is not enough: for a connection to a machine's second address in one network, the kernel uses the
-    first one as the source.
+    The source address of a connection alone is not enough: for a connection to a machine's second address in one
+    network, the kernel uses the machine's first address as the source.
     """
     return _source(address) == address or (_can_bind(str(address)) and not _can_bind(NOBODYS[address.version]))
 

@@ -17,13 +17,14 @@ if TYPE_CHECKING:
     from agent.config.proxies import Proxy
 
 LONGEST = 1 << 14
-"""The maximum number of bytes in the head of an answer."""
+"""The maximum number of bytes in the head of the proxy's answer."""
 
 DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 def looks_up(proxy: Proxy) -> bool:
-    """Whether the proxy resolves names, since it may know names that this host does not."""
+    """Whether the proxy gets the name of the target host and resolves it itself; it may know names that this host does
+    not."""
     return urlsplit(proxy.address).scheme not in ("socks5", "socks4")
 
 
@@ -53,7 +54,7 @@ def _socks(
         made.set_proxy(kind, *at, rdns=by_name, username=login[0] or None, password=login[1] or None)
         made.settimeout(seconds)
         made.connect(target)
-        # The socket is detached to a plain socket, because the library overrides the methods that send.
+        # The descriptor is moved to a plain socket, because the class of PySocks overrides the methods that send.
         return socket.socket(fileno=made.detach())
     except BaseException:
         with suppress(OSError):

@@ -1,7 +1,7 @@
 """The proxy of one command: from the socket created inside to the end of every connection.
 
-One thread accepts connections, and one thread serves each.  When the command ends, the proxy is closed, which ends all
-connections.
+One thread accepts connections, and each connection has a thread that serves it.  When the command ends, the proxy is
+closed, which ends all connections.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from agent.values import Contact
 
 MOST = 64
-"""The maximum number of simultaneous connections; further ones wait."""
+"""The maximum number of simultaneous connections to the proxy; further connections wait."""
 
 LAST_SECONDS = 5.0
 """Maximum seconds until the closed connections have counted their last bytes.  The sockets of these connections are
@@ -29,13 +29,13 @@ shut down, so a wait is short."""
 
 
 class SandboxProxy:
-    """A context manager around the command.
+    """The proxy of one command, as a context manager around the command.
 
-    - `descriptor`: the opener inside sends its listening socket through it.
-    - `file`: the executable file of the opener; None if there is none for this machine type.  Without an executable the
-      interpreter `python` inside runs the opener.  SandboxUnavailable is raised if the executable and the interpreter
-      are both missing.
-    - `opened`: whether the opener has created a socket.
+    - `descriptor`: the descriptor through which the opener inside the sandbox sends its listening socket.
+    - `file`: the content of the opener's executable file; None if there is no executable for this machine type.
+      Without an executable the interpreter `python` inside runs the opener.  SandboxUnavailable is raised if the
+      executable and the interpreter are both missing.
+    - `opened`: whether the worker has got the listening socket that the opener created.
     """
 
     def __init__(self, dialer: Dialer, python: str | None = None, machine: str | None = None) -> None:

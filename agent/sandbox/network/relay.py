@@ -47,9 +47,9 @@ class _Way:
         return len(chunk)
 
     def give(self) -> int:
-        """Send buffered bytes and count them at once; returns their number.
+        """Send buffered bytes to the target and count the sent bytes at once; returns the number of sent bytes.
 
-        After the last byte the end of the stream is passed on.
+        After the last byte of the source, the end of the stream is passed on to the target.
         """
         sent = 0
         if self.buffer:
@@ -78,9 +78,9 @@ def relay(
 ) -> None:
     """Copy bytes until both directions have ended, one connection fails, or no byte moves for `idle` seconds.
 
-    `first` is sent to the server before anything else.  `body` is the number of further bytes copied from the client;
-    the connection then ends after the server's answer.  `sent(bytes)` is called after each send to the server, and
-    `received(bytes)` after each send to the client, before anything else can fail.
+    `first` is sent to the server before anything else.  `body` is the number of further bytes copied from the client,
+    None for no limit; with a number, the connection ends after the server's answer.  `sent(bytes)` is called after each
+    send to the server, and `received(bytes)` after each send to the client, before anything else can fail.
     """
     out, back = _Way(client, server, sent, body, bytearray(first)), _Way(server, client, received)
     client.setblocking(False)
@@ -91,7 +91,7 @@ def relay(
         for way in (out, back):
             other = back if way is out else out
             if wanted := (select.POLLIN if way.wants() else 0) | (select.POLLOUT if other.buffer else 0):
-                # a side that has ended is not polled, since poll would report it again and again
+                # a socket of which the stream has ended is not polled, since poll would report its end again and again
                 poll.register(way.source, wanted)
         held = any(way.wants() and _holds_back(way.source) for way in (out, back))
         left = idle - (time.monotonic() - last)

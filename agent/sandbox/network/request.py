@@ -3,7 +3,7 @@
 The proxy answers CONNECT with a tunnel (RFC 9110, 9.3.6).  A request other than CONNECT must name the absolute address
 (RFC 9112, 3.2.2), and a connection serves only one such request.  The proxy removes header fields that concern the
 connection, derives `Host` from the address, and passes on exactly the bytes of the body.  So a second request in the
-client's bytes cannot reach another host.
+bytes that follow a request cannot reach another host.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import socket
 
 LONGEST = 1 << 16
-"""The maximum number of bytes in a head."""
+"""The maximum number of bytes in the head of a request."""
 
 END = b"\r\n\r\n"
 
@@ -47,7 +47,8 @@ class Request:
 
 
 def receive(client: socket.socket) -> tuple[bytes, bytes]:
-    """(the head without its empty line, the data after it).  Raises RequestUnreadable if there is no complete head."""
+    """(the head of the request without the empty line at its end, the data after the head).  Raises RequestUnreadable
+    if there is no complete head."""
     found = bytearray()
     end = -1
     while end < 0:

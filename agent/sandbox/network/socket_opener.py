@@ -1,10 +1,10 @@
 """The program that runs inside before the command: it creates a listening socket and passes it to the worker.
 
 A socket belongs to the network namespace of the process that creates it, even if another process uses it later.  So a
-program of about 200 bytes creates the listening socket on 127.0.0.1 inside, sends it through the inherited descriptor
-(SCM_RIGHTS, unix(7)), and executes the command.  The program takes well below a millisecond; an interpreter would take
-ten or more for each command.  On machine types other than x86_64 a Python program does the same, if the sandbox has
-Python.
+program of about 200 bytes, the opener, creates the listening socket on 127.0.0.1 inside the sandbox, sends the socket
+through the inherited descriptor (SCM_RIGHTS, unix(7)), and executes the command.  The opener takes well below a
+millisecond; an interpreter would take ten milliseconds or more for each command.  On machine types other than x86_64, a
+Python program does the same as the opener, if the sandbox has Python.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FAILED = 125
 """The exit code of the opener if it cannot create the socket or pass it on."""
 
 PLACE = "/etc/makimono-network"
-"""The path of the program inside the sandbox."""
+"""The path of the opener inside the sandbox."""
 
 ADDRESS = struct.pack("=HHI", socket.AF_INET, socket.htons(PORT), socket.htonl(0x7F00_0001))
 """The first eight bytes of struct sockaddr_in."""

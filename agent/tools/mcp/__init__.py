@@ -1,5 +1,5 @@
 """The client of MCP servers: starts them, lists their tools, and executes the model's calls of these tools.
 
-The other packages use `servers.py`.  Only `session.py`, `pipes.py` and `http.py` import the SDK, when a server is
-started.  docs/mcp.md has the rules.
+The other packages use `servers.py`.  The SDK for MCP is imported only when a server is started.  docs/mcp.md has the
+rules.
 """

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class ServerFailed(MakimonoError):
     """A server did not fulfil a request; the message says what the server did instead.
 
-    `alive`: the session can still be used.
+    `alive` is True if the session with the server can still be used.
     """
 
     code = "mcp_server"
@@ -30,7 +30,7 @@ class ServerFailed(MakimonoError):
 class RunServer(Protocol):
     """Runs the command of a server to its end in the sandbox of the task.
 
-    Raises SandboxUnavailable or ToolError when it cannot be started.
+    Raises SandboxUnavailable or ToolError when the command cannot be started.
     """
 
     def __call__(

@@ -1,7 +1,7 @@
 """One thread with an asyncio event loop, with methods that code without asyncio can call.
 
-The SDK is asynchronous, the rest of this program is not.  All sessions of a task live in this thread; the worker waits
-for their results with a time limit, and stops waiting when the task shall stop.
+The SDK for MCP is asynchronous, the rest of this program is not.  All sessions of a task with MCP servers live in one
+thread; the worker waits for the result of a call with a time limit, and stops waiting when the task shall stop.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The HTTP client for a server with a `url`: bounded bodies, no compression, and the proxy of the environment.
 
-The SDK follows redirects within the origin of the address only; this client follows none by itself.
+The SDK for MCP follows redirects within the origin of the server's address only; this HTTP client follows no redirect
+by itself.
 """
 
 from __future__ import annotations
@@ -25,11 +26,12 @@ CONNECT = 15.0
 """Maximum seconds for a connection, and for sending a part of a request."""
 
 RESUME_SECONDS = 0.5
-"""Seconds to wait before a broken answer is requested again; the time that the server asks for is ignored."""
+"""Seconds to wait before a stream that broke off is requested again; a waiting time that the server sends is
+ignored."""
 
 
 def http_client(url: str, headers: Mapping[str, str], timeout: float, traffic: Traffic) -> httpx2.AsyncClient:
-    """A client with these headers, which are sent to the origin of `url` only.
+    """An HTTP client with these headers, which are sent to the origin of `url` only.
 
     `timeout` is the maximum number of seconds without data from the server.  Raises ConfigError for a proxy that cannot
     be used.
@@ -69,8 +71,8 @@ class _Bounded(httpx2.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         if request.method == "GET":
             if "last-event-id" not in request.headers:
-                # Messages that a server sends outside of calls are not used.  So the stream for these messages is not
-                # opened; the SDK would open it again after each end.
+                # Messages that a server sends outside of calls are not used.  So the stream for messages outside of
+                # calls is not opened; the SDK would open this stream again after each end.
                 return httpx2.Response(405, request=request)
             await anyio.sleep(RESUME_SECONDS)
         response = await self.inner.handle_async_request(request)
@@ -90,7 +92,8 @@ class _Bounded(httpx2.AsyncBaseTransport):
 
 
 class _BoundedBody(httpx2.AsyncByteStream):
-    """Counts one body; `most` is its maximum size, 0 for a stream of events, of which only the traffic is limited."""
+    """Counts the bytes of one body; `most` is its maximum size, 0 for a stream of events, for which only the limits of
+    the traffic count."""
 
     def __init__(self, inner: httpx2.AsyncByteStream, traffic: Traffic, most: int) -> None:
         self.inner = inner

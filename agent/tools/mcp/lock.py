@@ -1,9 +1,9 @@
 """Reads and writes mcp.lock in base_dir: the descriptions of tools that were seen first, or that a person accepted.
 
-A server may change the description of a tool after a person has read it, and descriptions reach the model.  So the file
+A server may change the description of a tool after a person has read it, and descriptions reach the model.  So mcp.lock
 has a hash of each tool of each server (`offered_tools.ListedTool.digest`).  The first list of a server is pinned
-without a question.  Later a new or changed tool is refused until a person runs `mcp accept`.  All workers of a base_dir
-share the file; each change is made under a lock, and the file is replaced as a whole.
+without a question.  A tool that is new or has changed since the first list is refused until a person runs `mcp accept`.
+All workers of a base_dir share mcp.lock; each change is made under a lock, and the file is replaced as a whole.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ class McpLock:
         self._guard = base_dir / f".{NAME}"
 
     def compare(self, server: str, listed: Sequence[ListedTool]) -> Changes:
-        """The differences between a list and the pinned one; the file is not changed."""
+        """The differences between the list of tools of a server and the pinned list; mcp.lock is not changed."""
         return _changes(self._read().get(server), server, listed)
 
     def pin_first(self, server: str, listed: Sequence[ListedTool]) -> Changes:
-        """Like `compare`, but the list is pinned if there is no pinned list of this server."""
+        """Like `compare`, but the list of tools is pinned if no list of this server was pinned before."""
         with durable_files.locked(self._guard):
             pinned = self._read()
             changes = _changes(pinned.get(server), server, listed)

@@ -1,8 +1,8 @@
 """Converts the tools of servers to the form that the model gets: legal names, short descriptions, schemas that are
 cheap to check.
 
-Pure functions.  The texts come from a server, so they are data: a description is marked with the name of its server,
-cleaned and cut.  Annotations, titles and icons are not used.
+Pure functions.  The texts of an offered tool come from a server, so they are data: a description is marked with the
+name of its server, cleaned and cut.  Annotations, titles and icons of a server's tools are not used.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class OfferedTool:
     parameters: Json
     digest: str
     renamed: Mapping[str, str] = field(default_factory=dict)
-    """Name of an argument for the model → its name for the server, for the names that differ."""
+    """Name of an argument for the model → name of this argument for the server, for the names that differ."""
 
     def arguments(self, given: Json) -> Json:
         """The arguments of a call of the model, with their names for the server."""

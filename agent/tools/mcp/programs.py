@@ -1,6 +1,6 @@
 """Finds the program of a server once, before its first start, and checks that nobody else can change it.
 
-The program and its arguments are a list, which no shell interprets.
+The program of a server and its arguments are a list, which no shell interprets.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class ServerPrograms:
     def argv(self, name: str, server: McpServer) -> tuple[str, ...]:
         """The program, by its absolute path, and its arguments.
 
-        A program that is not found keeps its name: its start then fails.  Raises CommandRefused for a program in a
-        place that commands of the model can write, or that another user may write, and for a key of the configuration
-        whose file another user may write.
+        A program that is not found is returned by its name, and starting the server fails.  Raises CommandRefused for a
+        program in a place that commands of the model can write, or that another user may write, and for a key of the
+        configuration whose file another user may write.
         """
         if name not in self._found:
             configured_commands.check(self.settings, configured_commands.server_command(name))

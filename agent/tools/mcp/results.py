@@ -1,4 +1,4 @@
-"""The result of a call to a server as text for the model: pictures, sounds and resources are named, never fetched."""
+"""The result of a call to a server as text for the model: pictures, sounds and resources are named and not fetched."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""Converts input schemas of servers to the form that the model gets, and by which the model's arguments are checked.
+"""Converts input schemas of a server's tools to the form that the model gets, and by which the model's arguments are
+checked.
 
 A schema comes from outside and may be hostile: references to other hosts, patterns that take for ever, definitions that
-double at each step.  So unknown keywords are removed; references are replaced by their definitions, a recursive one by
-"any value"; patterns are left out (the server checks its arguments itself); the size is bounded.  Keywords that model
-servers refuse at the top of a function's parameters are left out too.
+double at each step.  Unknown keywords of a schema are removed; references are replaced by their definitions, a
+recursive reference by "any value"; patterns are left out (the server checks its arguments itself); the size is bounded.
+Keywords that model servers refuse at the top of a function's parameters are left out of a schema too.
 """
 
 from __future__ import annotations
@@ -107,7 +108,7 @@ class _Expansion:
                 if key == "items" and isinstance(value, list):
                     yield "prefixItems", [self.expand(one, inside, depth + 1) for one in value]
                 elif key == "additionalProperties" and patterns:
-                    continue  # an object may then have properties that only a pattern allows
+                    continue  # a pattern, which is left out, may allow properties that have no name here
                 else:
                     yield key, self.expand(value, inside, depth + 1)
             elif key in _LIST and isinstance(value, list):
@@ -119,7 +120,7 @@ class _Expansion:
         if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
             raise ToolError(f"its input schema refers to {str(reference)[:80]!r}, outside of itself")
         if reference in inside or reference == "#":
-            return {}  # a recursive definition becomes any value
+            return {}  # a recursive reference becomes "any value"
         target: Any = self.root
         for step in reference[2:].split("/"):
             name = step.replace("~1", "/").replace("~0", "~")

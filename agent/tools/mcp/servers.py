@@ -1,7 +1,8 @@
-"""The servers of one task: each is started at its first use, started again after a failure, and ended with the task.
+"""The MCP servers of one task: each server is started at its first use, started again after a failure, and ended with
+the task.
 
-Only the worker's own thread calls these methods.  A server with a `command` has a thread of its own, which waits for
-the command; sessions live in the thread of `event_loop.py`.
+Only the worker's own thread calls the methods of this module.  A server with a `command` has a thread of its own, which
+waits for the command; sessions live in the thread of `event_loop.py`.
 """
 
 from __future__ import annotations
