@@ -95,13 +95,14 @@ class Finish:
 
 
 END = Finish.name
-"""The name of the only tool that ends a task successfully."""
+"""The name of the tool with which the model reports that its work is finished."""
 
 AFTER_THE_END = "not run: an earlier call of this answer had ended the run"
 """The result of a call that follows `finish` or `ask_user` in one answer."""
 
 STOPPED_BEFORE = "not run: the run was stopped, or a limit was reached, before this call"
-"""The result of a call for which no time or space was left after earlier calls of its answer."""
+"""The result of a call that is not run because a stop was requested, or a limit was reached, after earlier calls of the
+same answer."""
 
 
 def outcome_of(tool: str, arguments: Mapping[str, Any]) -> Outcome:
@@ -121,7 +122,7 @@ def outcome_of(tool: str, arguments: Mapping[str, Any]) -> Outcome:
 
 
 def _answers(found: Iterable[Mapping[str, Any]]) -> Iterator[CommentAnswer]:
-    """The answers to comments that say something."""
+    """The model's answers to comments, without those that have no text."""
     for one in found:
         if text := without_markers(str(one.get("text", ""))).strip():
             yield CommentAnswer(str(one.get("comment", "")).strip(), text, settled=one.get("settled") is True)

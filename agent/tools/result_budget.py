@@ -1,9 +1,9 @@
 """The size limits of tool results: bytes of one result, and tokens of all results of one answer together.
 
-A limit per result is not enough: ten results within it can exceed the window.  So the results of one answer share a
-budget, in tokens of the present window.  Each call gets an equal part of what is left, so that the first call cannot
-use the budget up, and the part that a small result leaves goes to the following ones.  `Toolbox` owns the budget of a
-task; `Toolbox.limit_tokens` connects it to the window.
+A limit per result is not enough: ten results within it can exceed the window.  For this reason all results of one
+answer share a budget, in tokens of the window in use.  Each call of an answer gets an equal part of the rest of the
+budget, so that the first call cannot use the budget up, and the tokens that a small result does not need are available
+to the following calls.  `Toolbox` owns the budget of a task; `Toolbox.limit_tokens` connects it to the window.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ bytes."""
 LEAST_SHARE = 64
 """The minimum number of tokens of one result, for any number of calls.
 
-If the results of one answer together are too large for the window, they are shortened when the next request is planned
-(`window/trimming.py`).
+If the results of one answer together are too large for the window, the results are shortened when the next request is
+planned (`window/trimming.py`).
 """
 
 PER_RESULT = 4
-"""The tokens around one result, as around every message."""
+"""The number of tokens that the message of one result needs besides its text."""
 
 
 def room_of(window: int) -> int:
@@ -46,7 +46,8 @@ class ResultBudget:
         self._calls = 0
 
     def limit_tokens(self, results: Callable[[], int], count: Callable[[str], int]) -> None:
-        """Use `results()`, in tokens, as the budget of each answer; it is called when the answer arrives."""
+        """Use `results()`, a number of tokens, as the budget of each answer; `results` is called when the answer
+        arrives."""
         self._results, self._count, self._calls = results, count, 0
 
     def start_answer(self, calls: int) -> None:
@@ -76,12 +77,12 @@ class ResultBudget:
     @property
     def page_bytes(self) -> int:
         """The maximum bytes of one page of a file."""
-        return self.most * 9 // 10  # a tenth is reserved, since masking may lengthen a text a little
+        return self.most * 9 // 10  # a tenth of the bytes is reserved, since masking may lengthen a text a little
 
     def meter(self, head: int = 40) -> Meter:
         """A meter for a page that is the next result, which also has a head of about `head` tokens."""
         tokens = self.tokens
-        # An eighth is reserved for masking, and for the error that results from counting line by line.
+        # An eighth of the tokens is reserved for masking, and for the error that results from counting line by line.
         return Meter(self, None if tokens is None else max(1, tokens * 7 // 8 - head - PER_RESULT))
 
 

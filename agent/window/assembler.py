@@ -39,12 +39,13 @@ DOUBT = 0.5
 """The share of an estimate that is certainly not too high, as long as the server has not reported its count.
 
 Estimates of texts of known kinds in sum are within ±10 % of the true number, and that of the worst single document
-within 38 % (docs/window.md, "How good the estimate is").  The error may be larger for a kind of text that was not
-measured, so a task ends without sending a request only if half of the estimate exceeds the window."""
+within 38 % (docs/window.md, "How good the estimate is").  The error of an estimate may be larger for a kind of text
+that was not measured, so a task ends without sending a request only if the share DOUBT of the estimate exceeds the
+window."""
 
 
 SILENT = 3
-"""After so many answers without a report of usage, no report is expected any more; the program then relies on the
+"""The number of answers without a report of usage after which the planner expects no report any more, and relies on the
 server to refuse a request that is too long."""
 
 
@@ -95,12 +96,12 @@ class ContextAssembler:
         self.taken = taken or (lambda: 0)
         self.described = ("", 0)  # the description of the tools in text mode, and its tokens
         self.plain = plain(counter)
-        # while the vocabulary is unknown: a counter of the fewest and one of the most tokens that a text can have
+        # if the model's vocabulary is unknown: a counter of the fewest and one of the most tokens that a text can have
         spread = (fewest(), cautious()) if cautious_of(counter) else ()
         self.view = View(message_store.get_current_context_file(), self.plain, spread)
         self.tools = tools
         self.tool_tokens = count_tools(self.plain, tools)
-        self.heard = False  # whether the server has reported usage, or is not expected to
+        self.heard = False  # whether the server has reported usage, or no report of usage is expected from it
         # cache of `plausible_range`: (description of the tools, its tokens by each counter in `View.spread`)
         self._spread_fixed: tuple[str | None, list[int]] = (None, [])
 
@@ -130,18 +131,15 @@ class ContextAssembler:
         return planned.plan
 
     def assemble(self, options: AssemblyOptions | None = None) -> AssembledContext:
-        """May raise the same errors as `plan`.
-
-        Raises the same errors as `plan`.
-        """
+        """Plan a request with `options`, and return the plan with facts about it; raises the same errors as `plan`."""
         return self._plan(options or AssemblyOptions())
 
     def tokens_in_use(self) -> int:
         """The number of tokens of the next request.
 
-        This number is the sum of the last prompt that the provider reported, the recorded part of its answer, and an
-        estimate of everything after that; before the first report, it is an estimate of the whole request, including
-        tools and overhead.
+        The number of tokens in use is the sum of the last prompt that the provider reported, the recorded part of its
+        answer, and an estimate of everything after that; before the first report, it is an estimate of the whole
+        request, including tools and overhead.
         """
         return self._in_use(self.view.read())
 
@@ -268,9 +266,9 @@ class ContextAssembler:
     def _in_use(self, seen: Seen) -> int:
         account = self.message_store.index
         known, guessed = account.reported + self.scaled(self._sized(account.reports.since, seen)), self._guess(seen)
-        # If a server reports only the tokens that were not cached, it reports far fewer than were sent.  A report may
-        # also be lower because the estimate is bad, but for ordinary text no estimate is that wrong, and then the
-        # reported prompts grow with the conversation.
+        # A server that reports only the tokens that were not cached reports far fewer than were sent.  A reported
+        # number may also be lower than the estimate because the estimate is bad, but for ordinary text no estimate is
+        # wrong by the factor FURTHEST.
         least = guessed * PART if account.reports.is_partial else guessed // FURTHEST
         return known if account.reported and known >= least else guessed
 
@@ -306,7 +304,7 @@ class ContextAssembler:
         counted = self.estimate() if part is None else part.tokens + self._blocks(seen) + self.fixed_tokens()
         tokens = self._in_use(seen) if part is None else self.scaled(counted)
         limit = self.limits.input_limit
-        if hard and tokens > limit:  # a request that fits without the reserved tokens does not use them
+        if hard and tokens > limit:  # the reserve is not used if it is not needed
             limit = self.limits.most
         if tokens > limit:
             self._must_fit(seen)
@@ -389,8 +387,8 @@ class ContextAssembler:
     def is_disproved(self) -> bool:
         """Whether the server has answered a prompt that is longer than `limits` allow.
 
-        If the server has done that, the assumed window is smaller than the true one, which becomes known when the
-        server refuses a request because of its length.
+        If the server has answered a prompt above the limits, the assumed window is smaller than the true one, which
+        becomes known when the server refuses a request because of its length.
         """
         return self.taken() > self.stated.most
 
@@ -470,8 +468,8 @@ class ContextAssembler:
         A new conversation begins with the system prompt: the configured one, or else that of the program.  The
         long-term memories for `query` are put before the text of the task in the same message, marked as data;
         `comments` has the `id` and the time of the last change of each comment in that text.  The messages are synced
-        to disk before the request is planned.  May raise the same errors as `plan`; the messages are recorded even
-        then.
+        to disk before the request is planned.  `assemble_context` raises the same errors as `plan`; the messages are
+        recorded even if the planning fails.
         """
         store = self.message_store
         if store.last_seq == 0:

@@ -1,11 +1,11 @@
 """Determines the kind of a run of a program, and whether its success proves that an earlier run that failed would
 succeed now.
 
-The kind is the program with its sub-command, for example `pytest`, `npm test`, `uv run pytest`.  The kind is only used
-to group runs.  A success resolves a failure of the same program with the same arguments.  The success of a check
-(tests, build, lint) also resolves a failed check of a part of its targets.  The tables below list the programs that
-count as checks, and which of their arguments are targets and which are options.  For any other program a success
-resolves only a failure with equal arguments; in case of doubt the failure stays in the list.
+The kind is the program with its sub-command, for example `pytest`, `npm test`, `uv run pytest`.  The kind serves only
+to group the runs of commands.  A success resolves a failure of the same program with the same arguments.  The success
+of a check (tests, build, lint) also resolves a failed check of a part of its targets.  The tables in `command_kinds.py`
+list the programs that count as checks, and which of their arguments are targets and which are options.  For any other
+program a success resolves only a failure with equal arguments; in case of doubt the failure stays in the list.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _PRINTING = re.compile(
 _SHORT_PRINTING = {"pytest": "qvsx", "py.test": "qvsx", "unittest": "qvfb", "cargo": "qv", "go": "v"}
 """Letters of options that only control the amount of output, or end the run at the first failure.
 
-For programs that are not in the tables `-v` may mean the version.
+For a program that is not in the tables of `command_kinds.py`, `-v` may mean the version.
 """
 _EARLY = re.compile(r"-[a-wyz]*x[a-z]*|-f|--(?:exitfirst|maxfail(?:=\d+)?|fail-?fast|bail(?:=\d+)?)")
 _NARROWING = frozenset(
@@ -98,7 +98,7 @@ class _Scope:
         head = [word.rpartition("/")[2] for word in words[: at + 1]]
         printing = next((_SHORT_PRINTING[word] for word in head if word in _SHORT_PRINTING), "")
         self.is_go = head[0] == "go"
-        # a bare word in a command of another program may name another task
+        # a word that is no option may name another task of a program that is in no table
         self.has_parts = head[-1] in _PROGRAMS or head[0] == "cargo"
         self.options: set[str] = set()
         self.targets: list[str] = []

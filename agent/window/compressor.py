@@ -2,11 +2,12 @@
 compaction.
 
 The means, in the order that the strategy gives, are: mask old tool results, summarise the oldest groups, leave the
-oldest groups out, and finally the reset, which needs no model.  Groups are never split, and the newest turn is never
-changed.  Every means aims at a level that `compaction_target.py` computes.  A summary is used only if
-`summary_check.py` accepts it.  A compaction must free a tenth of the view, otherwise the next means is tried; two
-compactions in a row that free too little raise CompactionStuck.  Only a few numbers for each group of the conversation
-are in memory.  `context.MessageStore.compact` ensures the order of the writes.
+oldest groups out, and finally the reset, which needs no model.  A compaction splits no group (an answer with the
+results of its calls), and does not change the newest turn.  Every means aims at a level that `compaction_target.py`
+computes.  A summary is used only if `summary_check.py` accepts it.  A means that would free less than a tenth of the
+view is not used, and the next one is tried; only the reset may free less, if the request fits afterwards.  After two
+failed compactions in a row CompactionStuck is raised if the request does not fit.  Only a few numbers for each group of
+the conversation are in memory.  `context.MessageStore.compact` ensures the order of the writes.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ WHOLE_RESULTS = 0.4
 """A mask leaves the newest tool results whole, up to this share of the threshold, if it frees enough nevertheless."""
 
 REST = 20
-"""After a compaction failed, the next attempt waits until the conversation has grown by the threshold divided by this
-number."""
+"""After a failed compaction, the next attempt waits until the conversation has grown by the threshold divided by
+REST."""
 
 MOST_WEAK = 2
 """The maximum number of compactions in a row that free too little; after them the task ends."""
@@ -57,14 +58,13 @@ LEAST_SUMMARY = 120
 
 
 class NothingToDo(Exception):
-    """Raised when there are too few messages for a summary, and the request still fits.
-
-    The error never leaves this module.
+    """Raised when there are too few messages for a summary, and the request still fits.  `compressor.py` catches every
+    NothingToDo.
     """
 
 
 class NotAsked(BadSummary):
-    """Raised when no summary was requested, since it would not be used.  The error never leaves this module."""
+    """Raised when no summary was requested, since it would not be used.  `compressor.py` catches every NotAsked."""
 
 
 class ContextCompressor:
@@ -105,7 +105,7 @@ class ContextCompressor:
         self.compression_threshold = storage.compression_threshold
         self.summary_limits = summary_limits
         self.failures = self._weak()  # number of compactions in a row that were necessary and freed too little
-        self.rest_until = 0  # another attempt is useless while fewer tokens than this are in use
+        self.rest_until = 0  # number of tokens in use below which no further compaction is tried
         self.writer = SummaryWriter(
             message_store,
             summary_store,
@@ -164,7 +164,7 @@ class ContextCompressor:
     def reset(self) -> None:
         """Apply only the reset: the briefing, the carry-over and the newest groups remain.
 
-        The method sends no request to a model.
+        A reset sends no request to a model.
         """
         self._go(("reset",), force=True)
 
@@ -189,7 +189,7 @@ class ContextCompressor:
         self,
         summary_prompt_file: Path | str,
         to_summarize_file: Path | str,
-        unsummarized_file: Path | str,  # noqa: ARG002 - the parameter belongs to the interface
+        unsummarized_file: Path | str,  # noqa: ARG002 - the interface of the compressor has this parameter
         output_file: Path | str,
     ) -> Path:
         """Write to `output_file`, in pieces, the prompt and the messages of `to_summarize_file` as lines of the form
@@ -247,7 +247,8 @@ class ContextCompressor:
     def _means(self) -> Mapping[str, Callable[[CompactionNeed], int | None]]:
         """The method that applies each means, by its name.
 
-        Each method returns the id of its summary, 0 if it made none, or None if it did not free enough.
+        Each of the methods for a means returns the id of the summary that it made, 0 if it made no summary, or None if
+        it did not free enough.
         """
         return {"mask": self._mask, "summary": self._summary, "window": self._window, "reset": self._reset}
 
@@ -273,9 +274,9 @@ class ContextCompressor:
     def _wait_for_model(self, need: CompactionNeed) -> bool:
         """Whether to leave the view unchanged because the model that writes summaries cannot be reached.
 
-        If that model cannot be reached, the conversation's model probably cannot be reached either, and a reset would
-        remove messages from the view for good.  So the method returns True only after the first failed summary in a
-        row, and only if the request fits.
+        If the model that writes summaries cannot be reached, the conversation's model probably cannot be reached
+        either, and a reset would remove messages from the view for good.  The view is left unchanged only after the
+        first failed summary in a row, and only if the request fits.
         """
         self.unreachable += 1
         return self.unreachable == 1 and not need.must
@@ -374,11 +375,11 @@ class ContextCompressor:
             if end and self.room.frees(need, strategy, end, **brings(end)):
                 self._commit(strategy, need, end, **brings(end))
                 return 0
-        # At the end the reset may free less than a tenth if the request then fits; this is done at most twice in a row.
-        # If a reset that frees less than a tenth is not enough, or all messages belong to the newest turn, the
-        # carry-over is shortened, and then the summary is removed.
+        # The reset, as the last means, may free less than a tenth of the view if the request then fits, but at most
+        # twice in a row. If a reset that frees less than a tenth is not enough, or all messages belong to the newest
+        # turn, the carry-over is shortened, and then the summary is removed.
         end = end or self.message_store.index.cut.end_seq
-        # a doubt about the estimate alone is no reason for this
+        # if only the doubt about the estimate exceeds the limit, the reset must free a tenth
         sure = self.limits.doubt == 1.0 or need.used > self.assembler.stated.input_limit
         last = end and strategy == "reset" and need.must and sure and self.failures < MOST_WEAK
         for keep_summary, lean in ((True, False), (True, True), (False, False), (False, True)) if last else ():

@@ -42,12 +42,12 @@ if TYPE_CHECKING:
     from agent.window.store_interfaces import Announce
 
 BLIND = 0.75
-"""If a server refuses a request as too long and names no number, this share of the planned tokens is assumed as the
-window."""
+"""If a server refuses a request as too long and names no number, the share BLIND of the planned tokens is assumed as
+the window."""
 
 SPARE = 8
 """If a request fits by count but a server refuses it as too long, the newest turn is shortened by the request's tokens
-divided by this number."""
+divided by SPARE."""
 
 SMALLEST = 1024
 """The smallest window, in tokens, that can be learnt from an error."""

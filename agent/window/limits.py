@@ -33,8 +33,8 @@ MARGIN_ESTIMATE = 16
 conversation (docs/counting.md, "How good it is")."""
 
 LEAST_ANSWER = 256
-"""The number of tokens that an answer needs for one tool call; in a larger window it is 1/LEAST_PART of the window, and
-never more than the reserve."""
+"""The minimum number of tokens that an answer needs for one tool call: LEAST_ANSWER, or 1/LEAST_PART of a larger
+window, but never more than the reserve."""
 
 LEAST_PART = 16
 

@@ -37,7 +37,7 @@ OWN = "memory.db"
 """The name of the layer with the program's own memory in events and notices."""
 
 PATIENCE = 10.0
-"""The time limit in seconds for each plug-in; a layer that has no result by then is left out."""
+"""The time limit in seconds for each plug-in; a layer that has no result at the time limit is left out."""
 OWN_PATIENCE = 1.0
 """The time limit in seconds for the program's own memory."""
 FILES_PART = 4

@@ -3,8 +3,8 @@
 A text is rejected if it is empty, reasoning without an end, a loop, a copy of the prompt or of a message, records of
 the conversation, much shorter than its source, not shorter than its source, or without the requested sections
 (`text_structure.py`).  A text is also rejected if it contains almost none of the names in its source, or mostly names
-that are not in its source (`identifiers.py`).  Each rule works in every language.  A rule that cannot be applied to a
-source (it has no names, or the user's prompt has no headings) is skipped.
+that are not in its source (`identifiers.py`).  The rules by which a summary is checked do not depend on its language.
+A rule that cannot be applied to a source (it has no names, or the user's prompt has no headings) is skipped.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
 LEAST_SHARE = 100
-"""A summary must have at least one token for so many tokens of its source."""
+"""A summary must have at least one token for each LEAST_SHARE tokens of its source."""
 LEAST_TOKENS = 24
 MOST_LEAST_TOKENS = 120
 """The required minimum of tokens lies between LEAST_TOKENS and MOST_LEAST_TOKENS; for a very short source it is a
@@ -41,7 +41,8 @@ NAMES_GROW = 3
 """The required number of names grows with the source: one name, two if the source has SECOND_NAME names, three if it
 has NAMES_GROW times as many, and so on."""
 TOKENS_A_NAME = 100
-"""The budget has so many tokens for each required name, so a small budget limits how many names are required."""
+"""At most one name is required for each TOKENS_A_NAME tokens of the summary's budget, so that few names are required of
+a short summary."""
 KNOWN_SHARE = 1 / 3
 """If a summary has FEW_NAMES names or more, at least this share of them must be in the source: a summary of another
 project has other names."""
@@ -60,10 +61,11 @@ DISTINCT = 0.5
 PROMPT_BLOCK = 24
 MESSAGE_BLOCK = 200
 COPIED = 0.5
-"""A text is a copy if this share of its blocks occurs in the prompt, or in one message; a block has PROMPT_BLOCK or
-MESSAGE_BLOCK characters."""
+"""A text is a copy if the share COPIED of its blocks occurs in the prompt (blocks of PROMPT_BLOCK characters), or in
+one message (blocks of MESSAGE_BLOCK characters)."""
 SHORTEST_COPY = 400
-"""A text with fewer characters is not checked for being a copy of a message, since it may be one quoted sentence."""
+"""A text with fewer than SHORTEST_COPY characters is not checked for being a copy of a message, since it may be one
+quoted sentence."""
 
 _THINK = r"(?:\w+:)?(?:think|thinking|thought|thoughts|reasoning)"
 _OPENING = re.compile(rf"\s*(?:<({_THINK})>|\[({_THINK})\])", re.IGNORECASE)
@@ -73,8 +75,8 @@ _SIGNS = re.compile(r"[\W_]+")
 
 
 class BadSummary(MakimonoError):
-    """Raised if an answer cannot be used as a summary; the message of the error has the reason.  The error never leaves
-    agent/window/."""
+    """Raised if an answer cannot be used as a summary; the message of the error has the reason.  `agent/window/`
+    catches every BadSummary."""
 
     code = "bad_summary"
 

@@ -2,8 +2,8 @@
 
 The names of a summary are its paths, identifiers, ids, numbers and short quotations (`identifiers.py`).  Lines of the
 previous summary with missing names are inserted below their heading if the new summary has the same heading, otherwise
-at the top below a copy of their heading.  No line appears twice in the merged summary.  `summary_request.py` calls this
-module for each summary that `summary_check.py` accepts.
+at the top below a copy of their heading.  A line of the previous summary that the new one contains already is not
+inserted.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ KEPT_SHARE = 0.75
 """The share of the previous summary's names, by weight, that a new summary must contain to be used without lines of the
 previous one."""
 HALF = 0.5
-"""If a new summary contains less than this share, it is worse than the previous one, which then stays whole if it
-fits."""
+"""If a new summary contains less than the share HALF of the previous one's names, it counts as worse than the previous
+one, which then stays whole if it fits."""
 
 
 def merge_missing(before: str, text: str, budget: int, count: Count) -> str:
     """Merge into `text` the parts of the previous summary (`before`) that it lacks.
 
     If `text` contains enough names, further lines of the previous summary are added as far as they fit into `budget`
-    tokens.  If `text` lacks names, the following candidates are tried, first within the budget, then within the budget
-    and its tolerance.  If `text` has less than HALF of the names, the first candidate has all lines of both summaries.
-    The second candidate is the whole `text` with those lines of the previous summary that contain missing names.  If
-    neither candidate fits, the result is the previous summary, or those of its lines that are needed for the names,
-    with the first lines of `text`.  Raises BadSummary if nothing fits.
+    tokens.  If `text` lacks names, two candidates for the merged summary are tried, first within the budget, then
+    within the budget and its tolerance.  If `text` has less than HALF of the names, the first candidate has all lines
+    of both summaries.  The second candidate is the whole `text` with those lines of the previous summary that contain
+    missing names.  If neither candidate fits, the result is the previous summary, or those of its lines that are needed
+    for the names, with the first lines of `text`.  Raises BadSummary if nothing fits.
     """
     weight = weights([*names_in(before), *values_in(before)])
     known = present_in(weight, text)
@@ -108,7 +108,7 @@ def _with_lines(lines: list[TextLine], weight: Mapping[str, float], text: str, r
     """Add to `text` those lines of the previous summary that have the highest `weight` of names and fit into `room`
     tokens; returns `text` itself if none fits.
 
-    The headings of these lines need tokens too, and only the merged text shows how many.
+    The headings of the added lines need tokens too, and only the merged text shows how many.
     """
     left = room - count(text)
     while left > 0:

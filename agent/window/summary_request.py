@@ -2,8 +2,8 @@
 it), it is summarised in pieces.
 
 A request is the configured prompt with the messages in the form that `transcript.py` gives them.  The requests are no
-part of the conversation.  `summary_check.py` checks each answer.  This module records nothing; `compressor.py` records
-the result.
+part of the conversation.  `summary_check.py` checks each answer.  `compressor.py` records the result of a summary
+request.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ SHORTER = "\nYour last summary was too long and could not be used. Keep to the l
 """Appended to the prompt of the second attempt."""
 
 WORDS = 1.5
-"""The requested number of words is the budget divided by this: English prose has 1.3 tokens per word, paths and code
+"""The number of tokens of the budget for each requested word: English prose has 1.3 tokens per word, paths and code
 have more."""
 
 SHRINKS = 4
@@ -199,7 +199,7 @@ class PiecewiseSummary:
                 if shrinks > SHRINKS:
                     raise BadSummary(f"its request is too long even in small pieces: {overflow}") from overflow
                 room = min(room * 6 // 10, (overflow.limit or room) * 7 // 10)
-                self.client.input_limit = room  # the length of the answer may have been the cause
+                self.client.input_limit = room  # the answer may have been too long
                 transcript.limit(self._left(running, room))
                 transcript.names = names
                 self.told(f"too long for the summariser; trying with pieces of {room} tokens")
@@ -289,7 +289,7 @@ class PiecewiseSummary:
             for _, line in lines(descriptor, 0, size):
                 if line.startswith(b"{"):
                     record: dict[str, Any] = orjson.loads(line)
-                    # not the previous summary: the new summary may repeat parts of the old one that are still valid
+                    # the previous summary is left out, since the new one may repeat parts of it that are still valid
                     if "summary_so_far" in record:
                         continue
                     yield str(record.get("content") or record.get("task") or "")
@@ -297,7 +297,8 @@ class PiecewiseSummary:
 
 
 def _write(path: Path, chunks: Iterable[bytes]) -> None:
-    """Write an intermediate file with mode 0600.  The file is not synced, since it is always removed."""
+    """Write an intermediate file with mode 0600.  An intermediate file is not synced, since it is not needed after a
+    crash."""
     with durable_files.writing(path):
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:

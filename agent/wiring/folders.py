@@ -1,7 +1,7 @@
 """Finds and makes the folders of tasks in base_dir.
 
 The module imports no other module of the package `wiring`.  The module handles the names of folders only, not the
-content of a task.  Only a uuid becomes part of a path.
+content of a task.  A task's folder is found and made only for a valid uuid.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from agent.config import Settings
 
 QUARANTINE = "quarantine"
-"""The folder below base_dir for entries of `running/` that belong to no task."""
+"""The folder below base_dir into which folders are moved that no task uses, for example entries of `running/` that
+belong to no task."""
 
 REPLAYS = "replays"
 """The folder below base_dir that has one folder for each copy that `replay` made."""

@@ -1,7 +1,7 @@
 """A task's changes: numbers, paths, modes and the diff itself, read from commits of the task's git directory.
 
-This module runs git without diff drivers and text conversion; only `of_tree` reads the work tree.  `Workspace` calls
-this module.  git-diff(1) describes the formats of `--numstat -z` and `--raw -z`.
+This module runs git without diff drivers and text conversion; only `of_tree` reads the work tree.  git-diff(1)
+describes the formats of `--numstat -z` and `--raw -z`.
 """
 
 from __future__ import annotations
@@ -36,10 +36,11 @@ LINK = 1 << 16
 """The maximum bytes of the target of a symlink; Linux allows 4095 (symlink(7))."""
 NAME, ATTRIBUTES_LINE, MOST = 255, 2048, 1 << 20
 WITHOUT_ATTRIBUTES = ("attr.tree=4b825dc642cb6eb9a060e54bf8d69288fbee4904",)
-"""git from 2.43 on reads attributes from this tree, the empty one.  A tree that a repository does not have counts as
-empty (git-config(1))."""
+"""git from 2.43 on reads the attributes of files from the tree that `attr.tree` names, which is the empty tree here.  A
+tree that a repository does not have counts as empty (git-config(1))."""
 WITHOUT_INDEX = {"GIT_INDEX_FILE": "/nonexistent/index"}
-"""An older git reads attributes from the index (gitattributes(5))."""
+"""A git older than 2.43 reads the attributes of files from the index (gitattributes(5)), so an index is named that does
+not exist."""
 HOW = {"A": "new", "C": "new", "D": "deleted", "R": "renamed"}
 SYMLINK, SUBMODULE, NOTHING = "120000", "160000", "000000"
 
@@ -82,7 +83,7 @@ def diff_stat(git_dir: Path, old: str, new: str) -> DiffStat:
     lines = []
     for head in fields:
         added, deleted, path = head.split("\t", 2)
-        # For a rename, the next two fields are the old and the new name.
+        # For a rename, `--numstat -z` gives the old and the new name as the next two fields.
         path = shown(path) if path else f"{shown(next(fields))} → {shown(next(fields))}"
         files += 1
         if added == "-":
@@ -162,10 +163,11 @@ def patch(git_dir: Path, old: str, new: str) -> Iterator[bytes]:
 
 def history(git_dir: Path, old: str | None, new: str) -> Iterator[bytes]:
     """Every commit after `old`: message and all added and removed bytes, binary files as text.  A push publishes the
-    messages and bytes of all these commits.
+    messages and bytes of every commit that the remote lacks.
 
     The net difference would not be enough: a push also publishes a secret that one commit adds and the next removes.  A
-    merge of `old` itself (the base branch) is compared with `old` only: what it brings from there is published already.
+    merge of `old` itself (the base branch) is compared with `old` only, since the content of `old` is published
+    already.
     """
     span, ours = new if old is None else f"{old}..{new}", _merges_of(git_dir, old, new)
     look = ("-p", "--text", "--no-renames", "--unified=0", *PLAIN)
@@ -218,7 +220,7 @@ def small(git_dir: Path, blobs: Mapping[str, str], largest: int) -> Iterator[tup
 
 
 def _contents(git_dir: Path, objects: Iterable[str], largest: int) -> Iterator[tuple[str, bytes]]:
-    """(object, content) of those `objects` that have at most `largest` bytes; one git reads many of them."""
+    """(object, content) of those `objects` that have at most `largest` bytes; one git process reads many objects."""
     part: list[str] = []
     total = 0
     for name, size in _sizes(git_dir, objects, lambda size: size <= largest).items():
@@ -259,9 +261,8 @@ def _sizes(git_dir: Path, objects: Iterable[str], wanted: Callable[[int], bool])
 
 
 def mode_findings(git_dir: Path, changes: list[Entry]) -> list[str]:
-    """Findings about symlinks that point out of the tree, and about submodules: neither may be published.
-
-    Each path is named once.
+    """Findings about symlinks that point out of the tree, and about submodules: neither may be published.  Each finding
+    is listed once.
     """
     found: dict[str, None] = {}
     links = {change.object for change in changes if change.new_mode == SYMLINK}
@@ -294,8 +295,7 @@ def unfit(git_dir: Path, changes: list[Entry]) -> list[str]:
 
 
 def bare_folders(git_dir: Path, changes: Sequence[Entry], head: str) -> list[str]:
-    """Folders that git treats as a bare repository, at `head` or after these changes, and that contain a changed
-    path.
+    """Folders that git treats as a bare repository, at `head` or after `changes`, and that contain a changed path.
 
     The root of the tree is excluded, because git finds `.git` there first.  Git runs programs that the config of a bare
     repository in the tree names (safe.bareRepository in git-config(1)).
@@ -334,9 +334,8 @@ def same_but_case(paths: Iterable[str], all_paths: Iterable[str]) -> list[str]:
 
 
 def too_large(git_dir: Path, changes: list[Entry], largest: int) -> list[str]:
-    """Files of more than `largest` bytes, which the host would refuse.
-
-    Each path is named once.  A file that a later commit removes counts too, because a push sends every commit.
+    """Files of more than `largest` bytes, which the host would refuse.  Each file content is listed once.  A file that
+    a later commit removes counts too, because a push sends every commit.
     """
     paths: dict[str, str] = {}
     for change in changes:

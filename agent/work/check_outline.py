@@ -1,16 +1,15 @@
 """The part of a check's output that can be compared, without details that vary between runs.
 
-`verify` uses this module: a check that fails on a commit, and failed in the same way on its base commit, is not a
-failure of the change.
+A check that fails on a commit, and failed in the same way on its base commit, is not a failure of the change.
 
 "In the same way" means: both runs ended by themselves with the same exit code, and the failures after the change are
 contained in the failures before it:
 
 1. if both outputs name failing tests (`FAILING`, the formats of common runners): every test that fails after the change
 also failed before it;
-2. if neither does: every line of the output after the change occurs at least as often in the output before it, once
-meaningless parts are removed (colours, times, addresses, line numbers, scratch paths);
-3. and no reported number of failures or errors is larger than before the change.
+2. if neither output names failing tests: every line of the output after the change occurs at least as often in the
+   output before it, once meaningless parts are removed (colours, times, addresses, line numbers, scratch paths);
+3. in both cases: no reported number of failures or errors is larger than before the change.
 
 Outputs that cannot be compared (only one of them names tests, or a part of a long output is missing) count as
 different: a new failure must not pass as an old one.
@@ -58,8 +57,8 @@ FAILING = re.compile(
     re.VERBOSE,
 )
 """The text before or after a name is matched at few positions: at the first of several equivalent ones, and at the
-first character of a run of spaces.  If it were matched at every position, a line full of such positions would take
-quadratic time."""
+first character of a run of spaces.  If the pattern were tried at every position of a line, a line full of spaces could
+take quadratic time."""
 
 _COUNTS = re.compile(r"(?<!\d)(\d++)\s++(fail|error)|\b(fail|error)(?:ure)?s\s*+[=:]\s*+(\d++)", re.IGNORECASE)
 _PASSING = (

@@ -51,8 +51,8 @@ _SETTLED = re.compile(
 )
 """Messages that belong to permanent errors.
 
-A message that is not listed here about a remote host is taken to mean that the host could not be reached or stopped
-responding, since there is no complete list of the messages of curl, ssh and TLS libraries.
+Any other message about a remote host is taken to mean that the host could not be reached or stopped responding, since
+there is no complete list of the messages of curl, ssh and TLS libraries.
 """
 
 _PAGE = re.compile(

@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 LEASE_SECONDS = manager.LEASE_SECONDS
 AGAIN_SECONDS = 60.0
 CLAIMED = "claimed"
-"""The report to the daemon after the row was claimed.  Any other report is the reason why the claim failed."""
+"""The report to the daemon after the row was claimed.  A report other than CLAIMED is the reason why the claim
+failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +102,9 @@ def attempt(wiring: Wiring, uuid: str, mode: Mode) -> tuple[Outcome, bool]:
     folder = settings.base_dir / "running" / uuid
     handler: TaskHandler | None = None
     try:
-        # End the processes that an attempt that died has left running.  The processes are ended only after the row was
-        # claimed.  A broker's message is not enough to end processes: the task may belong to a daemon with another
-        # base_dir on this machine.
+        # End the processes that an attempt that died has left running.  Processes of a dead attempt are ended only
+        # after the row was claimed.  A broker's message is not enough to end processes: the task may belong to a daemon
+        # with another base_dir on this machine.
         process_groups.end_tree(settings.base_dir, uuid)
         _settle_in(settings, claim, mode)
         tell(mode.report, CLAIMED)
@@ -183,8 +184,8 @@ def give_up_claim(wiring: Wiring, claim: Claim, error: BaseException, unopened_i
 def correct_issue(wiring: Wiring, uuid: str) -> None:
     """Let the daemon write the notice on the issue again, after this attempt found that it no longer owns the row.
 
-    A host may be suspended between its check that it owns the row and its write to the issue.  So this attempt may have
-    overwritten a newer comment of the attempt that owns the row."""
+    A host may be suspended between its check that it owns the row and its write to the issue.  A host that was
+    suspended may have overwritten a newer comment of the attempt that owns the row."""
     with suppress(MakimonoError):
         wiring.ledger.notify_again(uuid)
 
@@ -192,6 +193,6 @@ def correct_issue(wiring: Wiring, uuid: str) -> None:
 def tell(report: Connection | None, word: str) -> None:
     """Send a report to the daemon; the connection is then closed."""
     if report is not None and not report.closed:
-        with suppress(OSError):  # without a daemon the work continues
+        with suppress(OSError):  # the work continues even if the daemon has ended
             report.send(word)
             report.close()

@@ -3,8 +3,8 @@
 Text from outside is cleaned by `security.sanitise` and put between random markers that only this run uses, so that it
 cannot be taken for an instruction of this program (docs/security.md, "Text from outside").  System prompt and briefing
 are written once; a resumed task reads them from its files.  For a smaller window `choose_again` makes a shorter
-briefing from the first one.  The title and the body are never cut; rules and comments stay within their budgets
-(`BriefingBudget`).
+briefing from the first one.  Rules and comments are shortened to their budgets (`BriefingBudget`); the title and the
+body of the issue have no budget.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ COMMENT_SOURCE = "comment"
 ISSUE_LIMIT = 1 << 20
 """Maximum number of characters of a body or a comment, as many as any forge accepts.
 
-The text of a task is never shortened: if it does not fit into the window, nothing is sent to the model, and the issue
-gets a comment about that (docs/design/compression.md, FR-5).
+The text of a task is not shortened to fit into the window: if it does not fit, nothing is sent to the model, and the
+issue gets a comment about that (docs/design/compression.md, FR-5).
 """
 
 OF_ONE = 3
@@ -169,7 +169,7 @@ def cut_rules(text: str, name: str, tokens: int, count: Callable[[str], int]) ->
 
 
 def _most(high: int, fits: Callable[[int], bool]) -> int:
-    """The largest number up to `high` that fits; 0 if none fits."""
+    """The largest number up to `high` for which `fits` returns true; 0 if there is none."""
     low = 0
     while low < high:
         middle = (low + high + 1) // 2

@@ -9,7 +9,8 @@ if TYPE_CHECKING:
     from agent.context import MessageStore
 
 KIND = "condition"
-"""Kind of the message, and name of the receipt that has the outcome and the commit of the newest such message."""
+"""Kind of a message with conditions of the reviewers, and name of the receipt that has the outcome and the commit of
+the newest message of this kind."""
 
 _LINE = re.compile(r"^- (.+)$", re.MULTILINE)
 

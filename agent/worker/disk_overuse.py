@@ -12,8 +12,6 @@ enough space again.
 If all tasks together have grown by less than the missing space, another program filled the disk.  If another program
 filled the disk, no task ends, and a task that cannot write waits (`daemon/disk_monitor.py`).  A task that runs alone
 also waits, unless removing its files gives enough space.
-
-`limits.TaskLimits` and `control.TaskControl` call this module, and so does `worker/handler.py` after a write failed.
 """
 
 from __future__ import annotations
@@ -44,10 +42,10 @@ T = TypeVar("T")
 
 CODE = "limit_disk"
 SECONDS = 1.0
-"""Seconds between two checks of the free space; each check is one system call."""
+"""Seconds between two checks of the free disk space."""
 PATIENCE = 10.0
-"""After a check in which no task had to end, folders are measured again after so many seconds; also the longest time to
-wait while another task checks or removes its files."""
+"""Seconds after a check in which no task had to end until folders are measured again; also the longest time to wait
+while another task checks or removes its files."""
 TICK = 0.1
 LONGEST = 5.0
 """Maximum seconds for measuring one folder; after that, the count so far is used."""
@@ -56,10 +54,10 @@ AT_ONCE = 0.2
 thread."""
 
 AGAIN = 10
-"""When files are removed, so many times the required free inodes must become free: a task that begins needs some
-hundred inodes at once.
+"""The factor by which the required number of free inodes is multiplied when files are removed: a task that begins needs
+some hundred inodes at once.
 
-For bytes, the reserve LEAST_SIZE is added instead.
+The required number of free bytes is not multiplied by AGAIN; LEAST_SIZE is added to it as a reserve.
 """
 
 FAN_OUT = 256
@@ -139,8 +137,8 @@ class DiskOveruse:
     def judge(self) -> Outcome | None:
         """Check now, because a write has failed; a decision to end the task is not changed.
 
-        The method waits while another task checks or removes its files.  `judge` is called before a task pauses because
-        of a full disk: no other task could end a paused task, which keeps all its files."""
+        `judge` waits while another task checks or removes its files.  `judge` is called before a task pauses because of
+        a full disk: no other task could end a paused task, which keeps all its files."""
         until = clock.monotonic() + PATIENCE
         with self.lock:
             while clock.monotonic() < until:
@@ -162,7 +160,7 @@ class DiskOveruse:
         held = None
         try:
             held = durable_files.lock(self.settings.base_dir / LOCK)
-        except DiskError:  # no space for the lock file
+        except DiskError:  # the disk has no space for the lock file
             pass
         self.outcome = self._judge("files" if files else "size", files or size)
         if self.outcome is not None:
@@ -192,9 +190,9 @@ class DiskOveruse:
         space.
 
         The largest or newest files are removed first; returns sentences about the removed files.  After the removal the
-        lock is released, and the other tasks check again.  Does nothing if this task was not chosen to end because of
-        the full disk.  `whole`: the remaining files could not be committed; if the disk is still full, all files that
-        commands left are removed."""
+        lock is released, and the other tasks check again.  If this task was not chosen to end because of the full disk,
+        no file is removed.  `whole`: the remaining files could not be committed; if the disk is still full, all files
+        that commands left are removed."""
         if self.outcome is None or (whole and not any(missing_space(self.settings))):
             return []
         try:

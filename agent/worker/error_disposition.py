@@ -13,8 +13,8 @@ is delivered as a draft | | any other error | a person stopped the task | stop: 
 any other error | the task has tries left | requeue the task | | any other error | the task has no tries left | fail:
 the work so far is delivered as a draft |
 
-The table lists the errors for which waiting does not help; all others count as temporary.  Temporary failures of a
-host, a network or another program cannot all be listed.
+FINAL lists the errors for which waiting does not help; every error that no row of the table names counts as temporary.
+Temporary failures of a host, a network or another program cannot all be listed.
 """
 
 from __future__ import annotations
@@ -72,10 +72,11 @@ LONGEST_PAUSE = 3600.0
 """The longest Retry-After, in seconds, for which a task waits in the queue; a longer one belongs to a daily limit."""
 
 PUBLISHING_HOURS = 72.0
-"""So many hours publication is tried again: enough for a person to renew a token after a weekend."""
+"""The number of hours for which a failed publication is tried again: enough for a person to renew a token after a
+weekend."""
 
 FINAL: tuple[type[Exception], ...] = (
-    *(ConfigError, UsageError, ContextError),  # errors that a person has to correct
+    *(ConfigError, UsageError, ContextError),  # mistakes in the configuration or in a call
     *(BaseMissing, RebaseConflict, PushRejected, LfsRefused, PolicyViolation, RulesRefused),  # errors of the repository
     *(IssueUnreadable, PictureRefused, ToolError),
     *(QuotaExhausted, AccessRefused, ModelNotFound, RequestRefused),  # errors of the model's server
@@ -125,7 +126,7 @@ class Disposition:
 
 
 def dispose(error: Exception, state: TaskState) -> Disposition:
-    """Decide about the error by the table above."""
+    """Decide about the error by the table in the docstring of `error_disposition.py`."""
     final, code, why = reading_of(error, replaced=state.replaced)
     if isinstance(error, TakenElsewhere):
         return Disposition("stop", code, why, silent=True)
@@ -139,7 +140,7 @@ def dispose(error: Exception, state: TaskState) -> Disposition:
         if state.outcome is not None and state.outcome.end is End.STOPPED:
             return Disposition("stop", "stopped", why)
         if _may_wait(error, state):
-            silent = isinstance(error, ForgeError)  # the comment would go to the forge that failed
+            silent = isinstance(error, ForgeError)  # a comment about the error would go to the forge that failed
             return Disposition("requeue", code, why, when=_seconds(error, state.tries), silent=silent)
     return Disposition("fail", code, why)
 
@@ -179,7 +180,7 @@ def _may_wait(error: Exception, state: TaskState) -> bool:
     if isinstance(error, SetupFailed) and not error.passing:
         return False
     if isinstance(error, ModelStalled) and error.answering:
-        return False  # the model would only write as much again
+        return False  # the model would again write an answer that is too long
     if isinstance(error, RateLimited) and (error.retry_after or 0.0) > LONGEST_PAUSE:
         return False
     if state.outcome is not None:

@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 
 LAYER = "shared log of memory"
 PATIENCE = 1.0
-"""Maximum seconds that a task waits for the new entries.  After so many seconds the task continues without the new
-entries, and the thread goes on to apply them.
+"""Maximum seconds that a task waits for the new entries of the shared log.  After PATIENCE seconds the task continues
+without the new entries of the shared log, while a thread goes on to apply them.
 """
 
 
 def follow_shared_log(run: TaskRun) -> None:
     """Apply the new entries of the log, if several hosts share one.  A failure emits an event, and the task
     continues."""
-    from agent.wiring.memory import open_memory, shared_place  # not imported while memory is off
+    from agent.wiring.memory import open_memory, shared_place  # `wiring.memory` is not imported while memory is off
 
     if shared_place(run.settings) is None:
         return

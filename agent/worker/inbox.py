@@ -1,11 +1,11 @@
 """Comments of people on a running task: the model gets their text before its next turn, and commands take effect at
 once.
 
-Each worker has one inbox.  The loop polls the forge at each turn.  While the model answers, another thread
-(`TaskControl`) polls about every 15 seconds; both share the results.  A text waits in the inbox until the loop has
-appended it, and only then the cursor in the row moves on: if the process dies in between, a comment is delivered twice
-rather than never.  A command is stored in the row together with the comment's id, so that it is executed only once even
-if the comment is read again (`ledger.request`).
+Each run of a task has one inbox.  The loop polls the inbox at each turn, and a watcher thread polls it while the model
+answers; the inbox reads the forge at most about every 15 seconds, and both callers share the results.  A comment waits
+in the inbox until the loop has appended its text, and only after that the cursor in the row moves past the comment: if
+the process dies in between, a comment is delivered twice rather than never.  A command is stored in the row together
+with the comment's id, so that it is executed only once even if the comment is read again (`ledger.request`).
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from agent.values import FencedComment, TaskKey
 
 FIRST_AGAIN, LONGEST_AGAIN = 60.0, 3600.0
-"""Seconds until it is reported again that the forge does not answer: for the first report after the beginning, and at
-most."""
+"""The shortest and the longest seconds between two reports that the forge does not answer."""
 
 
 class CommentInbox:
@@ -66,7 +65,7 @@ class CommentInbox:
         # comments with commands that failed because of the ledger or the forge; they are tried again
         self.unanswered: list[Comment] = []
         self.cursor: str | None = None
-        # up to where comments were read; `cursor` follows when the loop has appended their text
+        # the position up to which comments were read; `cursor` moves there when the loop has appended their text
         self.ahead: str | None = None
         self.talk: list[Comment] = []
         self.asked_by = ""
@@ -76,7 +75,7 @@ class CommentInbox:
         self.away_since: float | None = None  # monotonic time of the first failure in a row
         self.tell_at, self.pause = 0.0, FIRST_AGAIN
         self.lock = threading.RLock()
-        # True inside a poll: a wait in it checks for a stop, which calls `poll` again (`deadline.is_stopping`)
+        # True inside a poll: a wait for the forge checks for a stop, which calls `poll` again (`deadline.is_stopping`)
         self.is_reading = False
 
     def start(self, cursor: str | None, already: Iterable[Comment] = (), read_at: float | None = None) -> None:
@@ -178,7 +177,7 @@ class CommentInbox:
                 self.refused(row, comment)
                 return False
             self.ledger.request(self.uuid, word, comment=comment.id)
-        except UsageError as error:  # the row has been closed meanwhile
+        except UsageError as error:  # the row of the task was closed meanwhile
             self.events.emit("effect_failed", effect=order, error=str(error))
             return False
         except (LedgerError, ForgeError) as error:
@@ -200,8 +199,8 @@ def comments_since(comments: Iterable[Comment], moment: str, started_by: str | N
     """The comments that belong to the task that was queued at the time `moment`, or on request of the comment
     `started_by`.
 
-    The result has all comments after `started_by`; without such a comment, all that were written at `moment` or later.
-    A comment without a time counts as older than `moment`."""
+    The result has all comments after `started_by`; if `started_by` is not among the comments, the result has all that
+    were written at `moment` or later.  A comment without a time counts as older than `moment`."""
     said = list(comments)
     ids = [one.id for one in said]
     if started_by in ids:

@@ -7,8 +7,7 @@ has it mapped.
 
 Kernel memory that a command uses (socket buffers, page tables, semaphores) belongs to no process in /proc.  Outside of
 a container, the growth of the machine's whole kernel memory since the start of the command is counted instead.  A
-command over its limit is killed, and the model gets the reason; a task over its limit is ended.  `command_runner.py`
-calls this module for each command; `limits` and `control` call it for the task.
+command over its limit is killed, and the model gets the reason; a task over its limit is ended.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
 SECONDS = 0.2
 KERNEL_NOISE = 256 << 20
-"""By so many bytes the kernel's own memory may grow for other reasons than the command."""
+"""The number of bytes by which the kernel's own memory may grow for other reasons than the command."""
 
 SHARE = 20
 """Measurements take at most 1/SHARE of the time."""
@@ -91,7 +90,8 @@ class TaskMemory:
 
 @dataclass
 class CommandMemory:
-    """A call returns whether the command uses too much memory; `why` is then the reason, for the model."""
+    """Monitors the memory of one command.  A call returns whether the command uses too much memory; `why` is the reason
+    for the model."""
 
     task: TaskMemory
     limit: int | None

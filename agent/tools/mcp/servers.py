@@ -38,10 +38,10 @@ GRACE = 1.0
 KILL_SECONDS = 10.0
 LONGEST_STDERR = 600
 SAFE = {"PYTHONSAFEPATH": "1"}
-"""Environment variables of each server: with them, `python -m` imports nothing from the work tree, where the model
-writes."""
+"""Environment variables that each server gets: because of PYTHONSAFEPATH, `python -m` does not import modules from its
+current folder, which may be the work tree."""
 Argv = Callable[[str, "McpServer"], "Sequence[str]"]
-"""The program and the arguments of a server (`programs.ServerPrograms.argv`)."""
+"""A function that returns the program and the arguments of a server (`programs.ServerPrograms.argv`)."""
 
 
 class ServerProcess:
@@ -59,7 +59,8 @@ class ServerProcess:
         self._closed = False
         self._ends = [inside, outside]
         self.pid = 0
-        # a daemon thread, so the process can end; the sandbox is killed when this thread ends
+        # a daemon thread does not prevent the end of this process; the sandbox of the server is killed when its thread
+        # ends
         self.thread = threading.Thread(
             target=self._serve, args=(server, argv, run, inside, outside), name=f"mcp {name}", daemon=True
         )
@@ -78,14 +79,14 @@ class ServerProcess:
                 self.failure = f"its process ended with exit code {done.returncode}"
         except MakimonoError as error:
             self.failure = str(error)
-        except Exception as error:  # noqa: BLE001 - nobody would see an error in this thread
+        except Exception as error:  # noqa: BLE001 - an error that is raised in the thread of a server would be lost
             self.failure = f"{type(error).__name__}: {error}"
         finally:
             self._close_ends()
 
     def _started(self, pid: int) -> None:
         self.pid = pid
-        self._close_ends()  # only the server has these descriptors now, so each side sees when the other closes them
+        self._close_ends()  # the server has its own copies of these two pipe ends
 
     def _close_ends(self) -> None:
         for descriptor in self._ends:
@@ -123,7 +124,8 @@ class ServerProcess:
                 self.reader = -1
 
     def why(self) -> str:
-        """The reason why the server ended, with the last part of its stderr; "" while it runs."""
+        """The reason why the server failed, with the last part of its stderr; "" if it runs or ended without an
+        error."""
         self.thread.join(0.5)
         if not self.failure:
             return ""
@@ -193,7 +195,7 @@ class McpServers:
         return found
 
     def connected(self, name: str) -> ConnectedServer:
-        """The server, started if it does not run.  Raises ServerFailed."""
+        """The connection to the server `name`, which is started if it does not run.  Raises ServerFailed."""
         known = self._open.get(name)
         if known is not None:
             if known.process is None or known.process.thread.is_alive():
@@ -216,7 +218,7 @@ class McpServers:
                 raise
             raise self._dropped(name, error) from None
         except BaseException:
-            self.drop(name)  # the wait was stopped, but the answer may still arrive
+            self.drop(name)  # a late answer to a stopped call must not reach the next call
             raise
         if not self._freeze(name):
             self.drop(name)
@@ -227,7 +229,7 @@ class McpServers:
         return process is None or process.freeze()
 
     def drop(self, name: str) -> str:
-        """End a server; return the reason why its process had ended before, "" if it had not."""
+        """End a server; return the reason why its process failed, "" if it did not fail."""
         known = self._open.pop(name, None)
         if known is None:
             return ""

@@ -1,6 +1,7 @@
 """Counts the traffic of a server, so that a server that sends too much is ended.
 
-Between two requests a server may send a certain number of bytes and messages.  `pipes.py` and `http.py` call `add`.
+Between two requests a server may send a certain number of bytes and messages.  A transport calls `add` for the bytes
+and messages that it receives.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ class Flooded(Exception):
 
 
 class Traffic:
-    """The traffic of one server since the newest request."""
+    """The traffic of one server: its bytes and messages are counted since the newest request."""
 
     def __init__(self) -> None:
         self.bytes = self.messages = 0
@@ -25,14 +26,15 @@ class Traffic:
         self.closed = False
         """Whether the server has closed its stdout."""
         self.status: int | None = None
-        """The newest HTTP status; None with pipes."""
+        """The HTTP status of the newest response; None for a server with pipes, and before the first response."""
 
     def start_request(self) -> None:
-        """Set the counters to zero."""
+        """Set the counters of bytes, messages and unreadable lines to zero."""
         self.bytes = self.messages = self.unreadable = 0
 
     def add(self, size: int, *, message: bool = False) -> None:
-        """Count some bytes, or one message.  Raises Flooded at the limit."""
+        """Count some bytes, or one message.  Raises Flooded if the server has sent more than MOST_BYTES or
+        MOST_MESSAGES since the newest request."""
         self.bytes += size
         self.messages += message
         if self.bytes > MOST_BYTES:
