@@ -1,16 +1,16 @@
 """Groups processes by cgroups (v2 and v1), so that every descendant of a worker can be found and killed.
 
 A worker joins a cgroup of its own (`join`).  All descendants of the worker are in the worker's cgroup, even a process
-that left the session, forked twice and cleared its environment.  `end` kills the processes of a group until it is
-empty.  If a memory limit is given, the kernel also limits the memory of the group, and `ran_over` returns whether the
-kernel killed a process of the group at that limit.
+that left the session, forked twice and cleared its environment.  `end` kills the processes of the groups with a given
+name prefix until these groups are empty or a time is over.  If a memory limit is given, the kernel also limits the
+memory of the group, and `ran_over` returns whether the kernel killed a process of the group at that limit.
 
 Cgroups are optional.  A machine without a hierarchy that can be written (a container's read-only /sys/fs/cgroup, an
 ordinary user without a delegated subtree) has no groups, and every call does nothing; `proc` and `process_tree` then
 have to suffice.  A new group is a child of the present cgroup of the process that joins it, or of that cgroup's parent,
-and so lies in the subtree that is delegated to the process.  If v1 and v2 are both mounted, the group that kills
-processes and the group that limits memory may be in different hierarchies.  The caller chooses the names of groups
-(`worker/process_groups.py`).
+and so lies in the subtree that is delegated to the process.  If v1 and v2 are both mounted, the group for killing
+processes and the group for the memory limit may be in different hierarchies.  `worker/process_groups.py` chooses the
+names of the groups.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ is not used."""
 
 @dataclass(frozen=True, slots=True)
 class Parent:
-    """A folder in which groups can be made; `memory`: groups in it can have a memory limit."""
+    """A folder in which this process can make cgroups; `memory` is True if these cgroups can have a memory limit."""
 
     folder: Path
     version: int
@@ -48,7 +48,7 @@ class Parent:
 class GroupPlaces:
     """Where this process can make groups: one folder to kill their processes, and one to limit their memory.
 
-    None in a field means that this process cannot make such groups.
+    If `kill` is None, this process cannot make groups; if `memory` is None, it cannot make groups with a memory limit.
     """
 
     kill: Parent | None = None
@@ -68,11 +68,11 @@ class GroupPlaces:
 
 
 def find(proc: Path = Path("/proc/self")) -> GroupPlaces:
-    """Where this process can make groups.  The function makes no group."""
+    """Where this process can make groups.  `find` only looks for these places and makes no group."""
     own = _own(proc)
     found: dict[str, Parent] = {}
     for controllers, mounted in _mounts(proc):
-        if controllers is None:  # this is the v2 hierarchy
+        if controllers is None:  # v2 has no list of controllers here
             for parent in _v2(mounted, own.get("")):
                 found.setdefault("v2", parent)
                 if parent.memory:
@@ -98,8 +98,8 @@ def join(name: str, places: GroupPlaces, memory: int | None = None) -> bool:
 
 
 def end(prefix: str, places: GroupPlaces, seconds: float = 5.0) -> int:
-    """Kill every process in the groups with a name that begins with `prefix`, except this process, until none is left;
-    then remove the groups.  Returns the number of processes that were killed."""
+    """Kill every process in the groups with a name that begins with `prefix`, except this process, until none is left
+    or `seconds` are over; then remove the empty groups.  Returns the number of processes that were killed."""
     killed: set[int] = set()
     deadline = time.monotonic() + seconds
     while (alive := set(_members(prefix, places)) - {os.getpid()}) and time.monotonic() < deadline:
@@ -192,9 +192,9 @@ def _join(parent: Parent, name: str, memory: int | None) -> bool:
             group.mkdir(mode=0o755, exist_ok=True)
             if memory is not None:
                 _hold(parent, group, memory)
-            _write(group / "cgroup.procs", "0")  # the number 0 means the process that writes
+            _write(group / "cgroup.procs", "0")  # for the kernel the pid 0 means the process that writes to the file
         except FileNotFoundError:
-            continue  # another process removed the group because it was empty
+            continue  # another process removed the new group, which was still empty
         except OSError:
             with suppress(OSError):
                 group.rmdir()
@@ -215,7 +215,8 @@ def _hold(parent: Parent, group: Path, memory: int) -> None:
 
 
 def _kill(group: Path) -> None:
-    """Kill the group's processes.  On v2 the kernel does this atomically, unless this process is one of them."""
+    """Kill the group's processes except this process.  On v2 the kernel kills the whole group atomically, unless this
+    process is in the group; then, and on v1, each process gets SIGKILL."""
     found = set(_members_of(group))
     if os.getpid() not in found:
         with suppress(OSError):
@@ -238,7 +239,8 @@ def _members(prefix: str, places: GroupPlaces) -> Iterator[int]:
 
 
 def _members_of(group: Path) -> Iterator[int]:
-    """The processes in the group and below it, except those of another pid namespace, which have no number here."""
+    """The pids of the processes in the group and in its child groups.  Processes without a pid in this pid namespace
+    are left out."""
     for folder, _, _ in os.walk(group):  # ours
         yield from (pid for pid in map(int, _text(Path(folder, "cgroup.procs")).split()) if pid)
 
@@ -300,7 +302,8 @@ def _holds_memory(folder: Path) -> bool:
 def _is_delegated(folder: Path) -> bool:
     """Whether the group is delegated: it belongs to an ordinary user, or systemd has marked it.
 
-    For root, write permission shows nothing, since root may also write to groups that another service manages."""
+    If this process runs as root, its write permission does not prove delegation, since root may also write to groups
+    that another service manages."""
     if 0 != os.geteuid() == folder.stat().st_uid:
         return True
     with suppress(OSError):
@@ -320,7 +323,7 @@ def _text(path: Path) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    # the file is never created: the kernel provides the files of a group
+    # no O_CREAT: the kernel provides every file of a group
     descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.write(descriptor, text.encode())

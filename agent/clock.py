@@ -1,4 +1,5 @@
-"""The clock of the program.  All code reads the time and sleeps through this module, so that tests can control time."""
+"""The clock of the program.  Code with waits that a test must control reads the time and sleeps through this module;
+short waits for processes use `time`."""
 
 from __future__ import annotations
 
@@ -72,7 +73,7 @@ class FakeClock(Clock):
         self.time += timedelta(seconds=seconds)
 
     def move(self, seconds: float) -> None:
-        """Let `seconds` pass."""
+        """Advance the wall clock and the monotonic clock by `seconds`, without waiting."""
         self.time += timedelta(seconds=seconds)
         self.ticks += seconds
 
@@ -102,19 +103,19 @@ def now() -> datetime:
 
 
 def stamp(moment: datetime | None = None) -> str:
-    """A time as text, `2026-01-31T09:15:00.123456Z`: the form of all times that are written."""
+    """A time as text, `2026-01-31T09:15:00.123456Z`: the form in which the program writes times to its files."""
     return _clock.stamp() if moment is None else format_stamp(moment)
 
 
 def format_stamp(moment: datetime) -> str:
-    """`moment` in the form of `stamp`."""
+    """The time `moment` as text in the form that `stamp` returns."""
     return moment.isoformat(timespec="microseconds")[:26] + "Z"
 
 
 def parse(text: str) -> datetime:
     """The inverse of `stamp`; it accepts any ISO 8601 time, and treats one without a zone as UTC.
 
-    Raises ValueError for any other text, and for a time with a year in UTC that is not 1 to 9999.
+    Raises ValueError for a text that is no ISO 8601 time, and for a time with a year in UTC that is not 1 to 9999.
     """
     moment = datetime.fromisoformat(text.strip())
     try:

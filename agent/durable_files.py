@@ -136,7 +136,7 @@ def temporary(fallback: Path) -> None:
     A container without /tmp, or with a read-only root, has no folder for temporary files."""
     with suppress(FileNotFoundError):
         # The last candidate of `tempfile` is the current folder, which may contain a person's files.
-        if tempfile.gettempdir() != os.path.abspath(os.curdir):  # noqa: PTH100 - as `tempfile` spells it
+        if tempfile.gettempdir() != os.path.abspath(os.curdir):  # noqa: PTH100 - `tempfile`, too, uses abspath
             return
     make_dir(fallback.parent, passable())
     tempfile.tempdir = str(make_dir(fallback, passable()))
@@ -146,7 +146,7 @@ def temporary(fallback: Path) -> None:
 
 def is_unused(path: Path) -> bool:
     """Whether the directory is empty except for a `.gitkeep`."""
-    return all(name == ".gitkeep" for name in os.listdir(path))  # noqa: PTH208 - only the names are needed
+    return all(name == ".gitkeep" for name in os.listdir(path))  # noqa: PTH208 - names suffice
 
 
 def is_real_dir(path: Path) -> bool:
@@ -158,7 +158,7 @@ def identity(path: str | os.PathLike[str]) -> Identity | None:
     """A value that distinguishes the file at `path` from a later file with the same name; None if no file is
     visible."""
     try:
-        found = os.stat(path, follow_symlinks=False)  # noqa: PTH116 - called at each statement of a database
+        found = os.stat(path, follow_symlinks=False)  # noqa: PTH116 - a fast call: it runs at each SQL statement
     except OSError:
         return None
     return found.st_dev, found.st_ino
@@ -202,11 +202,13 @@ def sync_tree(path: Path) -> None:
 def replacing(path: Path, mode: int = 0o600, *, sync: bool = True) -> Iterator[int]:
     """Write a new version of `path`: yields the descriptor of a temporary file in the same folder.
 
-    The file is synced and renamed over `path` at the end of the block, or removed if the block raises."""
+    The temporary file is synced (unless `sync` is False) and renamed over `path` at the end of the block, or removed if
+    the block raises."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with writing(path):
         # The temporary file may exist already: a dead process with the same process id left it, or another user made
-        # it.  It is removed first: if it were a FIFO, opening it would block.
+        # it.  An existing file is removed before the temporary file is opened: if it were a FIFO, opening it would
+        # block.
         with suppress(FileNotFoundError):
             temporary.unlink()
         descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
@@ -252,7 +254,7 @@ def append(descriptor: int, data: bytes, path: Path) -> None:
     try:
         written = os.write(descriptor, data)
     except OSError as error:
-        # Only the length of the file shows how much was written.  The caller is the only writer of this file.
+        # The length of the file shows how much of `data` was written, since the caller is the file's only writer.
         raise disk_error(path, error) from error
     if written != len(data):
         before = os.fstat(descriptor).st_size - written
@@ -311,9 +313,9 @@ def copy_range(source: int, target: int, start: int, end: int) -> None:
 def lock(path: Path, mode: int = 0o600) -> int:
     """Take the flock on `path`; returns a descriptor that holds it until it is closed or the process dies.
 
-    Raises LockHeld if another process has it.  The descriptor is opened with O_CLOEXEC, since a tool that this process
-    starts must not inherit it.  The function tries for a tenth of a second, because `is_locked` in another process
-    holds the lock for an instant.
+    Raises LockHeld if another process has the lock.  The descriptor is opened with O_CLOEXEC, since a tool that this
+    process starts must not inherit it.  The function tries for a tenth of a second, because `is_locked` in another
+    process holds the lock for an instant.
     """
     with writing(path):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
@@ -338,7 +340,7 @@ def is_locked(path: Path) -> bool:
     """Whether a live process holds the flock on `path`.
 
     The result is False if there is no file, or a link in its place.  A lock is also found on a read-only file system,
-    and on a file without write permission.  Raises OSError if the answer is unknown.
+    and on a file without write permission.  Raises OSError if it cannot be determined whether the file is locked.
     """
     flags = os.O_CLOEXEC | os.O_NOFOLLOW
     try:

@@ -1,7 +1,7 @@
 """Extracts the cause from an error of a library, as text for a person.
 
 `requests` and urllib3 wrap the cause three times, and print pools, memory addresses and error numbers with it.  The
-functions are pure; `llm`, `forge` and `taskqueue` use them and add the URL and advice.
+functions of this module are pure; callers add the URL and advice.
 """
 
 from __future__ import annotations

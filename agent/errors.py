@@ -1,4 +1,4 @@
-"""Every error this program raises on purpose, in one tree.
+"""The tree of the errors that this program raises on purpose, except errors of a single package.
 
     MakimonoError
     ├── ConfigError              a key, file or variable is wrong                       exit 2
@@ -65,7 +65,7 @@
             ├── ShapeWrong       a field of the answer has another type than its wire says
             └── CallUnreadable   the model wrote a call that its server cannot read
 
-The errors of one package are defined and shown as a tree in a module of that package: those of `agent/window/` in
+Errors that only one package uses are defined in a module of that package, for example those of `agent/window/` in
 `window/base.py`.
 
 Ends of a run that are no failures are not errors: "done", "limit reached", "asked a question" and "stopped" are values
@@ -200,8 +200,8 @@ class Fenced(LedgerError):
 
 
 class RowUnreadable(LedgerError):
-    """One row of the ledger has an invalid value in a column; another program wrote it.  The message names the row and
-    the column."""
+    """One row of the ledger has an invalid value in a column, which another program wrote.  The message names the row
+    and the column."""
 
     code = "row_unreadable"
 
@@ -226,7 +226,7 @@ class GitKilled(GitError):
 class GitStarved(GitError):
     """This host refused to give a git command memory, a process, a thread or an open file.
 
-    The repository may be intact.
+    GitStarved does not mean that the repository is damaged.
     """
 
     code = "git_starved"
@@ -400,8 +400,8 @@ class ForgeUnreachable(ForgeError):
 
 
 class AnswerOdd(ForgeUnreachable):
-    """An answer with status 200 lacks a field or has an unexpected value: it comes from a proxy, a server that is
-    starting, or another API.  The message names the request, the field and the value."""
+    """An answer of the forge with status 200 lacks a field or has an unexpected value; it probably comes from a proxy,
+    a server that is starting, or another API.  The message names the request, the field and the value."""
 
     code = "forge_odd"
 
@@ -602,7 +602,7 @@ class AnswerUnreadable(ModelError):
 
 
 class ShapeWrong(AnswerUnreadable):
-    """A field of the answer has another type than the provider's API specifies."""
+    """A field in the answer of the model's server has another type than the provider's API specifies."""
 
     code = "answer_shape"
 

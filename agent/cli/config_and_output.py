@@ -125,7 +125,7 @@ class CliState:
 
     def fail(self, error: MakimonoError) -> None:
         """Print the error on stderr; with `--json` also as an object on stdout."""
-        with suppress(DiskError):  # writing fails too if the error is a full disk
+        with suppress(DiskError):  # if the error is a full disk, printing may fail as well
             write(sys.stderr, f"error: {plain(str(error))}\n")
             self.print_json(failure(error.code, replace_surrogates(str(error)), error.exit_code))
 
@@ -172,7 +172,7 @@ def _json(value: Any, *, indent: bool = True) -> str:
     option = orjson.OPT_INDENT_2 if indent else 0
     try:
         data = orjson.dumps(value, default=str, option=option)
-    except orjson.JSONEncodeError:  # a text has an unpaired surrogate, which an argument from a shell may contain
+    except orjson.JSONEncodeError:  # a text in `value` has an unpaired surrogate, which a shell argument may contain
         data = orjson.dumps(fit_json(json.loads(json.dumps(value, default=_plain))), option=option)
     return plain_json(data.decode())
 

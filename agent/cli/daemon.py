@@ -78,7 +78,8 @@ def run(
 
 
 def _ended(state: CliState, uuids: Sequence[str]) -> list[dict[str, object]]:
-    """The results of the tasks with these uuids, for scripts."""
+    """Uuid, status, error code and address of the pull request of each task in `uuids`, for the JSON output of
+    `run`."""
     from agent.wiring.wiring import Wiring
 
     wiring = Wiring(state.settings)
@@ -223,7 +224,7 @@ def _ask(state: CliState, prefix: str, word: Request) -> int:
         status = wiring.ledger.request(uuid, word)
         row = wiring.ledger.get(uuid)
         if status == "stopped" and row is not None:
-            close_from_outside(wiring, row)  # no process works on the task, so this one tells the forge
+            close_from_outside(wiring, row)  # no worker runs that could update the status on the forge
         elif row is not None:
             show_status(wiring.settings, wiring.ledger, lambda: wiring.forge_of(row.key), wiring.events, row)
     finally:
@@ -245,7 +246,8 @@ def cleanup(
         typer.Option(metavar="HOST", help="A host that does not come back: what it worked on goes too. Repeatable."),
     ] = None,
 ) -> int:
-    """Remove closed tasks that are old enough (folders and rows), and mirrors and set-ups that were unused as long."""
+    """Remove closed tasks that are old enough (folders and rows), and repository mirrors and cached set-ups that were
+    unused for that time."""
     from agent.commands.branch_cleanup import Branches
     from agent.commands.cleanup import cleanup as clean_up
     from agent.commands.cleanup import replicas

@@ -82,7 +82,8 @@ def warnings(settings: Settings) -> list[str]:
 
 
 def costed(state: CliState, row: Row) -> Row:
-    """The row; its cost becomes null if it is 0 and its provider has no price, because a shown 0 would be false."""
+    """The task's row, with the cost None instead of 0 if its provider has no configured price, because the real cost is
+    unknown then."""
     provider = row.llm_provider
     priced = provider is not None and _price(state.settings_to_inspect, provider) is not None
     return row if row.cost or priced else replace(row, cost=None)  # type: ignore[arg-type]

@@ -1,7 +1,8 @@
-"""`main.py COMMAND` runs one command; only this module turns an exception into an error message and an exit code.
+"""`main.py COMMAND` runs one command; this module turns an exception into an exit code, and MakimonoError, OSError and
+typer's errors into a message.
 
-The exit codes are 0 (done), 1 (a task failed), 2 (wrong usage or configuration), 3 (the environment) and 130
-(interrupted).
+The common exit codes are 0 (done), 1 (a task failed), 2 (wrong usage or configuration), 3 (the environment) and 130
+(interrupted); `deliberate` has more for its decisions.
 """
 
 from __future__ import annotations

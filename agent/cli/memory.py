@@ -39,8 +39,8 @@ def _open(state: CliState, *, reads: bool = True, follows: bool = True) -> Memor
     """Open the memory store; if several hosts share the memory log, the store first reads the log's new entries, unless
     `follows` is False.
 
-    Raises UsageError when memory.db does not exist after that, since no command creates it.  If the shared log cannot
-    be reached, a command that only reads (`reads`) uses memory.db as it is.
+    Raises UsageError if memory.db does not exist and the shared log gave no entries to create it from.  If the shared
+    log cannot be reached, a command that only reads (`reads`) uses memory.db as it is.
     """
     from agent.wiring.memory import open_memory
 
@@ -379,7 +379,8 @@ def forget(
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Forget it for good; without this nothing is changed.")] = False,
 ) -> int:
-    """Forget events and records, and what was made of them alone; without --yes only show what that is."""
+    """Forget the selected events and records, and the records made only from them; without --yes only list what would
+    be forgotten."""
     from agent.commands.memory_traces import folders_with
     from agent.memory import Selector
 
@@ -428,9 +429,9 @@ def _forget(store: MemoryStore, selector: Selector, yes: bool) -> tuple[list[Jso
 
 @memory.command()
 def rebuild(context: typer.Context) -> int:
-    """Make the tables that searches use again, from the log."""
+    """Build the tables for searches anew, from the memory log."""
     state: CliState = context.obj
-    # a rebuild follows by itself, once the tables that this needs are there
+    # `rebuild` itself reads the new entries of a shared log, after it has created the tables
     with closing(_open(state, reads=False, follows=False)) as store:
         entries = store.rebuild()
     state.print_json({"entries": entries})

@@ -53,8 +53,8 @@ def pin(
         typer.Argument(metavar="[PATH]...", help="Only these plug-ins, as the configuration names them; else all."),
     ] = None,
 ) -> int:
-    """Write the hashes of each plug-in's present files into plugins.lock beside config.yaml. Read these files
-    before."""
+    """Write the hashes of each plug-in's present files into plugins.lock beside config.yaml.  Read the plug-in's files
+    before you run this command."""
     from agent.config.plug_ins import plug_ins_of
 
     state: CliState = context.obj

@@ -1,7 +1,7 @@
 """The display while tasks run: log lines on stderr, and on a terminal a live line below them.
 
 The log lines are the daemon's own events and the important events of its workers: start, pause, requeue and end of each
-task, every warning and every error.  The `worker.log` of each task has all of its events.
+task, every warning and every error.  The file `worker.log` of each task has all events of the task's workers.
 """
 
 from __future__ import annotations
@@ -33,8 +33,7 @@ COUNT_SECONDS = 1.0
 
 @contextmanager
 def event_sources(state: CliState) -> Iterator[tuple[Events, Events]]:
-    """(event source of this process, event source of its workers); the events of both are shown as the options in
-    `state` demand."""
+    """(event source of this process, event source of its workers); with `--json` the log lines of both are JSON."""
     log.lose_what_stderr_refuses()
     log.setup(level="info", json=state.json, redact=masker_of(state.settings))
     events, heard = Events([to_log]), Events([worker_to_log])

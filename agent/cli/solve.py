@@ -62,7 +62,7 @@ def solve(
         if issue is not None:
             solved = work(settings, issue, repo, listeners)
         else:
-            # the check above has ensured that both `past` and `at` are set
+            # without ISSUE, both --from (`past`) and --at are set: other arguments raised UsageError
             assert past is not None and at is not None, "said above"  # noqa: PT018
             solved = solve_from(settings, past, at, listeners)
     state.print_json(

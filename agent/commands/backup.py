@@ -1,12 +1,13 @@
 """`backup DIR` makes a copy of base_dir from which all work can continue, while a daemon and its workers run.
 
-The ledger copies its own rows; SQLite copies `tasks.db` and `memory.db` itself.  A closed task's folder does not
-change.  The files of a running task are copied in the order of their references: a file that contains references is
-copied before the files to which it refers.  The copy thus equals a state that a killed process could have left behind,
-and the next start repairs it (`daemon/reconcile.py`, and the stores' own repair).  Rows are copied after the folders: a
-row without a folder is a task that starts again, while a folder without a row is not a task.
+The rows of tasks are copied by the ledger: a SQLite file with SQLite's backup function, like `memory.db`, or a
+PostgreSQL table as JSON lines.  The files of a running task are copied in the order of their references: a file that
+contains references is copied before the files to which it refers.  The copy thus equals a state that a killed process
+could have left behind, and the next start repairs it (`daemon/reconcile.py`, and the stores' own repair).  Rows are
+copied after the folders: a row without a folder is a task that starts again, while a folder without a row is not a
+task.
 
-Locks, the cache of set-ups and the copies of `replay` are not copied; they are made again when needed.
+The backup has no locks, no cache of set-ups and no copies of `replay`, since the program makes these again when needed.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Backup:
     """The result of a backup.
 
     `rows` is the name of the file with the rows: `tasks.db`, or `tasks.jsonl` for a PostgreSQL ledger.  `note` is a
-    sentence about that file, "" if there is none.  `missed` lists the files that could not be read, one line each."""
+    hint about the file of rows, or "".  `missed` lists the files that could not be read, one line each."""
 
     folder: Path
     rows: str = ""
@@ -59,7 +60,8 @@ class Backup:
 
 
 def backup(settings: Settings, target: Path) -> Backup:
-    """Copy base_dir to `target`, a new or empty folder.  Raises UsageError for any other folder, or DiskError."""
+    """Copy base_dir to `target`, a new or empty folder.  Raises UsageError if `target` is another kind of folder or in
+    base_dir, or if base_dir does not exist, and DiskError if writing fails."""
     base_dir = settings.base_dir.resolve()
     target = target.absolute()
     if not durable_files.is_real_dir(base_dir):
@@ -77,7 +79,7 @@ def backup(settings: Settings, target: Path) -> Backup:
     _completed(base_dir, target, copy)
     _running(base_dir, target, copy)
     made.rows, made.note = _rows(settings, target)
-    _completed(base_dir, target, copy)  # this second call copies tasks that ended during the backup
+    _completed(base_dir, target, copy)  # `_completed` runs again to copy tasks that ended during the backup
     made.completed = len(_names(target / "completed"))
     made.running = len(_names(target / "running"))
     made.missed = tuple(copy.missed)

@@ -1,9 +1,9 @@
 """Removes the pushed branch of a closed task that `cleanup` is about to remove, if the branch is not needed any more.
 
 The module removes branches only if `context_storage.cleanup_branches` is set, because other people may use pushed
-branches.  A branch is removed only when it has the prefix of this program and its pull request is merged or closed.
-The branch must also be at the commit that this task pushed last.  The remote compares the branch with this commit again
-when it deletes the branch (a lease): a new commit of a person, or of a later task, prevents the removal.
+branches.  A branch is removed only if its name has the prefix of this program, its pull request is merged or closed,
+and its last commit is the one that the closed task pushed last.  The deletion is a push with a lease: the remote
+refuses it if the branch has a newer commit of a person or of a later task.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from agent.wiring.wiring import Wiring
 
 PASSING = (ForgeUnreachable, ForgeLimited, ForgeAccessRefused, RemoteAway, RemoteRefused)
-"""Errors that may be temporary: an unreachable host, a rate limit, an expired token.
+"""Errors that may be temporary: for example an unreachable host, a rate limit, or an expired token.
 
 After any other error the branch stays for good, since the cleanup removes the task's folder, which has the record of
 the pushed commit.

@@ -14,8 +14,8 @@ as a whole, even if they may be continued.
 
 Hosts that share a ledger each clean up the tasks that they worked on.  If a host is gone for good, any other host
 removes its tasks, with row and replica.  A host counts as gone when no row shows activity of it for the time GONE and
-for the requested age, or when a person names it (`--gone`).  If that host returns, its folders have no row and are
-removed like other folders without a row.
+for the requested age, or when a person names it (`--gone`).  If a host returns after its rows were removed, its task
+folders are removed like other folders without a row.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ def cleanup(
 
     `branch` removes a task's pushed branch (`branch_cleanup.py`) before its folder is removed.  If `branch` raises a
     MakimonoError, the forge does not answer now: folder and row stay unchanged, and the next cleanup asks again.
-    `replica` removes the replica of a task; when that fails, the task stays too.  `failed(name, why)` is called for
-    each item that could not be removed; the others are removed.  `gone` are names of hosts that will not come back; the
-    time of their last activity does not matter then.
+    `replica` removes the replica of a task; if the replica cannot be removed, the row and folder of the task stay too.
+    `failed(name, why)` is called for each item that could not be removed; the others are removed.  `gone` are names of
+    hosts that will not come back; the time of their last activity does not matter then.
     """
     age = settings.context_storage.cleanup_days if days is None else days
     before = clock.stamp(clock.now() - timedelta(days=age))
@@ -149,7 +149,7 @@ def _task(
         return removed  # an open task has begun to continue this task after the closed tasks were listed
     if not dry_run:
         remove(folder, going, whole=not kept)
-        if ledger.latest(row.key) is None:  # otherwise a later task of the issue still uses this tracker
+        if ledger.latest(row.key) is None:  # a later task of the same issue would still use the private tracker
             private_tracker.forget(settings, row.instance)
     return [*removed, Removed(row.uuid, str(row.status), row.completed_at or "", size, until)]
 
@@ -176,7 +176,7 @@ def gone_on_from_until(settings: Settings, ledger: Ledger, row: Row) -> str:
 
 
 def remove(folder: Path | None, going: list[Path], *, whole: bool) -> None:
-    """Remove the folder, or with `whole` False only the paths in `going`."""
+    """Remove the task's folder; if `whole` is False, remove only the paths in `going`."""
     if folder is None:
         return
     for path in [folder] if whole else going:

@@ -1,7 +1,7 @@
 """`deliberate` asks the reviewers about a question, a file, a change or an issue.
 
 Requests to reviewers are recorded in a new folder below `base_dir/deliberations/`, and `limits.tokens` and
-`limits.cost` limit one deliberation as they limit one task.  Nothing is published.
+`limits.cost` limit one deliberation as they limit one task.  `deliberate` publishes nothing.
 """
 
 from __future__ import annotations

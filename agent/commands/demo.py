@@ -267,7 +267,7 @@ class Demo:
         return Tested(branch, TEST, done.returncode, text_of(done))
 
     def diff(self, branch: str) -> str:
-        """The diff of the branch."""
+        """The diff of the branch that the demo's task made."""
         done = git("diff", "--no-color", f"main...{branch}", git_dir=self.repository / ".git")
         return done.output.decode("utf-8", "replace")
 

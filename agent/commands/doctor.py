@@ -1,9 +1,8 @@
 """Checks whether this machine is fit for the work: every part that a task needs is checked once, and nothing is
 repaired.
 
-The command `doctor` uses this module.  Each finding has the observation and the advice.  A broken part leads to a
-finding, never to an error: a check may fail in any way that a broken machine or plug-in can cause, and the next check
-still runs.
+Each finding has the observation and the advice.  A broken part leads to a finding, never to an error: a check may fail
+in any way that a broken machine or plug-in can cause, and the next check still runs.
 """
 
 from __future__ import annotations
@@ -50,13 +49,14 @@ OK, WARN, FAIL = "ok", "warn", "fail"
 NOT_LOOKED_AT = "not looked at: the configuration cannot be read"
 
 LOW = 2 << 30
-"""With fewer free bytes on the disk there is a warning; below `scheduling.min_free` no task is started."""
+"""`doctor` warns if the disk of base_dir has fewer free bytes than LOW; the daemon starts no task below
+`scheduling.min_free`."""
 
 SYNCS, SLOW_SYNC = 5, 0.25
-"""The number of syncs that are timed, and the duration in seconds from which there is a warning."""
+"""The number of disk syncs that `doctor` times, and the median duration in seconds from which it warns."""
 
 FEW_FILES = 50_000
-"""With fewer free inodes there is a warning, since a work tree may have many files."""
+"""`doctor` warns if the disk has fewer than FEW_FILES free inodes, since a work tree may have many files."""
 
 OLDEST_PYTHON = (3, 11)
 
@@ -90,7 +90,7 @@ class Check:
 def examine(load: Callable[[bool], Settings], announce: Callable[[str], None] = lambda _name: None) -> Iterator[Check]:
     """Every finding, one after the other; `announce` is called with the name of each part before its check.
 
-    `load(complete)` loads the configuration (`config.load`).  A wrong configuration is also a finding.  If the
+    `load` is `config.load`, which loads the configuration.  A wrong configuration is also a finding.  If the
     configuration is wrong, the parts that need no configuration are still checked; the others are reported as not
     checked, because a check with the defaults would show nothing about this machine.
     """
@@ -259,7 +259,7 @@ def base_dir(settings: Settings) -> Iterator[Check]:
         for line in start_holds.lines(folder):
             yield Check("starts", WARN, line, "mend what the newest of these tasks failed by (`show UUID`)")
     except OSError:
-        pass  # the file belongs to another user; then so does the folder, which is already reported
+        pass  # another user owns the daemon's files and so also base_dir, about which there already is a finding
 
 
 _WRITE = "give this user the folder (chown, chmod), or set context_storage.base_dir elsewhere"
@@ -277,7 +277,7 @@ def _modes(folder: Path) -> list[Check]:
     }
     for path, wanted in modes.items():
         if not path.is_dir() or (path == folder and durable_files.is_unused(path)):
-            continue  # the first use sets the mode of an empty folder
+            continue  # the program sets the mode of an empty base_dir at its first use
         mode = mode_of(path)
         if mode & ~wanted & 0o077:
             more = "others may look into what tasks keep"
@@ -302,7 +302,8 @@ def mode_of(path: Path) -> int:
 
 
 def ledger(settings: Settings) -> Iterator[Check]:
-    """Check the rows: whether they can be read, and whether the source of every open task is still configured."""
+    """Check the rows of tasks in the ledger: whether they can be read, and whether the source of every open task is
+    still configured."""
     from agent.store.ledgers import LedgerKind
 
     kind = LedgerKind.of(settings)
@@ -313,7 +314,7 @@ def ledger(settings: Settings) -> Iterator[Check]:
 
 
 def broker(settings: Settings, address: str) -> Iterator[Check]:
-    """Check the broker, which wakes the workers of other hosts."""
+    """Check the broker, which notifies the daemons of other hosts of new rows."""
     yield _found("broker", doctor_shared_services.broker(settings, address))
 
 
@@ -344,7 +345,7 @@ def missing_sources(settings: Settings) -> Iterator[Check]:
         with closing(kind.look()) as database:
             places = open_instances(database)
     except LedgerError:
-        return  # the database has an old schema, without the tables
+        return  # the ledger's database cannot be read, or has an old schema without the tables
     for said in missing_task_sources.without_source(settings, places):
         yield Check("sources", WARN, said)
 

@@ -1,4 +1,4 @@
-"""The findings of `doctor` about the files of the configuration: who else may write or read them."""
+"""The findings of `doctor` about the files of the configuration: whether other users may write or read these files."""
 
 from __future__ import annotations
 

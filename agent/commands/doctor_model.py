@@ -1,7 +1,7 @@
 """Findings of `doctor` about a model: its server and dialect, learnt facts, its window, and the counting of tokens.
 
-Each finding is (part, state, observation, advice); `doctor.py` shows it.  The module requests the server's models and
-the loaded window; no chat request is sent.  tasks.db is only read.
+Each finding about a model is (part, state, observation, advice); `doctor.py` makes a Check of it.  The module requests
+the server's models and the loaded window; no chat request is sent.  tasks.db is only read.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def findings(settings: Settings, provider: str | None, name: str | None) -> Iter
 
 
 def _dialect(settings: Settings, client: ModelClient) -> Iterator[Finding]:
-    """Findings about the kind of server, and about the facts learnt from its refusals."""
+    """Findings about the model server's dialect, and about the facts learnt from error answers of that server."""
     from agent.llm.client import ChatClient
 
     if not isinstance(client, ChatClient) or client.provider == "replay":

@@ -56,9 +56,9 @@ def _words(entries: Sequence[str]) -> str:
 
 
 def _tried(sandbox: Sandbox, hosts: Sequence[host_allowlist.AllowedHost]) -> str:
-    """The reason why a command that may reach these hosts does not start; "" when it does.
+    """Run `true` in the sandbox with access to `hosts`; return the reason why the command failed, or "".
 
-    No request is sent to any host.
+    The command `true` sends no request to any host.
     """
     try:
         with trial_folder(sandbox.uid) as work:

@@ -21,7 +21,7 @@ SECONDS = 5.0
 
 
 def findings(settings: Settings) -> Iterator[Finding]:
-    """Yields (whether it is fit, observation, advice) about the endpoint; yields nothing if no endpoint is
+    """Yields (False for a fault, observation, advice) about the endpoint for webhooks; yields nothing if no endpoint is
     configured."""
     if settings.poke.listen is None:
         return

@@ -17,7 +17,7 @@ ADVICE = (
 
 
 def findings(settings: Settings) -> Iterator[tuple[str, str, str]]:
-    """Yields the finding as (state, observation, advice).  Nothing on the disk is changed."""
+    """Yields the finding as (state, observation, advice).  The check changes no file."""
     loader = TemplateLoader(settings, stores=False)
     loader.refresh(force=True)
     if loader.error:

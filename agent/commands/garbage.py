@@ -4,7 +4,7 @@ check results of base commits, quarantine, and folders in `completed/` without a
 The removal is safe while a daemon runs.  A mirror is removed only under its lock, and only when no task's git directory
 borrows from it; branches of ended tasks that the mirror has are removed with it.  A cached set-up is removed under its
 lock.  The age of a mirror or of a set-up counts from its last use, which each use records.  No link is followed, and
-nothing outside base_dir is touched.  `cleanup.py` calls this module.
+nothing outside base_dir is touched.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ to borrow or copy it."""
 def remove_unused(
     settings: Settings, ledger: Ledger, before: str, failed: OnFailure, *, dry_run: bool
 ) -> list[Removed]:
-    """Remove data that was last used before the time `before`; returns the removed items, with their kind as status.
+    """Remove mirrors, set-ups, check results, quarantined items and folders without a row if they were last used or
+    changed before the time `before`; returns the removed items, with their kind as status.
 
     Items that cannot be removed are passed to `failed`.
     """
@@ -98,7 +99,7 @@ def _aged(path: Path, before: str, *, dry_run: bool) -> Removed | None:
 
 
 def _unlisted(path: Path, ledger: Ledger, before: str, *, dry_run: bool) -> Removed | None:
-    """Remove the folder of an ended task that has no row, because a database was lost."""
+    """Remove the folder of an ended task that has no row, for example because a database was lost."""
     if not (is_uuid(path.name) and durable_files.is_real_dir(path)) or (at := _stamp(path.lstat().st_ctime)) >= before:
         return None
     if ledger.get(path.name) is not None or durable_files.is_locked(path / "lock"):
@@ -121,7 +122,7 @@ def _setup(path: Path, before: str, *, dry_run: bool) -> Removed | None:
             return None
         size = tree_size(path)
         if not dry_run:
-            # if the removal is interrupted, the rest of the folder does not count as a set-up without this file
+            # a folder without `done.json` is no set-up, so a rest that an interrupted removal leaves is never used
             done.unlink()  # ours
             filetree.remove(path)
         return Removed(path.name, "setup", at, size)
@@ -139,7 +140,7 @@ def _mirror(base_dir: Path, mirror: Path, before: str, *, dry_run: bool) -> Remo
             return None
         size = tree_size(mirror)
         if not dry_run:
-            made.unlink()  # a mirror without this file is made again  # ours
+            made.unlink()  # a mirror without `made` is cloned again  # ours
             filetree.remove(mirror)
         return Removed(str(mirror.relative_to(top)), "mirror", at, size)
 

@@ -188,7 +188,7 @@ def _listed(settings: Settings, wanted: Mapping[str, McpServer]) -> Iterator[dic
 
 
 class _Runner:
-    """Runs servers in an empty work tree (`tools.mcp.base.RunServer`)."""
+    """Runs MCP servers in an empty work tree, with the interface `tools.mcp.base.RunServer`."""
 
     def __init__(self, sandbox: Sandbox, work: Path) -> None:
         self.sandbox = sandbox

@@ -1,4 +1,4 @@
-"""Items that a cleanup removed, and their sizes.  No link is followed."""
+"""Items that a cleanup removed, and their sizes.  The sizes do not include the targets of symlinks."""
 
 from __future__ import annotations
 

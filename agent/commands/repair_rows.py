@@ -1,8 +1,8 @@
 """`doctor --repair` restores missing rows after a person has looked at the folders.
 
 Rows are made again from all folders without a row, including those in quarantine.  Issues with the label of a running
-or paused task are queued when the ledger has no task for them.  The daemon does the same when it starts and detects
-that the ledger was lost; this command needs no such detection.
+or paused task are queued when the ledger has no task for them.  A daemon that detects at its start that the ledger was
+lost restores rows and queues issues in the same way; `doctor --repair` does so without such a detection.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class RepairReport:
-    """`rows`: the number of rows that were made again.
+    """`rows`: the number of task rows that `doctor --repair` restored from folders.
 
     `issues`: the uuids of tasks that were queued.  `unasked`: forges that did not answer, and issues with a replica
     that cannot be reached, each with the reason.

@@ -1,10 +1,10 @@
 """`replay` runs a recorded task again, with the recorded answers, on a copy, without publishing.
 
 The copy is a base_dir of its own below `base_dir/replays/`, with its own database, mirror and task.  The copy begins
-with the recorded system prompt and briefing, unchanged, and with the commit at which the recording began.  So later
-changes of the issue or the repository have no effect.  Comments that people wrote while the recorded task waited are
-posted again when the copy waits.  The original task is only read: git objects for the comparison are written to a
-temporary folder.
+with the recorded system prompt and briefing, unchanged, and with the commit at which the recording began.  Later
+changes of the issue or the repository thus have no effect on the replay.  Comments that people wrote while the recorded
+task waited are posted again when the copy waits.  The replay only reads the folder of the original task: it writes git
+objects for the comparison to a temporary folder.
 """
 
 from __future__ import annotations
@@ -297,7 +297,7 @@ def compare(settings: Settings, original: RecordedTask, uuid: str, error: str) -
     with closing(Wiring(settings)) as wiring:
         row = wiring.ledger.get(uuid)
     folder = folder_of(settings, uuid)
-    assert row is not None and folder is not None, "the copy was just made"  # noqa: PT018 - both exist or neither
+    assert row is not None and folder is not None, "the copy was just made"  # noqa: PT018 - the copy has both or neither
     with tempfile.TemporaryDirectory(prefix="makimono-compare-") as scratch:
         objects = Path(scratch) / "objects"
         objects.mkdir()
@@ -334,11 +334,11 @@ def compare(settings: Settings, original: RecordedTask, uuid: str, error: str) -
 def tree_of(folder: Path, scratch: Path, objects: Path) -> str:
     """The git tree that a commit of the work tree in a task's folder would have; "" when the work tree is gone.
 
-    The index and the objects are written elsewhere, so that the folder stays unchanged.
+    Git writes its index to `scratch` and new objects to `objects`, so that the task's folder stays unchanged.
     """
     work, own = folder / "workspace", folder / "git"
     if own.is_dir() and not work.is_dir() and (state := gitdir.read_state(own)) is not None and state.gone:
-        # the tree was removed because all of it was committed
+        # the program removed the work tree because all its changes were committed
         done = git("rev-parse", "--verify", "--quiet", "HEAD^{tree}", git_dir=own, check=False)
         return done.output.decode().strip()
     if not work.is_dir() or not own.is_dir():

@@ -1,8 +1,8 @@
 """Builds the next request of a task without sending it: its content, its size, and the limit that decided the size.
 
-The command `request` uses this module.  The files of facts of the task are copied to a separate folder, and the classes
-that a worker uses for its next turn work on the copy: they derive the view, plan and encode.  So the task's folder is
-only read, even while the task runs, and stores repair only the copy.  No compaction takes place, because that would
+The files of facts of the task are copied to a separate folder, and the classes that a worker uses for its next turn
+work on the copy: these classes derive the view, plan the request and encode it.  The preview thus only reads the task's
+folder, even while the task runs, and the stores repair only the copy.  No compaction takes place, because that would
 need a request to a model.
 """
 
@@ -46,7 +46,8 @@ if TYPE_CHECKING:
     from agent.wiring.wiring import Wiring
 
 FACTS = ("compactions.jsonl", "summaries.jsonl", "messages.jsonl", "mcp.jsonl")
-"""The files are copied in this order: the records of each file refer only to records of later files."""
+"""Files of a task's facts, in the order of copying: records of a file refer only to records of files that are copied
+later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +120,8 @@ def preview(wiring: Wiring, prefix: str, place: Path, options: AssemblyOptions |
     """The next request of the task with a uuid that begins with `prefix`, built in the empty folder `place`, with
     `options` if given.
 
-    The function requests the loaded window from the model's server, and nothing else.  Raises UsageError for an unknown
-    uuid, or ConfigError.
+    `preview` asks the model's server only for its loaded window, and sends no chat request.  Raises UsageError for an
+    unknown uuid, or ConfigError.
     """
     settings = wiring.settings
     uuid = wiring.ledger.resolve(prefix)

@@ -1,7 +1,7 @@
 """`retry` queues a new task that continues one that has ended, or new tasks for all that failed since a time.
 
-The command line calls this module.  After an outage of a host or a server, `--failed-since` queues all tasks again that
-failed meanwhile, once for each issue.
+After an outage of a host or a server, `--failed-since` queues all tasks again that failed meanwhile, once for each
+issue.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def retry_task(wiring: Wiring, row: Row, priority: int | None = None) -> tuple[s
 
 def start_description(wiring: Wiring, row: Row) -> str:
     """A sentence about what a task that continues `row` will start from: the work of `row`, or the issue alone.  If the
-    forge cannot be reached, the sentence states that, since the task is queued all the same."""
+    forge cannot be reached, the returned sentence says only that the new task follows `row`."""
     try:
         parent = read_parent(wiring.settings, wiring.ledger, wiring.forge_of(row.key), row.uuid)
     except ForgeError as error:
@@ -103,7 +103,7 @@ def why_not(refused: Refusal) -> str:
 def parse_moment(text: str) -> datetime:
     """The time that a text means: `90m`, `12h` or `2d` ago, or a time such as `2026-01-31T09:15` (UTC).
 
-    Raises UsageError for any other text.
+    Raises UsageError for a text that is neither an age nor a time.
     """
     if (ago := _AGO.fullmatch(text.strip())) is not None:
         return clock.now() - timedelta(**{UNITS[ago[2]]: float(ago[1])})

@@ -71,7 +71,7 @@ INTERRUPTED = 130
 GIVEN_UP = (Status.FAILED, Status.PAUSED, Status.QUEUED)
 """Statuses of a task that `solve` could not complete.
 
-A task is queued if its model or its forge cannot be reached; a daemon continues it.
+`solve` leaves a task queued if its model or its forge cannot be reached; a daemon can continue the task.
 """
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -231,7 +231,8 @@ def remember_beside(settings: Settings, row: Row) -> None:
     Nothing is started while a daemon works on this base_dir, since the daemon does the extraction.  If the process
     cannot be started, the next daemon or `solve` does the extraction."""
     if row.remember_at is not None and not durable_files.is_locked(lock_of(settings)):
-        from agent.extraction.process import start_beside  # not imported while memory is off
+        # the import loads the code for memory, which is needed only if memory is enabled
+        from agent.extraction.process import start_beside
 
         with suppress(OSError):
             start_beside(settings, row.uuid)
@@ -289,7 +290,8 @@ def waiting(row: Row | None) -> str:
 
 @contextmanager
 def stop_on_signal(settings: Settings, uuid: str) -> Iterator[list[int]]:
-    """Inside the block the first signal asks the task to stop, as `stop UUID` does; the second ends it.
+    """Inside the block the first SIGINT, SIGTERM or SIGHUP asks the task to stop, as `stop UUID` does; the second
+    raises KeyboardInterrupt.
 
     Yields the list of signals so far.
     """
@@ -303,7 +305,7 @@ def stop_on_signal(settings: Settings, uuid: str) -> Iterator[list[int]]:
         heard.append(number)
         if len(heard) > 1:
             raise KeyboardInterrupt
-        # a thread with a connection of its own, since the task may be using its connection at this moment
+        # the request is sent by a thread with its own database connection, since the task may be using the other one
         threading.Thread(target=ask, name="stop", daemon=True).start()
 
     if threading.current_thread() is not threading.main_thread():

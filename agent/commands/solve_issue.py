@@ -135,7 +135,7 @@ def of_that_repository(settings: Settings, issue: str, repository: str) -> Task 
         forge = LocalForge(settings)
         own = None if task is None else forge.address(task.get_task_key().repo, issue)
     except MakimonoError:
-        return None  # the issue is then read as a file, which reports the error
+        return None  # the caller then reads `issue` as the path of a file, and reports an error
     return task if own == str(Path(repository).resolve()) else None
 
 

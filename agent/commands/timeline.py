@@ -2,8 +2,8 @@
 them.
 
 The module only reads: it takes no lock, opens no store (stores repair the files that they open), and has only one line
-of each file in memory.  Damaged lines are skipped and named in `notes`.  The row comes from the ledger; notes state
-whether a provider reported the numbers or the program estimated them.
+of each file in memory.  Damaged lines are skipped and named in `notes`.  `timeline` takes the task's row from the
+ledger; `notes` state whether the token counts are a provider's or estimates.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Timeline:
         return {"row": self.row, "folder": self.folder, "live": self.is_live, "notes": self.notes}
 
     def entries(self) -> Iterator[TimelineEntry]:
-        """Every entry in the order of time; entries of one instant are in the order in which they are written."""
+        """Every entry of the task in the order of time; entries with the same time are in the order of their files."""
         if self.folder is None:
             return iter(())
         streams = [
@@ -109,7 +109,7 @@ def timeline(settings: Settings, ledger: Ledger, prefix: str) -> Timeline:
     folder = folder_of(settings, uuid)
     elsewhere = lies_elsewhere(settings, row, folder)
     if elsewhere and folder is not None and not (folder / "messages.jsonl").exists():
-        folder = None  # the folder here has no conversation
+        folder = None  # on this host the task's folder has no messages.jsonl
     is_live = folder is not None and is_held(folder)
     notes = ([elsewhere] if elsewhere else []) + list(_notes(row, folder, is_live=is_live, elsewhere=bool(elsewhere)))
     return Timeline(row, folder, is_live, tuple(notes))
@@ -118,8 +118,8 @@ def timeline(settings: Settings, ledger: Ledger, prefix: str) -> Timeline:
 def lies_elsewhere(settings: Settings, row: Row, folder: Path | None, command: str = "show") -> str:
     """A sentence that says where the conversation is, if the folder on this host does not have all of it; else "".
 
-    `command` is the command that shows it there.  If the hosts share base_dir, the folder on this host has the whole
-    conversation.
+    `command` is the command that shows the conversation on the other host.  If the hosts share base_dir, the folder on
+    this host has the whole conversation.
     """
     if not of_another_host(row, settings) or (folder is None and row.attempt == 0):
         return ""
@@ -190,8 +190,7 @@ def id_key(name: str) -> str:
 
 
 def _hidden(file: str, record: Json) -> str:
-    """What the records are that, like `record`, have no entry of their own in the timeline; "" if the record has
-    one."""
+    """A description of records that get no entry of their own in the timeline, if `record` is one of them; else ""."""
     if file == "messages.jsonl":
         if record.get("kind") == "summary":
             return "messages with a summary (shown as summary)"
@@ -220,7 +219,8 @@ def _records(folder: Path, name: str, *, every: bool = False) -> Iterator[Json]:
 
 
 def _entry(kind: str, file: str, record: Json, who: object, text: str, **more: Any) -> TimelineEntry:
-    """The entry for a record; its time and place are set in the same way for every file."""
+    """A TimelineEntry for one record; the time is the record's `timestamp`, the number that under the key of its
+    file."""
     return TimelineEntry(str(record.get("timestamp", "")), kind, file, record[id_key(file)], str(who), text, **more)
 
 

@@ -1,6 +1,6 @@
 """The base class of the sections of config.yaml, and two helpers for annotations.
 
-The keys themselves are in `llm_section.py`, `forge_sections.py` and `sections.py`.
+The keys of config.yaml are fields of the subclasses of `Section` in other modules of `agent/config`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def section_in(annotation: Any) -> type[Section] | None:
 
 
 class Section(BaseModel):
-    """A mapping of config.yaml.
+    """The base class for a section, which is a mapping in config.yaml.
 
     Unknown keys are refused, values are immutable, and error messages do not contain values.
     """

@@ -1,6 +1,8 @@
-"""Lists the commands that a configuration names, and refuses a command if other users may write the file that names it.
+"""Lists the keys of config.yaml that name commands, and refuses a command if other users may write the file that names
+it.
 
-`workspace.setup.command` and `verify.command` are shell lines; `mcp_servers.NAME.command` is a program with arguments.
+`workspace.setup.command` and `verify.command`, also in an entry of `projects`, are shell lines;
+`mcp_servers.NAME.command` is a program with arguments.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ def server_command(name: str) -> str:
 
 
 def commands_of(settings: Settings) -> Iterator[str]:
-    """The keys of the commands that are set."""
+    """The keys that set a command in this configuration."""
     if settings.workspace.setup is not None:
         yield SETUP
     if settings.verify.command is not None:

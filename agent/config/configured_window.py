@@ -1,8 +1,9 @@
 """The configured window of a model (docs/configuration.md, "The window of a model").
 
-This module uses only the configuration.  `window/limits.py` uses the smallest of the configured window, the one that
-the server reports, the one learnt from an error, and `assembler.max_tokens`; if the server or an error has shown the
-window, one that this module only assumes does not count.
+This module asks no server: it uses the configuration, the environment and `known_windows.py`.  `window/limits.py` uses
+the smallest of the configured window, the one that the server reports, the one learnt from an error, and
+`assembler.max_tokens`; if the server or an error has shown the window, one that this module only assumes does not
+count.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ DEFAULT = "DEFAULT_MAX_TOKENS"
 
 
 class HasModels(Protocol):
-    """The part of `Settings` that is used here."""
+    """The fields of `Settings` that `configured_window` needs."""
 
     @property
     def llm(self) -> LLM: ...
@@ -56,7 +57,7 @@ class HasModels(Protocol):
 
 
 def is_window_variable(name: str) -> bool:
-    """Whether an environment variable is about windows."""
+    """Whether an environment variable with this name configures the window of a model."""
     known = {*MODEL_FAMILIES.values(), *(one for family in FAMILIES.values() for one in family), DEFAULT}
     return name in known or name.endswith("_MAX_CONTEXT_TOKENS")
 

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 def encrypted_or_here(value: str | None, login: str) -> str | None:
     """Returns the address unchanged; raises ValueError for http to another machine, and for a user or a password in the
-    address, where `login` says what to do instead."""
+    address; `login` is the advice in the message of the second error."""
     if value is None:
         return value
     parts = urlsplit(value)

@@ -147,9 +147,10 @@ def _entry_path(name: str, path: key_tree.Path, merged: Merged) -> key_tree.Path
 
 
 def _token_path(path: key_tree.Path, merged: Merged) -> key_tree.Path | None:
-    """The path that GITHUB_TOKEN sets: the only host, or the public one of several, but no host with an app.
+    """The path that a variable such as GITHUB_TOKEN sets: the token of the only host, or of the public one of several
+    hosts, but not of a host with an app.
 
-    The token is never sent to the host of another company.
+    With several hosts, such a token is thus not sent to a host other than the public one.
     """
     entries = merged.entries(path[0]) or {"0": {}}
     for number, entry in entries.items():

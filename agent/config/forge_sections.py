@@ -1,6 +1,6 @@
 """The sections `github`, `gitlab`, `forgejo` and `local`: the sources of tasks, and the labels that people see.
 
-This module defines keys only, as `sections.py`.
+`forge_sections.py` only defines keys of config.yaml, as `sections.py` does.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from pathlib import Path
 from pydantic import Field, model_validator
 
 from agent.config.base import Section
-from agent.config.project_section import Project  # noqa: TC001 - needed by pydantic
-from agent.config.value_kinds import RootPath, Secret, Size, Text, Url, Whole  # noqa: TC001 - needed by pydantic
+from agent.config.project_section import Project  # noqa: TC001 - pydantic needs this import at run time
+from agent.config.value_kinds import RootPath, Secret, Size, Text, Url, Whole  # noqa: TC001 - pydantic needs this import at run time
 
 
 class Labels(Section):
@@ -60,7 +60,7 @@ class Host(Section):
 
     @property
     def project_names(self) -> tuple[str, ...]:
-        """The names in `projects`."""
+        """The names of the repositories in the key `projects`."""
         return tuple(one.name for one in self.projects)
 
 

@@ -47,7 +47,7 @@ _ALLOWED = (
 
 
 class ForbiddenHost(ValueError):
-    """An entry for an address that is never allowed; the message is for a person, and pydantic shows it."""
+    """The error for an entry with an address that is never allowed; pydantic shows the message to a person."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ def normalize_host(host: str) -> str:
     """A host name in the form for comparisons: lower-case ASCII without a dot at the end; an address in its shortest
     form.
 
-    Raises ValueError for other texts.
+    Raises ValueError for a text that is neither a host name nor an address.
     """
     host = host.strip().removeprefix("[").removesuffix("]")
     if ":" in host:

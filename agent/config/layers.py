@@ -1,7 +1,8 @@
 """Layers of configuration and their order: default < config.yaml < environment < command line.
 
 A layer is a nested mapping in a canonical form, with the origin of each key.  Layers resolve two alternative spellings
-(`endpoint`, and one mapping for `github` or `gitlab`), but do not check values; `loading.py` checks them.
+(`endpoint` for `base_url`, and one mapping instead of a list for `github`, `gitlab` or `forgejo`), but do not check
+values; `loading.py` checks them.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Layer:
 class Merged:
     """All layers combined into one.
 
-    The hosts of `github` and `gitlab` are mappings from number to entry, until `plain` makes lists of them.
+    The hosts of `github`, `gitlab` and `forgejo` are mappings from number to entry, until `plain` makes lists of them.
     """
 
     data: dict[str, Any] = field(default_factory=dict)
@@ -79,7 +80,7 @@ class Merged:
         return data
 
     def entries(self, name: str) -> dict[str, Any]:
-        """The entries of hosts under `github` or `gitlab` so far, by number."""
+        """The entries of hosts under `github`, `gitlab` or `forgejo` in the layers so far, by number."""
         found = self.data.get(name)
         return found if isinstance(found, dict) else {}
 

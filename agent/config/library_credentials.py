@@ -1,9 +1,9 @@
 """Credentials that libraries of this program find themselves, in environment variables with fixed names and in files.
 
 No key of config.yaml contains these credentials, so `Settings.secrets` would miss them.  This module reads credentials
-only to declare them as secrets.  The libraries are the drivers of S3, GCS and Azure, brokers of clouds, and the client
-of PostgreSQL.  Sources: botocore's, google-auth's, adlfs's and azure-identity's documentation of their variables;
-libpq, 34.15 and 34.16; fsspec, "Configuration".
+only to declare them as secrets.  The libraries are the drivers of S3, GCS and Azure, the clients of message brokers in
+clouds, of PostgreSQL and of Hugging Face.  Sources: botocore's, google-auth's, adlfs's and azure-identity's
+documentation of their variables; libpq, 34.15 and 34.16; fsspec, "Configuration".
 """
 
 from __future__ import annotations

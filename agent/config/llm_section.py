@@ -1,7 +1,7 @@
 """The section `llm` of config.yaml: the model, its server, and the configuration of its window.
 
-This module defines keys only, as `sections.py`; `configured_window.py` computes the window.  Source:
-docs/design/context.md, 9.1.
+`llm_section.py` only defines keys of config.yaml, as `sections.py` does; `configured_window.py` computes the window.
+Source: docs/design/context.md, 9.1.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Price(Section):
 class Provider(Section):
     """One provider of models.
 
-    `KNOWN_WINDOWS` has the window of a provider's default model, which applies when `context_length` is missing.
+    If `context_length` is missing, the window of the provider's default model comes from `KNOWN_WINDOWS`.
     """
 
     model: Text = Field(default="", description="Model name as the server knows it.")
@@ -176,7 +176,7 @@ class LLM(Section):
     def of(self, name: str) -> Provider | Replay:
         """The keys of one provider; a provider with a dotted path has the keys of `plugin`.
 
-        Raises ConfigError for other names.
+        Raises ConfigError for a name that is neither a provider's nor a dotted path.
         """
         if name in PROVIDERS:
             section: Provider | Replay = getattr(self, name)
@@ -198,5 +198,6 @@ KNOWN_WINDOWS = {
 }
 """provider → (default model, its window in tokens).
 
-The windows of other models are configured or reported by the server.
+The windows of models other than these defaults are in `known_windows.py`, are configured, or are reported by the
+server.
 """

@@ -33,7 +33,7 @@ def load(
 
     `environ` replaces the process's environment.  `overrides` are keys from the command line, dotted (`{"llm.provider":
     "replay"}`) or nested.  With `complete` False a key with an unset `${NAME}` is ignored, for commands that only read
-    stored data.  Raises ConfigError for every fault.
+    stored data.  Raises ConfigError for every fault of the configuration.
     """
     environ = environment.current() if environ is None else environ
     merged = Merged()
@@ -88,7 +88,7 @@ def _writers(file: Path) -> str:
     try:
         return writers_of(file)
     except OSError:
-        return ""  # the file is read next, which fails with a message
+        return ""  # the caller then reads the configuration file, and the error of that read is shown
 
 
 def _build(

@@ -1,7 +1,7 @@
 """Lists the plug-ins that a configuration names: the values of its keys that are dotted paths into other packages.
 
-`check_plug_ins` refuses those that are not pinned when `run` and `solve` start; before, some kinds were found only when
-a task needed them.
+When `run` or `solve` starts, `check_plug_ins` refuses a plug-in that is not pinned, so that this is found before a task
+needs it.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from agent.config.settings import Settings
 
 LAYERS = ("assembler", "memory")
-"""The key with values that are always dotted paths."""
+"""The key `assembler.memory`, the only one with values that are always dotted paths."""
 SPARED = (".".join(LAYERS), "memory.embeddings")
-"""The keys of plug-ins that a task can do without: one that is not installed is reported by the task."""
+"""The keys of plug-ins that a task can do without: if such a plug-in is not installed, the task reports that and
+continues."""
 
 
 def plug_ins_of(settings: Settings) -> list[tuple[str, str]]:
@@ -43,7 +44,7 @@ def plug_ins_of(settings: Settings) -> list[tuple[str, str]]:
 def check_plug_ins(settings: Settings) -> None:
     """Raise PlugInRefused for the first plug-in that is not what was pinned, or cannot be found.
 
-    Nothing of a plug-in is imported.
+    `check_plug_ins` reads the files of a plug-in, but imports none of them.
     """
     named = plug_ins_of(settings)
     if not named:

@@ -1,7 +1,8 @@
 """The section of a single project: an entry of the list `projects` of a forge's section.
 
-An entry is the name of a project, or a mapping with the name and what differs from the rest of the configuration.  This
-module defines keys only, as `sections.py`; `project_settings.py` makes the settings of a task from them.
+An entry is the name of a project, or a mapping with the name and what differs from the rest of the configuration.
+`project_section.py` only defines keys of config.yaml, as `sections.py` does; `project_settings.py` makes the settings
+of a task from such keys.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from typing import Any, ClassVar
 from pydantic import Field, model_validator
 
 from agent.config.base import Section
-from agent.config.commits import BranchName  # noqa: TC001 - needed by pydantic
+from agent.config.commits import BranchName  # noqa: TC001 - pydantic needs this import at run time
 from agent.config.sections import Limits, Setup, Verify
-from agent.config.value_kinds import Number, Text, Whole  # noqa: TC001 - needed by pydantic
+from agent.config.value_kinds import Number, Text, Whole  # noqa: TC001 - pydantic needs this import at run time
 
 _LIMITS = Limits.model_fields
 
@@ -32,7 +33,7 @@ class ProjectLimits(Section):
 
 
 class Project(Section):
-    """One project, and what differs for it from the rest of the configuration."""
+    """One project, with the keys that have another value for this project than in the rest of the configuration."""
 
     inline: ClassVar[bool] = True
 

@@ -85,8 +85,8 @@ def in_the_way(url: str, environ: Mapping[str, str]) -> Proxy | None:
 
 
 def _variable(chosen: str, scheme: str, environ: Mapping[str, str]) -> str:
-    """The variable that has this proxy: the variable of the scheme before the general one, lower case before upper
-    case, in the order in which they are read."""
+    """The name of the environment variable with the proxy `chosen`; searched in the order `SCHEME_proxy`,
+    `SCHEME_PROXY`, `all_proxy`, `ALL_PROXY`."""
     names = [form for name in (f"{scheme}_proxy", "all_proxy") for form in (name, name.upper())]
     found = next(
         (name for name in names if environ.get(name, "").strip() in (chosen, chosen.removeprefix("http://"))), ""

@@ -1,6 +1,7 @@
 """Generates the documentation of the configuration from the models: the key table and the commented config.yaml.
 
-`scripts/write_docs.py` writes both files; tests/docs checks that they are up to date.
+`scripts/write_docs.py` writes docs/configuration.md and the commented config.yaml; tests/docs checks that both are up
+to date.
 """
 
 from __future__ import annotations
@@ -123,7 +124,7 @@ def _item(path: key_tree.Path, field: FieldInfo) -> str:
 
 
 def _filled_item(found: re.Match[str]) -> str:
-    """A list item of the page, wrapped again after names were inserted into its text."""
+    """A list item of docs/configuration.md, wrapped again after names were inserted into its text."""
     return _filled(found[1] + " ".join(found[2].split()), " " * len(found[1]))
 
 

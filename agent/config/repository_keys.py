@@ -1,8 +1,9 @@
 """The file `.makimono.yaml` of a repository: the keys that it may set, and how its text is checked.
 
-The file is text from outside.  The file may set only what concerns tasks of its own repository, or runs inside the
-sandbox anyway.  docs/forges.md, "A repository's own file", lists what it may not set, with the reasons.  No `${NAME}`
-in the file is replaced, since the environment is that of the operator.  `worker/repository_settings.py` reads the file.
+`.makimono.yaml` is text from outside, which is not trusted.  `.makimono.yaml` may set only what concerns tasks of its
+own repository, or runs inside the sandbox anyway.  docs/forges.md, "A repository's own file", lists the keys that it
+may not set, with the reasons.  No `${NAME}` in the file is replaced, since the environment is that of the operator.
+`worker/repository_settings.py` reads the file.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pydantic import Field, StringConstraints, ValidationError
 
 from agent.config import validation_errors, yamlfile
 from agent.config.base import Section
-from agent.config.commits import BranchName  # noqa: TC001 - needed by pydantic
+from agent.config.commits import BranchName  # noqa: TC001 - pydantic needs this import at run time
 from agent.config.layers import Merged
 from agent.config.repository_section import KEYS
 from agent.config.sections import Setup, Verify
@@ -35,7 +36,7 @@ Instructions = Annotated[
 
 
 class RepositorySetup(Section):
-    """The keys of `setup` in the file: those of `workspace.setup`, without `network`."""
+    """The keys of `setup` in the file `.makimono.yaml`: those of `workspace.setup`, without `network`."""
 
     command: Text = Field(description="Shell command that installs the repository's dependencies.")
     env: dict[Text, str] = Field(default={}, description="Environment variables of the command.")
@@ -44,14 +45,14 @@ class RepositorySetup(Section):
 
 
 class RepositoryVerify(Section):
-    """The keys of `verify` in the file: the command that checks the repository's commits."""
+    """The keys of `verify` in the file `.makimono.yaml`: the command that checks the repository's commits."""
 
     command: Text = Field(description="Shell command that must end with 0 before work is shown as ready.")
     timeout: Number = Field(default=600, gt=0, le=7200, description="Seconds that the command may take.")
 
 
 class RepositoryKeys(Section):
-    """All keys of the file."""
+    """All keys of the file `.makimono.yaml`."""
 
     verify: RepositoryVerify | None = Field(default=None, description="In place of `verify`.")
     base: BranchName | None = Field(default=None, description="In place of `workspace.base`.")
@@ -60,7 +61,7 @@ class RepositoryKeys(Section):
 
 
 def parse_file(data: bytes, allow: tuple[str, ...]) -> RepositoryKeys:
-    """The keys in the text of the file.
+    """Parse the text of a `.makimono.yaml`; returns its keys.
 
     Raises ConfigError with file, line, key, what was found and what is allowed.
     """
@@ -85,7 +86,7 @@ def parse_file(data: bytes, allow: tuple[str, ...]) -> RepositoryKeys:
 
 
 def with_file(settings: Settings, keys: RepositoryKeys) -> Settings:
-    """The settings of a task whose repository has this file.
+    """The settings of a task in a repository with the `keys` in its `.makimono.yaml`.
 
     A key that the entry of the project in `projects` sets is not replaced; `settings` shows by its origins which keys
     an entry has set.

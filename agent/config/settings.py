@@ -1,8 +1,8 @@
 """The validated configuration: one frozen value for all packages, with the origin of each key.
 
-This module reads nothing: `loading.py` builds the settings from config.yaml, the environment and the command line.  The
-settings can be pickled for workers.  The settings contain the few environment variables that `configured_window.py`
-uses, but never the whole environment.
+`settings.py` reads no configuration: `loading.py` builds the settings from config.yaml, the environment and the command
+line.  The settings can be pickled for workers.  The settings contain the few environment variables that
+`configured_window.py` uses, but never the whole environment.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 _LOST_SLASH = re.compile(r"\b([a-z]{2,9}):/([^/].*)", re.DOTALL)
 SHORTEST_SECRET = 8
-"""Shorter values are not masked: masks for them would hide ordinary text."""
+"""A secret with fewer characters than SHORTEST_SECRET is not masked, since its mask would also hide ordinary text."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -217,10 +217,10 @@ class Settings(Section):
         self._hidden = hidden
         self._origins = known | {key: origin for key, origin in origins.items() if key in known}
 
-    __hash__ = None  # type: ignore[assignment]  # unhashable, since its sections contain mappings
+    __hash__ = None  # type: ignore[assignment]  # `Settings` is unhashable, since its sections contain mappings
 
     def __eq__(self, other: object) -> bool:
-        """Whether all keys are equal; origins are ignored."""
+        """Whether all keys of two configurations have equal values; the origins of the keys are ignored."""
         return isinstance(other, Settings) and self.__dict__ == other.__dict__
 
     # --- paths and origins -----------------------------------------------------------------------------------

@@ -47,7 +47,8 @@ def shown_command(command: str) -> str:
 
 
 def shown(address: str) -> str:
-    """An address for display, with its user, without its password and query.  A path is returned unchanged."""
+    """An address for display, with its user, without its password and query.  If the text is a path and no address, it
+    is returned unchanged."""
     parts = urlsplit(address)
     if not parts.scheme:
         return address

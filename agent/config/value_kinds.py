@@ -144,7 +144,8 @@ _BARE = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?(?:/\
 
 
 def _server(value: Any) -> Any:
-    """Like `_url`, but the scheme may be missing: LM Studio and Ollama show their own addresses as `localhost:1234`."""
+    """Check for the URL of a server, which may lack the scheme: LM Studio and Ollama show their own addresses as
+    `localhost:1234`."""
     if isinstance(value, str) and _BARE.fullmatch(value):
         _url(f"http://{value}")
         return value

@@ -1,6 +1,6 @@
 """The section `poke`: the endpoint at which a webhook makes the daemon poll at once.
 
-This module defines keys only, as `sections.py`.
+`webhook_endpoint.py` only defines keys of config.yaml, as `sections.py` does.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from agent.config.base import Section
 from agent.config.value_kinds import Allowed, Secret
 
 LEAST_SECRET = 16
-"""A shorter secret could be guessed from one signed request."""
+"""Minimum length of the secret of webhooks: a shorter one could be found by trial from one signed request."""
 
 _LISTEN = re.compile(r"(?:\[(?P<six>[0-9A-Fa-f:]+)\]|(?P<four>[0-9.]+)):(?P<port>[0-9]{1,5})")
 
 
 def parse_listen(value: str) -> tuple[str, int]:
-    """(address, port) of `127.0.0.1:PORT` or `[::1]:PORT`.  Raises ValueError for another form, and for an address that
-    other machines can reach."""
+    """(address, port) of `127.0.0.1:PORT` or `[::1]:PORT`.  Raises ValueError for a value that has neither of these
+    forms, and for an address that other machines can reach."""
     found = _LISTEN.fullmatch(value)
     if found is None or not 1 <= int(found["port"]) <= 65535:
         raise ValueError

@@ -1,7 +1,7 @@
 """Reads config.yaml with the safe loader, and refuses some faults that the loader accepts.
 
 Duplicate keys, keys that are not text, more than one document, a top level that is not a mapping, and excessive aliases
-raise a ConfigError with the line.  This module does not know which keys exist.
+raise a ConfigError with the line.  `yamlfile.py` does not check the names of keys.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def read(path: Path) -> tuple[dict[str, Any], dict[Steps, int]]:
 
 
 def parse(text: str, name: str) -> tuple[dict[str, Any], dict[Steps, int]]:
-    """As `read`, but from a text; `name` is used in errors."""
+    """Parse a YAML text as `read` parses a file; error messages use `name` as the name of the file."""
     lines: dict[Steps, int] = {}
     loader: yaml.SafeLoader | None = None
     try:

@@ -1,6 +1,6 @@
 """Three reviewers that see different things vote on a change, a question or a plan (docs/consensus.md).
 
-A process that does not deliberate imports nothing of this package.
+A process in which no reviewers deliberate does not import the package `agent/consensus`.
 """
 
 from agent.consensus.decision import ConsensusDecision, Decision

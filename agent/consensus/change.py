@@ -60,7 +60,7 @@ def _numbered(path: str, text: str, wanted: set[int]) -> str:
 
 def _wanted(text: str, wanted: set[int]) -> Iterator[str]:
     last = 0
-    for number, line in enumerate(text.split("\n"), 1):  # as git counts lines
+    for number, line in enumerate(text.split("\n"), 1):  # git, too, counts lines by "\n" alone
         if number in wanted:
             if last and number > last + 1:
                 yield "…"

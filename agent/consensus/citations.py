@@ -1,10 +1,12 @@
 """Removes the findings of a vote that name a place which does not exist: neither a line of the diff nor a known test.
 
 A diff shows added and unchanged lines, which are numbered as in the new file, and removed lines, which are numbered as
-in the old file.  A file of which it shows no line (binary, only renamed, only with another mode) is cited by line 0.
+in the old file.  A finding cites a file of which the diff shows no line (binary, only renamed, only with another mode)
+by line 0.
 
 A name of a file with unusual characters has several forms: as git quotes it, as the reviewers see it (hidden characters
-are escaped), and as it is.  A finding may use each of them; otherwise a strange name would take away the veto.
+are escaped), and as it is.  A finding may use each form of the name; otherwise a file with a strange name could not be
+cited, and no veto would count for it.
 """
 
 from __future__ import annotations
@@ -72,8 +74,8 @@ def check_citations(vote: VotePayload, citable: Citable) -> CheckedVote:
 
 
 def diff_lines(diff: str) -> Iterator[tuple[str, int]]:
-    """(file, line) of each line that a diff shows.  The header of a hunk says how many lines follow, and so many are
-    read as content, even if one of them looks like a header of a diff."""
+    """(file, line) of each line that a diff shows.  The header of a hunk says how many lines follow, and exactly these
+    lines are read as content, even if one of them looks like a header of a diff."""
     return ((_name(path), line) for path, line in _places(diff) if line)
 
 
@@ -84,7 +86,7 @@ def _places(diff: str) -> Iterator[tuple[str, int]]:
     for line in diff.split("\n"):
         if old_left > 0 or new_left > 0:
             sign = line[:1]
-            if line.startswith("\\ "):  # "\ No newline at end of file"; an escaped character has no blank
+            if line.startswith("\\ "):  # git's line "\ No newline at end of file" is no content
                 continue
             if sign == "+":
                 yield new_path, new
@@ -134,7 +136,7 @@ def _written(text: str) -> str:
 
 
 def _name(written: str) -> str:
-    """The name of the file itself."""
+    """The file's real name, without git's quotes, escapes and prefix."""
     return _without_prefix(unquoted(written))
 
 

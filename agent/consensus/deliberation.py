@@ -287,7 +287,7 @@ class Deliberation:
         if not provisional:
             return [], []
         others = [other for other in self.reviewers if other != name]
-        random.Random(f"{self.seed}:{name}:{self.phase}:{number}").shuffle(others)  # noqa: S311 - only an order
+        random.Random(f"{self.seed}:{name}:{self.phase}:{number}").shuffle(others)  # noqa: S311 - no secret
         self.permutations[f"{name}.{self.phase}.{number}"] = tuple(others)
         shown = {name: YOU} | {other: f"R{place}" for place, other in enumerate(others, 1)}
         order = [name, *others]

@@ -72,8 +72,8 @@ class ConsensusEngine:
         """Deliberate.
 
         Raises ConfigError for an override of an unknown persona or prompt, Interrupted for a stop or a limit of the
-        task, DiskError, and KeyboardInterrupt; before that, the requests that are still running are cancelled, and each
-        stream gets its `stream.end`.
+        task, DiskError, and KeyboardInterrupt; before `execute` raises Interrupted, DiskError or KeyboardInterrupt, it
+        cancels the running requests, and each stream gets its `stream.end`.
         """
         self._check_overrides(request.plugin_overrides)
         material = request.material

@@ -1,8 +1,8 @@
 """Holds the texts of a deliberation (the change and what belongs to it), and selects those that each reviewer sees.
 
 The safety reviewer sees no text by the author of a change: reviewers find fewer faults in a change when they read its
-author's description.  Every text from outside is cleaned and fenced in this module, with a marker that only this
-deliberation uses.
+author's description.  The module cleans every text of the material that is from outside, and puts it between fence
+lines with a marker that only this deliberation uses.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ CORRECTNESS, SAFETY, UPKEEP = "correctness", "safety", "upkeep"
 PERSONAS = (CORRECTNESS, SAFETY, UPKEEP)
 QUESTION, DIFF = "question", "diff"
 WHOLE = (QUESTION, "conditions", "safety_conditions", DIFF)
-"""The parts that are never shortened: if one of them does not fit whole into a request, there is no vote."""
+"""The parts of the material that are never shortened: if one of these parts does not fit whole into a request, there is
+no vote."""
 SEES: Mapping[str, tuple[str, ...]] = {
     CORRECTNESS: (QUESTION, "conditions", "issue", DIFF, "checks"),
     SAFETY: (QUESTION, "safety_conditions", DIFF, "checks"),

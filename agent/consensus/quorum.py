@@ -80,7 +80,7 @@ class QuorumManager:
             return tuple(self._failed)
 
     def current_state(self) -> QuorumState:
-        """The state at this moment."""
+        """The present number of remaining reviewers and retries, as a QuorumState."""
         with self._lock:
             partial = bool(self._failed and self._answered)
             return QuorumState(self._total - len(self._failed), self._quorum, partial, self._retries)

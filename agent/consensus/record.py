@@ -36,7 +36,7 @@ class DeliberationRecord:
         return cls(store, found)
 
     def add(self, kind: str, **fields: Any) -> None:
-        """Append one line."""
+        """Append one line to deliberations.jsonl."""
         self.store.add(kind, self.number, **fields)
 
     def statements(self) -> dict[tuple[str, int, str], Json]:

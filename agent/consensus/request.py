@@ -1,9 +1,9 @@
 """Builds the request to one reviewer, within `consensus.token_budget`.
 
-The budget covers the whole request: system prompt, schema, texts, and the tokens of the answer.  The question and the
-change are never shortened; if they do not fit, there is no vote.  Of the tokens that remain, the statements of the
-reviewers get half, or more if their votes and objections need more (their reasons are shortened before their
-objections); inputs such as the issue share the rest.
+The budget covers the whole request: system prompt, schema, texts, and the tokens of the answer.  The question, the
+change and the conditions for an earlier version are never shortened; if they do not fit, there is no vote.  Of the
+tokens that remain, the statements of the reviewers get half, or more if their votes and objections need more (their
+reasons are shortened before their objections); inputs such as the issue share the rest.
 """
 
 from __future__ import annotations

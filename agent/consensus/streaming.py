@@ -23,7 +23,8 @@ TOKEN, ERROR, END = "stream.token", "stream.error", "stream.end"
 THREAD = "stream"
 """The name of the thread that calls the consumer."""
 WAITING = 64
-"""When so many events wait, a new token is joined with the token before it if both are of the same stream."""
+"""If at least WAITING events are in the queue, a new token is joined with the last event if both are tokens of one
+stream."""
 
 
 class StreamingEmitter:

@@ -204,7 +204,7 @@ class TokenBudgetManager:
             shorter = tuple(self._within(one, floor[one.name] + extra[one.name], wanted[one.name]) for one in said)
             if self.count(_text(shorter)) <= budget or not any((*extra.values(), *floor.values())):
                 return shorter
-            # the whole text may have more tokens than its parts have in sum; the tokens by FLOOR are reduced last
+            # the whole text may have more tokens than its parts in sum; each reviewer's tokens up to FLOOR are cut last
             if any(extra.values()):
                 extra = {name: part * 3 // 4 for name, part in extra.items()}
             else:

@@ -196,7 +196,8 @@ class SchemaValidator:
         return ValidationResult(not errors, errors)
 
     def read_vote(self, text: str) -> VotePayload:
-        """Parse a text that must be a vote and nothing else.  Raises NoVote for any other text, and repairs nothing."""
+        """Parse a text that must be a vote and nothing else.  Raises NoVote for a text that is not exactly one valid
+        vote, and repairs nothing."""
         payload = read_object(text)
         result = self.validate_vote(payload)
         if not result.ok:
@@ -204,8 +205,8 @@ class SchemaValidator:
         return VotePayload.of(payload)
 
     def read_critique(self, text: str) -> Critique:
-        """Parse a text that must be a critique and nothing else.  Raises NoVote for any other text, and repairs
-        nothing."""
+        """Parse a text that must be a critique and nothing else.  Raises NoVote for a text that is not exactly one
+        valid critique, and repairs nothing."""
         payload = read_object(text)
         if errors := _errors(self._critiques, payload) or tuple(_blanks(payload)):
             raise NoVote(errors)
@@ -226,7 +227,8 @@ def _validator(schema: Json) -> Draft202012Validator:
 
 
 def _errors(validator: Draft202012Validator, payload: Any) -> tuple[str, ...]:
-    """`path: keyword` of at most _ERRORS errors.  The texts never contain an unknown key, since the model wrote it."""
+    """`path: keyword` of at most _ERRORS errors.  The returned texts do not name an unknown key, since a model chose
+    its name."""
     found = []
     for error in validator.iter_errors(payload):
         path = ".".join(str(part) for part in error.absolute_path) or "$"

@@ -1,7 +1,8 @@
 """The stored state of a task: its folder, its row, and the view that the model sees.
 
 `TaskContextManager(task_key, uuid, config)` is the entry point; it opens the stores.  Facts are appended, the view is
-derived (`projection.py`); no message is held in memory.  See docs/design/context.md, sections 2 to 4.
+derived (`projection.py`); the messages stay in files, and a process reads them one at a time.  See
+docs/design/context.md, sections 2 to 4.
 """
 
 from agent.context.compactions import CompactionStore

@@ -23,14 +23,15 @@ class Store:
     """A store is the file `NAME` of one task; `ID` is the key under which each line has its number.
 
     `redact` masks secrets in texts before they are recorded.  `repairs` are sentences about repairs that the opening of
-    the file made; `file.damaged` has those about broken lines.  Only the process that holds the folder's lock writes.
+    the file made; `file.damaged` has the sentences about broken lines.  Only the process that holds the lock of the
+    task's folder writes to a store.
     """
 
     NAME: ClassVar[str]
     ID: ClassVar[str] = "seq"
     NAMES_MESSAGES: ClassVar[bool] = False
-    """Whether lines of this store refer to messages.jsonl, which is then synced before them; messages may refer to any
-    other store."""
+    """Whether lines of this store refer to messages.jsonl, which is then synced before these lines; if False, messages
+    may refer to this store, which is synced first."""
 
     def __init__(self, context_dir: Path, *, durability: str = "turn", redact: Redact = unmasked) -> None:
         self.context_dir = Path(context_dir)
@@ -40,7 +41,7 @@ class Store:
         self.file = JsonlFile(self.path, durability=durability, id_key=self.ID)
 
     @classmethod
-    def is_used(cls, settings: Settings) -> bool:  # noqa: ARG003 - unused parameter: stores of one feature look at it
+    def is_used(cls, settings: Settings) -> bool:  # noqa: ARG003 - only subclasses use the parameter `settings`
         """Whether the file is made when the folder is opened; otherwise its first record makes it."""
         return True
 

@@ -79,7 +79,8 @@ def is_comment(record: Json) -> bool:
 def question_of(record: Json) -> str:
     """The question to a person in an answer of the model, "" if there is none.
 
-    Only the first question counts: it ends the run, and later calls of the same answer are refused.
+    If an answer of the model asks several questions, only the first counts: it ends the run, and the later calls of
+    that answer are refused.
     """
     for call in record.get("tool_calls") or ():
         function = call.get("function") or {}

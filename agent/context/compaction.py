@@ -3,8 +3,8 @@
     summary → its copy in messages.jsonl → sync → line in compactions.jsonl → sync (the commit) → view derived
 
 A crash before the commit leaves a summary to which no compaction refers; if the crash comes after the commit,
-`MessageStore` derives the view again when it is next opened.  The functions here are called by the methods of
-`MessageStore`.  `window` decides when to compact and writes summaries.
+`MessageStore` derives the view again when it is next opened.  The package `agent/window` decides when to compact and
+writes summaries.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class CompactableMessages(Protocol):
-    """The part of `MessageStore` that a compaction needs; the methods are documented there."""
+    """The part of `MessageStore` that a compaction needs; the docstrings of the methods are in `messages.py`."""
 
     context_dir: Path
     messages_path: Path
@@ -273,7 +273,7 @@ def end_before(store: CompactableMessages, path: Path) -> int:
     candidates = _backwards(store)
     for number, wanted in _lines_backwards(path):
         if wanted.get("role") == "tool" and wanted.get("content") == LOST:
-            continue  # the present record replaces a damaged one
+            continue  # the line in `path` only replaces a result that was lost in a damaged file
         for offset, record in candidates:
             if _matches(wanted, record, survey.cut):
                 oldest = min(oldest, record["seq"])

@@ -1,7 +1,7 @@
 """A task's folder: its place, metadata.json, files left by a dead process, and the final move.
 
-The folder is `contexts/running/{uuid}/`, at the end `contexts/completed/{uuid}/` (docs/design/context.md, 2.1 and 3.1;
-docs/files.md).
+In base_dir the folder of a task is `running/{uuid}/`, and after the task's end `completed/{uuid}/`
+(docs/design/context.md, 2.1 and 3.1; docs/files.md).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def sweep(folder: Path) -> list[str]:
     gone = []
     for leftover in leftovers:
         with suppress(FileNotFoundError):
-            # the path may be a folder that somebody else made; while it is there, the file cannot be written
+            # another program may have made a folder at this path, which would prevent the file of this name
             filetree.remove(leftover)
             gone.append(leftover.name)
     return gone

@@ -1,8 +1,8 @@
 """The result of one pass over messages.jsonl: counters and offsets, never contents.
 
-`MessageIndex` is fed record by record.  A store adds each appended record to its index, a reopening adds the records of
-the whole file, and the projection uses the offsets of the index, so all of them agree about the file.  `Cut` is the
-result of one pass over compactions.jsonl.
+A caller adds the records to a `MessageIndex` one by one.  A store adds each appended record to its index, a reopening
+adds the records of the whole file, and the projection uses the offsets of the index, so all of them agree about the
+file.  `Cut` is the result of one pass over compactions.jsonl.
 """
 
 from __future__ import annotations

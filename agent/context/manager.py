@@ -168,7 +168,7 @@ class TaskContextManager:
         return self._row.get() or {}
 
     def store(self, kind: type[AnyStore]) -> AnyStore:
-        """The store of this class; raises KeyError for a class that is not in `stores.STORES`."""
+        """The task's store of the class `kind`; raises KeyError for a class that is not in `stores.STORES`."""
         found = self._stores[kind]
         assert isinstance(found, kind), "it is kept by its class"
         return found
@@ -306,7 +306,8 @@ class TaskContextManager:
             self._repeat({**(self._effects.receipt(ROW) or {}), **told})
 
     def _repeat(self, columns: Json) -> None:
-        """Repeat these values of the row in `effects.jsonl`, if they differ from the values recorded there."""
+        """Record the given columns of the task's row in `effects.jsonl`, if they differ from the values recorded in
+        that file."""
         said = {name: value for name, value in columns.items() if value is not None}
         if said != self._effects.receipt(ROW):
             self._effects.done(ROW, said)

@@ -66,8 +66,8 @@ def is_legible(record: Json) -> bool:
 def is_seen(record: Json) -> bool:
     """Whether a record may be in the message sequence of the view.
 
-    These records are excluded: a system message or briefing (the view has them at its head), a copy of a summary, an
-    answer with neither text nor calls (every provider refuses it; messages.jsonl has it for its usage).
+    The message sequence excludes a system message and a briefing (the view has them at its head), a copy of a summary,
+    and an answer with neither text nor calls (every provider refuses it; messages.jsonl has it for its usage).
     """
     if record.get("kind") in UNSEEN_KINDS or record["role"] == "system":
         return False

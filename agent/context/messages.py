@@ -2,7 +2,7 @@
 
 An append writes one line to each file, at the same cost for the 200,000th message as for the first: numbers and tokens
 are counters, and contents stay on disk.  The order of messages is checked at entry, so that the view is a legal request
-at any time.  `compact` commits compactions here, because the view depends on them.
+at any time.  The method `compact` commits a compaction, because the view depends on it.
 """
 
 from __future__ import annotations
@@ -46,12 +46,13 @@ class MessageStore:
     model.  `TaskContextManager` passes the other stores, so that each file has one writer; without a manager the store
     creates its own.  `others` are stores that are synced with messages.jsonl, and before it.
 
-    Opening the store repairs a torn tail, calls that a dead process left without a result (they get the result
-    "interrupted, outcome unknown"), and a view that is missing, shorter or different.  `repairs` describes the repairs.
+    Opening the store repairs a torn tail, calls that a dead process left without a result (they get the result from
+    tools.jsonl, or else "interrupted, outcome unknown"), and a view that is missing, shorter or different.  `repairs`
+    has sentences about these repairs of the files.
 
-    People open these files in editors, so each append and each plan first checks whether another program has changed or
-    removed a file.  If another program has, the facts are read again and the view is derived again; `noticed`, if set,
-    is called.
+    People open messages.jsonl and current.jsonl in editors, so each append and each plan first checks whether another
+    program has changed or removed one of the two files.  After such a change the store reads messages.jsonl again and
+    derives current.jsonl again; `noticed`, if set, is called.
     """
 
     def __init__(
@@ -146,8 +147,8 @@ class MessageStore:
 
         Raises RecordRefused, with nothing written, for input that would make the view illegal: an unknown role or kind,
         content that is not text, a result without an open call, any other message while calls are open.  Raises
-        DiskError when a write fails; then neither file has the message.  A tool result is ignored if another program
-        removed its call from the file.
+        DiskError when a write fails; then neither messages.jsonl nor current.jsonl has the message.  A tool result is
+        ignored if another program removed the call with this result from messages.jsonl.
         """
         self._look()
         survey = self._survey
@@ -246,7 +247,7 @@ class MessageStore:
         return compaction.trim(self, start_seq, end_seq, largest)
 
     def forecast_trim(self, start_seq: int, end_seq: int, largest: int) -> int:
-        """The tokens of the view after a trim with these arguments; the method writes nothing."""
+        """The tokens that the view would have after `trim` with the same arguments; the method writes nothing."""
         self._catch_up()
         return compaction.tokens_after(self, compaction.trimmed(self, start_seq, end_seq, largest))
 
@@ -311,7 +312,7 @@ class MessageStore:
         carried: Any = None,
         keep_summary: bool = False,
     ) -> int:
-        """The tokens of the view after a compaction with these arguments; the method writes nothing."""
+        """The tokens that the view would have after `compact` with the same arguments; the method writes nothing."""
         self._catch_up()
         plan = compaction.plan(self, strategy, end_seq, summary, summary_tokens, carried, keep_summary)
         return compaction.tokens_after(self, plan)
@@ -515,8 +516,8 @@ class MessageStore:
         """Repair the gaps after an editor overwrote the file without the lines that were appended while it was open in
         the editor.
 
-        A call without its result gets one, as after a crash.  A result is not added if its call was lost
-        (`add_message`).
+        A call that lost its result gets one, as after a crash: the result from tools.jsonl, or else "interrupted,
+        outcome unknown".  A result with a lost call is not added again (`add_message`).
         """
         now = self._survey.calls
         self._lost.update(before.keys() - now.keys())

@@ -1,8 +1,8 @@
 """EffectStore: effects.jsonl, so that an outside effect happens once (docs/files.md, "Outside effects").
 
 The order is: an intent, the effect with a marker that can be found again, a receipt.  After a crash between intent and
-receipt the next process first searches for the marker.  The packages `forge` and `work` cause the effects themselves
-(comment, push, pull request).
+receipt the next process first searches for the marker.  `EffectStore` only records effects; other packages cause them,
+for example a comment, a push or a pull request.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ restored."""
 def receipt_in(context_dir: Path, name: str) -> Json | None:
     """The newest receipt of the effect `name` in a task's folder.
 
-    This function only reads: the folder may belong to another process.
+    `receipt_in` only reads the file, since the folder may belong to another process.
     """
     for _, record in jsonl.backwards(context_dir / NAME):
         if (record.get("name"), record.get("state")) == (name, "receipt"):

@@ -2,10 +2,10 @@
 
 `record["images"]` is a list of `{"file", "media_type", "width", "height", "tokens"}`, in the order of the text.  The
 line of the view has the same list beside the content; it is the only part of the view that is not in the wire format.
-The client reads the files and encodes them for its server, so the view stays small.  The record's `tokens` include
-those of its pictures.  A record's pictures are removed from the view, and replaced by a line of text with their names,
-by a mask that reaches the record, or, for a record at the head of the view, by a compaction that omits later messages.
-All functions are pure.
+The client reads the files and encodes them for its server, so the view stays small.  The field `tokens` of a record
+includes the tokens of its pictures.  A record's pictures are removed from the view, and replaced by a line of text with
+their names, by a mask that reaches the record, or, for a record at the head of the view, by a compaction that omits
+later messages.  All functions of `pictures.py` are pure.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""messages.jsonl in the specification's first form: without kinds and tool calls, results with the name of the tool
-only.
+"""Converts a messages.jsonl in the first form of the specification, which has no kinds and no tool calls, and only the
+name of the tool in a tool result.
 
-A file in this form, from another program or written by hand, is converted once, when it is opened; the original stays
-beside it.  The first system message and the first user message become the head of the view; a later system message is
-used from the next compaction that omits messages (`message_rules.kind_of`).  A tool result gets a call in the answer
-before it, with the arguments from tools.jsonl; a result without such an answer becomes a user message, since no wire
-accepts it otherwise.  Only `MessageStore` calls this module.
+A messages.jsonl in the first form, from another program or written by hand, is converted once, when the store opens it;
+the original stays beside the new file.  The first system message and the first user message become the head of the
+view; a later system message is used from the next compaction that omits messages (`message_rules.kind_of`).  A tool
+result gets a call in the answer before it, with the arguments from tools.jsonl; a result without such an answer becomes
+a user message, since no wire accepts it otherwise.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ BEFORE = "messages.jsonl.before"
 
 
 def is_plain(path: Path) -> bool:
-    """Whether a file begins in the first form: in the present form the first system or user message has a kind."""
+    """Whether a messages.jsonl begins in the first form of the specification: in the present form the first system or
+    user message has a kind."""
     first = next((record for _, record in records(path)), None)
     return first is not None and first.get("role") in ("system", "user") and "kind" not in first
 
@@ -76,7 +77,7 @@ def _converted(path: Path) -> Iterator[Json]:
         kind = {"system": "system", "user": "task"}.get(str(role))
         if kind is not None and (kind not in seen or kind == "system") and "kind" not in record:
             seen.add(kind)
-            record = {**record, "kind": kind}  # noqa: PLW2901 - the record, with its kind
+            record = {**record, "kind": kind}  # noqa: PLW2901 - a copy that has a kind
         yield record
     yield from group()
 

@@ -12,8 +12,8 @@ contains, in this order:
    and the instruction to continue.  If the next message is a user's, the carried state is put in front of its text
    instead.  Without a summary, the view has this user message only if something is carried; a note that messages were
    left out comes before it.  Comments of people are carried by reference (`comments.py`).  A compaction without
-   references, of an earlier version or of the library interface, carries the newest message of a person instead: always
-   after a reset, and never if the next message is a user's.
+   references, made by an earlier version or through the library interface, carries the newest message of a person
+   instead: always after a reset, after another compaction only if the next message is not a user's.
 4. Every message after the cut, without copies of summaries and answers with neither text nor calls.  A damaged file may
    lack one half of a group: a result without its call is left out, a call without its result is answered.
 5. Tool results up to the newest mask become pointers, where a pointer is shorter (a command's pointer has its exit
@@ -23,8 +23,8 @@ contains, in this order:
 6. Provider-specific fields (`provider_fields.py`) appear only in answers of the current wire and model: after a change
    of the model in the configuration the next start derives another view.
 
-Memory use: one line, and the ids of the open calls.  Readers in other processes may call `derive` at any time; it
-repairs nothing.
+The derivation has only one line and the ids of the open calls in memory.  Readers in other processes may call `derive`
+at any time, since `derive` repairs nothing.
 """
 
 from __future__ import annotations
@@ -193,18 +193,18 @@ def _conversation(
             if calls.pop(record["tool_call_id"], None) is None:
                 continue
             if record["seq"] <= cut.mask_end and (text := shorter_pointer(record)) is not None:
-                record, tokens = {**record, "content": text}, count(text)  # noqa: PLW2901 - the record, masked
+                record, tokens = {**record, "content": text}, count(text)  # noqa: PLW2901 - a masked copy
             else:
-                record, tokens = _trimmed(record, tokens, cut, count)  # noqa: PLW2901 - the record, shortened
+                record, tokens = _trimmed(record, tokens, cut, count)  # noqa: PLW2901 - a shortened copy
         else:
-            record, tokens = _trimmed(record, tokens, cut, count)  # noqa: PLW2901 - the record, shortened
+            record, tokens = _trimmed(record, tokens, cut, count)  # noqa: PLW2901 - a shortened copy
             if record.get(pictures.NAME) and record["seq"] <= cut.mask_end:
                 record, tokens = _without_pictures(record, tokens, count)  # noqa: PLW2901 - without pictures
             for identifier in calls:
                 yield line(result_line(identifier, LOST)), count(LOST)
             calls = {call["id"]: call for call in open_calls_of(record)}
         if prefix:
-            record = {**record, "content": f"{prefix}\n\n{record['content']}"}  # noqa: PLW2901 - the record after `prefix`
+            record = {**record, "content": f"{prefix}\n\n{record['content']}"}  # noqa: PLW2901 - a copy with `prefix`
             tokens += count(prefix)
             prefix = ""
         yield line(wire(record, origin)), tokens

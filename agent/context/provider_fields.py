@@ -2,8 +2,9 @@
 
 `record["provider_fields"]` is `{"wire", "model", "server", "message": {…}, "calls": {id: {…}}, "tokens", "kept"}`.  The
 view has the fields of `message` and `calls` only for the wire and model that produced them; the fields in `kept` are
-for people who read the file and are never sent.  The record's `tokens` include the tokens of these fields.  Summaries,
-comments and pull requests contain none of these fields.  All functions are pure.
+for people who read the file and are never sent.  The field `tokens` of a record includes the tokens of its provider
+fields.  Summaries, comments and pull requests contain none of these fields.  All functions of `provider_fields.py` are
+pure.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ OURS = MESSAGE
 A message with a key of its record is refused before it is sent (`message_list_check.py`).
 """
 OURS_IN_CALLS = CALL - {"function"}
-"""Keys that a provider field of a call must not have; further fields of its `function` are merged into it."""
+"""Keys that a provider field of a call must not have; provider fields below `function` are merged into the `function`
+of the call."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,11 @@
 """RequestStore writes requests.jsonl: one line for each request to a model, successful or not.
 
-A line is written at the end of the request: answered, refused, cut, stalled or cancelled.  While the request runs, the
-file `.requests.begun` has the beginning of the request, written before the first byte is sent.  After a crash the file
-still has the beginning, and the next opening of the store records the request as `interrupted`, with its estimated
-tokens.  So a kill loses no request that may be billed, and a turn costs at most one additional `fdatasync`: beginnings
-are not synced, a failure is synced at once, an answer together with its message.
+The line of a request is written at its end: when it was answered, refused, cut, stalled or cancelled.  While the
+request runs, the file `.requests.begun` has the beginning of the request, written before the first byte is sent.  After
+a crash the file still has the beginning, and the next opening of the store records the request as `interrupted`, with
+its estimated tokens.  A killed process thus loses no record of a request that may be billed, and a turn costs at most
+one additional `fdatasync`: the beginning of a request is not synced, a failure is synced at once, an answer together
+with its message.
 
 Totals are sums over the lines.  The totals are computed once, when the file is opened, and updated after that.
 """
@@ -209,7 +210,7 @@ class RequestStore(Store):
         self.begun_path = context_dir / BEGUN
 
     def _read(self) -> None:
-        """Compute the sums from the file."""
+        """Compute the sums from the lines of requests.jsonl."""
         self._sums = Sums()
         for _, record in self.file.records():
             self._sums.add(record)
@@ -222,15 +223,16 @@ class RequestStore(Store):
         return self._descriptor
 
     def _over(self, identifier: str) -> bool:
-        """Remove a request from those under way; after the last one, empty the file of beginnings.
+        """Remove a request from the table of running requests; after the last one, empty `.requests.begun`.
 
-        Returns whether other requests are under way.
+        Returns whether other requests of this folder are still running.
         """
         _under_way.pop(identifier, None)
         if self.begun_path in _under_way.values():
             return True
         if self._descriptor >= 0:
-            with suppress(OSError):  # if the file keeps its lines, the ids show that these requests have ended
+            # if truncation fails, the ids of the lines show that the requests in `.requests.begun` have ended
+            with suppress(OSError):
                 os.ftruncate(self._descriptor, 0)
         return False
 

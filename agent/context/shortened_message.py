@@ -1,8 +1,8 @@
 """Shortens a message for a compaction of kind "trim": its head, a statement with a pointer to the whole text, its tail.
 
-The function is pure: the text depends on the record and on the size in a line of compactions.jsonl, so the view remains
-a function of the files.  `projection.py` shows the shortened message, `window/trimming.py` computes the size.  Sizes
-are in UTF-8 bytes.
+The function `shorten` is pure: the shortened text depends only on the record and on the size in a line of
+compactions.jsonl, so the view remains a function of the files.  `projection.py` shows the shortened message,
+`window/trimming.py` computes the size.  Sizes are in UTF-8 bytes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """SummaryStore has summaries.jsonl, every summary of a compaction (docs/design/context.md, 3.5 and 4.3).
 
-A line in this file alone changes nothing: the summary becomes part of the view when a compaction refers to it
-(`compactions.py`).
+A line in summaries.jsonl alone does not change the view: the summary becomes part of the view when a compaction refers
+to it (`compactions.py`).
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class SummaryStore(Store):
     ) -> int:
         """Record a summary of messages `start_seq` to `end_seq`; returns its id, from 1.
 
-        The record has the field `ratio`, summary_tokens / original_tokens.  An empty text raises RecordRefused: it
-        would erase the messages.
+        The record has the field `ratio`, summary_tokens / original_tokens.  An empty `summary_text` raises
+        RecordRefused, since an empty summary would erase the messages from the view.
         """
         text = self.redact(replace_surrogates(summary_text))
         if not text.strip():

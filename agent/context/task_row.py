@@ -121,7 +121,7 @@ class TaskRow:
         return str(requested) if requested else None
 
     def check(self) -> None:
-        """Raise Fenced unless the row is running in the held attempt.  This method only reads."""
+        """Raise Fenced unless the row is running in the held attempt.  `check` only reads the row."""
         found = self.get()
         if found is None or (found["status"], found["attempt"]) != (Status.RUNNING, self.attempt):
             raise self._fenced(found)

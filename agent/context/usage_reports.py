@@ -70,9 +70,9 @@ class UsageReports:
     `kept` is the server's count for messages that the newest compaction left whole, the difference of two prompts;
     `kept_cost` is the estimate for the same messages.
 
-    `is_partial`: the server reports only uncached tokens, since it reported a later prompt of the same view as hardly
-    longer, or as shorter.  `skips_fields`: the prompts that the server reports do not grow by the provider fields that
-    are sent back.
+    `is_partial` is True if the server seems to report only uncached tokens: it reported a later, longer prompt of the
+    same view as hardly longer, or as shorter.  `skips_fields`: the prompts that the server reports do not grow by the
+    provider fields that are sent back.
     """
 
     read: int = 0
@@ -151,8 +151,8 @@ def stored(record: Json, cost: MessageCost) -> int:
     thinking.
 
     Returns 0 if the server does not report the thinking separately, or reports none although there was some, or if the
-    rest cannot be the count of this text: gateways fill in 0 (docs/wire.md, "Usage").  Provider fields are not included
-    in this number.
+    rest cannot be the count of this text: gateways fill in 0 (docs/wire.md, "Usage").  The returned number does not
+    include the tokens of provider fields.
     """
     usage = record["usage"]
     thought = usage.get("reasoning_tokens")

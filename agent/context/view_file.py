@@ -1,6 +1,6 @@
 """The file current.jsonl, the model's view: it is derived, or appended to if that gives the same result.
 
-`MessageStore` uses this module and alone decides the contents of the file.
+`MessageStore` decides the contents of current.jsonl; this module writes the file.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ class ViewFile:
         self._identity = (0, 0)  # device and inode of the file
 
     def ensure(self, lines: Callable[[], Iterable[Line]]) -> bool:
-        """Write `lines()` to the file unless it holds exactly these lines; True if it did."""
+        """Write `lines()` to current.jsonl unless the file already has exactly these lines; returns True if it had
+        them."""
         for leftover in self.path.parent.glob(f".{self.path.name}.*.tmp"):
             leftover.unlink(missing_ok=True)
         tokens = projection.tokens_if_same(self.path, lines())
@@ -61,13 +62,13 @@ class ViewFile:
     def is_ours(self) -> bool:
         """Whether the file is still the one that this process wrote, and has the same size."""
         try:
-            found = os.stat(self._name)  # noqa: PTH116 - takes the path as text, since it runs at each append
+            found = os.stat(self._name)  # noqa: PTH116 - faster than Path.stat: it runs at each append
         except FileNotFoundError:
             return False
         return found.st_size == self.size and (found.st_dev, found.st_ino) == self._identity
 
     def append(self, data: bytes, tokens: int) -> None:
-        """Append one line."""
+        """Append one line to current.jsonl."""
         durable_files.append(self._descriptor, data, self.path)
         self.size += len(data)
         self.tokens += tokens
@@ -78,12 +79,12 @@ class ViewFile:
             os.ftruncate(self._descriptor, self.size)
 
     def sync(self) -> None:
-        """Sync the file."""
+        """Sync current.jsonl to the disk."""
         with durable_files.writing(self.path):
             durable_files.fsync(self._descriptor, self.path, data=True)
 
     def close(self) -> None:
-        """Close the file descriptor."""
+        """Close the file descriptor of current.jsonl."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1

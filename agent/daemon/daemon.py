@@ -1,10 +1,10 @@
 """`main.py run` polls, queues, and runs one process per task, until a signal stops it.
 
-A flock ensures that each base_dir has only one daemon.  The first SIGTERM or SIGINT begins a drain: no task is started,
-and running tasks end at their next turn and return to the queue.  A request to a model that is in progress may take up
-to `scheduling.drain_seconds`; workers that have not ended GRACE seconds later are killed, and their rows are released.
-The second signal kills all workers immediately.  SIGUSR1 (`main.py poke`) causes a poll of all sources at once.  With
-`once` the daemon polls once, works on all due tasks, and exits.
+A flock ensures that each base_dir has only one daemon on each host.  The first SIGTERM or SIGINT begins a drain: no
+task is started, and running tasks end at their next turn and return to the queue.  A request to a model that is in
+progress may take up to `scheduling.drain_seconds`; workers that have not ended GRACE seconds later are killed, and
+their rows are released.  The second signal kills all workers immediately.  SIGUSR1 (`main.py poke`) causes a poll of
+all sources at once.  With `once` the daemon polls once, works on all due tasks, and exits.
 
 A daemon with the role `producer` only polls and queues; with the role `worker` it only works on queued tasks.  Many
 daemons of both roles, on many hosts, may share one ledger.  With a broker, `broker_client.py` notifies the daemons of
@@ -74,8 +74,9 @@ SAID_AGAIN = 300.0
 class Daemon:
     """One run of the daemon.
 
-    `run` returns the exit code: 0, 1 when a task failed (`once`), 130 when it was killed.  `events` are those of the
-    daemon itself; `heard` announces those of its workers.
+    `run` returns the exit code: 0 after a drain; with `once` 0, or 1 when a task failed, or 3 when the environment
+    failed; 130 when a second signal killed the workers.  `events` are those of the daemon itself; `heard` announces
+    those of its workers.
     """
 
     def __init__(self, settings: Settings, events: Events, heard: Events | None = None, *, role: Role = "both") -> None:
@@ -101,7 +102,8 @@ class Daemon:
 
     def run(self, *, once: bool = False) -> int:
         """Take the daemon's lock and work.  Raises HostError when another daemon has the lock, or ConfigError."""
-        # fails now if a driver is missing, since otherwise each task would run without its replica
+        # `require_driver` raises ConfigError if a driver is missing, since otherwise each task would run without its
+        # replica
         require_driver(self.settings.context_storage.replica)
         if self.role != "producer":
             check_commands(self.settings)
@@ -114,13 +116,13 @@ class Daemon:
                 f"another daemon works on {self.settings.base_dir}; stop it, or set context_storage.base_dir elsewhere"
             ) from None
         with suppress(OSError):
-            path_of(self.settings).unlink()  # the file describes the health of an earlier daemon # ours
+            path_of(self.settings).unlink()  # the health file is that of an earlier daemon # ours
         started: float | None = None
         courier: BrokerClient | None = None
         ground: SelfCheck | None = None
         wiring = Wiring(self.settings, events=self.events)
         try:
-            wiring.forges  # noqa: B018 - reports a wrong configuration before anything is started
+            wiring.forges  # noqa: B018 - this access raises ConfigError for a wrong configuration
             self._listen()
             proc.become_subreaper()
             started = clock.monotonic()
@@ -275,7 +277,7 @@ class Daemon:
         )
 
     def _courier(self) -> BrokerClient | None:
-        """The broker client, None if no broker is configured; only this method imports kombu."""
+        """The broker client, None if no broker is configured; the daemon imports kombu only here."""
         if self.settings.taskqueue.broker is None:
             return None
         from agent.daemon.broker_client import BrokerClient

@@ -4,8 +4,7 @@ While the disk is not usable, no task is started; when it is usable again, pause
 
 A task that cannot write pauses with the outcome `disk` (`worker/end_by_error.py`).  The daemon resumes the task: at
 once when a shortage that it has detected is over, else after a pause that doubles each time, because the path that
-could not be written may be on another disk than base_dir.  `Supervisor` calls this module.  `wiring/disk_space.py`
-measures the free space.
+could not be written may be on another disk than base_dir.  `wiring/disk_space.py` measures the free space.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ class DiskMonitor:
         self.wiring = wiring
         self.why = ""
         self.looked_at = -SECONDS
-        # uuid → (number of times it was resumed, earliest time of the next)
+        # uuid of a task → (number of times the task was resumed, earliest time of the next resumption)
         self.tries: dict[str, tuple[int, float]] = {}
         self.last: dict[str, int] = {}  # uuid → number of times that `settle` resumed it
 

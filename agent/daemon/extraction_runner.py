@@ -3,8 +3,8 @@ process that follows a shared log (`follow_schedule.py`), one at a time, each in
 (`extraction/process.py`).
 
 The rows of the ledger that are due are the queue of jobs; a request of a task to index a history
-(`memory/index_requests.py`) comes before them.  `Supervisor` calls `step` a few times a second; it never waits.  While
-memory is off, nothing is ever due, and the packages `memory` and `extraction` are not imported.
+(`memory/index_requests.py`) comes before them.  `Supervisor` calls `step`, which does not wait for a job.  While memory
+is off, no job is due, and the packages `memory` and `extraction` are not imported.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class ExtractionRunner:
         return self.is_wanted and (self._request() or self.next_due()) is not None
 
     def _request(self) -> IndexRequest | None:
-        """The history to be indexed next."""
+        """The next request to index the history of a repository; None if there is none."""
         if not self.is_wanted:
             return None
         from agent.memory.index_requests import first_request

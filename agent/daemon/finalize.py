@@ -126,7 +126,7 @@ def notify_closed(wiring: Wiring, row: Row, folder: Path | None) -> bool:
         return False
     try:
         _notify(wiring, wiring.forge_of(row.key), row, folder)
-    except IssueUnreadable as error:  # the issue was deleted, so there is nowhere to post
+    except IssueUnreadable as error:  # the issue was deleted, so no comment can be posted
         wiring.events.emit("effect_failed", uuid=row.uuid, effect="final", error=str(error))
     except MakimonoError as error:
         wiring.events.emit("effect_failed", uuid=row.uuid, effect="final", error=str(error))
@@ -151,20 +151,20 @@ def _notify(wiring: Wiring, forge: Forge, row: Row, folder: Path | None) -> None
     if row.status is Status.COMPLETED and row.branch:
         _make_ready(forge, row, row.branch)
     newest = wiring.ledger.latest(row.key)
-    if newest is None or newest.uuid == row.uuid:  # otherwise a later task of the issue sets the label
+    if newest is None or newest.uuid == row.uuid:  # if the issue has a later task, that task sets the label
         forge.move_label(row.key, LABELS[row.status])
     wiring.events.emit("effect_done", uuid=row.uuid, effect="final")
 
 
 def _show_end(wiring: Wiring, forge: Forge, row: Row, ending: FinalState) -> bool:
-    """Write the end into the progress comment; returns whether it is there."""
+    """Write the task's end into the progress comment; returns whether that comment now shows the end."""
     if (progress := forge.find_comment(row.key, marker(row.uuid, PROGRESS))) is None:
         return False
     home = home_of(wiring.settings)
     words = with_claim_markers(ending.progress, row.uuid, row.started_by, home, ends=ending.quiet)
     try:
         forge.edit_comment(row.key, progress, words)
-    except ForgeError:  # the final comment has the same content as this one
+    except ForgeError:  # if the progress comment cannot be edited, the final comment shows the end
         return False
     return True
 
@@ -178,10 +178,11 @@ def _make_ready(forge: Forge, row: Row, branch: str) -> None:
 
 
 def _final_state(wiring: Wiring, forge: Forge, row: Row) -> FinalState:
-    """The end as the task's own process composed it, if that matches the row; otherwise one made from the row."""
+    """The task's end from the file that the task's own process wrote, if its status is that of the row; otherwise an
+    end made from the row."""
     where = ""
     door = PublishFilter.for_task(wiring.settings, wiring.events, forge.instance, row.uuid)
-    # in this order, since the folder may be moved from running/ to completed/ meanwhile
+    # running/ before completed/, since the folder may be moved there between the two looks
     for place in ("running", "completed"):
         folder = wiring.settings.base_dir / place / row.uuid
         kept = FinalState.load(folder)
@@ -212,14 +213,14 @@ def _move(wiring: Wiring, row: Row, folder: Path) -> None:
     then removed if it contains only a lock, otherwise it is moved to quarantine."""
     target = wiring.settings.base_dir / "completed" / row.uuid
     if target.is_dir():
-        if os.listdir(folder) == ["lock"]:  # noqa: PTH208 - only the names are needed
+        if os.listdir(folder) == ["lock"]:  # noqa: PTH208 - names suffice
             filetree.remove(folder)
             return
         place = set_aside(wiring.settings, folder)
         why = f"{target} is there already"
         wiring.events.emit("folder_quarantined", name=row.uuid, place=str(place), why=why)
         return
-    sweep(folder)  # removes files of a worker that was killed
+    sweep(folder)  # `sweep` removes temporary files of a worker that was killed
     write_end(folder, row.status, outcome=row.outcome, error_code=row.error_code, error_message=row.error_message)
     durable_files.make_dir(target.parent)
     durable_files.move_dir(folder, target)

@@ -1,8 +1,8 @@
 """Decides when memory.db of this host must get the new entries of the log that several hosts share (it *follows* the
 log).
 
-This module compares the last number of the log, which it reads over the connection of the ledger, with that of
-memory.db.  `extraction_runner.py` starts the process that follows the log.
+`follow_schedule.py` compares the number of the last entry in the log, which it reads over the connection of the ledger,
+with the number of the last entry in memory.db.  `extraction_runner.py` starts the process that follows the log.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PAUSE_SECONDS = 60.0
 
 
 class FollowSchedule:
-    """The schedule of one daemon.  If hosts share no log, nothing is ever due."""
+    """The schedule of one daemon.  If the hosts share no memory log, memory.db never has to follow."""
 
     def __init__(self, wiring: Wiring) -> None:
         self.wiring = wiring
@@ -50,7 +50,7 @@ class FollowSchedule:
             return False
         found = (*(last or (0, False)), *position(self.wiring.settings.base_dir))
         is_first, is_new, self._before = self._before is None, found != self._before, found
-        is_useless = not is_new and now < self._again_at  # the process that followed last changed nothing
+        is_useless = not is_new and now < self._again_at  # the last process that followed the log changed nothing
         if is_useless or not (is_first or self._is_behind(found)):
             return False
         self._again_at = now + PAUSE_SECONDS

@@ -3,7 +3,7 @@
 The daemon writes `daemon-health.json` beside its lock when the content changes, and updates the time of the file in
 each round of the daemon's loop.  `health`, `GET /ready` and `/live` check the lock and the file, so that a daemon that
 hangs cannot report itself as healthy.  A model server or a host at which no tasks are started counts as a reason why
-the daemon starts no tasks.  A single repository for which no tasks are started does not count as such a reason, because
+the daemon starts no tasks.  If no tasks are started for a single repository, the daemon still counts as ready, because
 the tasks of other repositories start.
 """
 
@@ -46,7 +46,8 @@ class Health:
 
 
 class HealthFile:
-    """Writes the health file for the daemon.  If a write fails, the daemon continues, and the file becomes outdated."""
+    """Writes `daemon-health.json` for the daemon.  If a write fails, the daemon continues, and the file becomes
+    outdated."""
 
     def __init__(self, settings: Settings) -> None:
         self.path = path_of(settings)

@@ -3,8 +3,7 @@
 Hosts that share a ledger usually each have a base_dir of their own.  A host that claims a task without its folder
 fetches the replica or begins again from the issue, while the host that worked on it would continue at once; a host that
 was drained is usually back soon.  So the other hosts leave a row with a conversation on one host alone for
-`taskqueue.home_seconds`, from the time at which they first see it in its present state.  `daemon/supervisor.py` calls
-this module.
+`taskqueue.home_seconds`, from the time at which these hosts first see the row in its present state.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Workers of this base_dir that an earlier daemon left running: a daemon that drains lets them drain too.
 
-`supervisor.py` calls this module.
+An inherited worker gets SIGTERM once, and then ends at its next turn and releases its row.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class InheritedWorkers:
     def drain(self, own: Container[str]) -> None:
         """Send SIGTERM to each inherited worker, once; `own` are the tasks of this daemon's own workers.
 
-        When the ledger cannot be read, the next sweep tries this again.  A `solve` that runs beside this daemon is not
-        its worker.
+        When the ledger cannot be read, no signal is sent, and the next sweep of the supervisor calls `drain` again.  A
+        `solve` that runs beside this daemon is not its worker.
         """
         ledger = self.wiring.ledger
         with suppress(LedgerError, DiskError):

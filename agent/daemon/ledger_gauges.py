@@ -1,7 +1,7 @@
 """Reads the present content of the ledger for the gauges of `GET /metrics`: tasks by state and host, with their age.
 
-The rows are read at each request, over a database connection of their own.  Counts made from events would be wrong
-after the first restart, and events of other hosts are not received.  `cli/progress.py` calls this module.
+`snapshot` reads the rows of the ledger at each request for metrics, over a new database connection.  Counts made from
+events would be wrong after the first restart, and events of other hosts are not received.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def snapshot(settings: Settings) -> Snapshot:
     """The rows of the ledger, counted by status and host, with their ages.  Raises LedgerError, HostError or DiskError
-    if they cannot be read."""
+    if the ledger cannot be read."""
     with closing(Wiring(settings)) as wiring:
         ledger = wiring.ledger
         now = ledger.now()

@@ -1,7 +1,8 @@
-"""Detects at each sweep that rows were lost from the ledger while the daemon ran, and makes them again from folders.
+"""Detects at each sweep that rows were lost from the ledger while the daemon ran, and restores these rows from the
+folders of tasks.
 
 `self_check.py` detects that the file of the ledger was replaced; this module detects that single rows, or the table,
-are gone.  `supervisor.py` calls this module.
+are gone.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class LostRows:
         self.staying: dict[str, Row] = {}  # rows that were open at the last sweep, and exist until their end
 
     def restore(self) -> bool:
-        """Make lost rows with a folder here again; returns whether rows were lost."""
+        """Restore lost rows from the folders of tasks in this base_dir; returns whether rows were lost."""
         rows = self.wiring.ledger.list(limit=NEWEST)
         lost = self._is_lost(rows)
         if lost:
@@ -49,7 +50,8 @@ class LostRows:
         now = {row.uuid: row for row in newest}
         with suppress(RowUnreadable):
             replaced = any(uuid in now and now[uuid].created_at != row.created_at for uuid, row in self.staying.items())
-            # One missing row is looked up in the ledger, because an event that removed some rows removed all of them.
+            # One missing row is looked up in the ledger as a sample: if a person replaced the database, all rows are
+            # missing.
             gone = (row for uuid, row in self.staying.items() if uuid not in now)
             missing = next((row for row in gone if not newest or self._would_stay(row)), None)
             return replaced or (missing is not None and self.wiring.ledger.get(missing.uuid) is None)

@@ -1,8 +1,8 @@
 """Sends SIGUSR1 to the daemon of a base_dir, which then polls all its sources (`main.py poke`).
 
-The number of the process comes from the file beside the daemon's lock (`program_version.record`).  The file may have
-been left by a daemon that was killed, and the number may belong to another process by now.  So the signal is sent only
-to a process that has the lock open, and that handles SIGUSR1: any other process would be ended by the signal.
+The number of the process comes from the file beside the daemon's lock (`program_version.record`).  A daemon that was
+killed leaves this file behind, and the process number in it may belong to another process by now.  SIGUSR1 is sent only
+to a process that has the lock open and that handles SIGUSR1, since the signal would end any other process.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def poke_daemon(settings: Settings) -> int:
 
 
 def _has_open(pid: int, path: Path) -> bool:
-    """Whether a process has this file open."""
+    """Whether the process `pid` has the file at `path` open."""
     wanted = path.stat()
     for link in Path(f"/proc/{pid}/fd").iterdir():
         with suppress(OSError):

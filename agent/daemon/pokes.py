@@ -1,9 +1,9 @@
 """Requests to poll one source at once, and the time at which the next such request leads to a poll.
 
-The first request leads to a poll at once.  Requests that come during this poll, or within LEAST_SECONDS of its start,
-lead together to one further poll.  As long as requests come before the next poll is allowed, the time between two polls
-doubles, up to `scheduling.interval`; a request that did not need to wait sets it back to LEAST_SECONDS.  So a source
-has a pause between two polls, however many requests come.  `pollers.py` uses this class; it does no I/O.
+The first request to poll a source leads to a poll at once.  Requests that come during a poll, or within LEAST_SECONDS
+of its start, lead together to one further poll.  As long as requests come before the next poll is allowed, the time
+between two polls doubles, up to `scheduling.interval`; a request that did not need to wait sets it back to
+LEAST_SECONDS.  A source thus has a pause between two polls, however many requests come.  The class does no I/O.
 """
 
 from __future__ import annotations

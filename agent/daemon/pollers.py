@@ -2,8 +2,7 @@
 
 Each thread has its own ledger connection and adapters.  The thread polls its source at the interval of that source, and
 sends the notifications of tasks of that source that ended or wait.  `poll_once` polls all sources once, side by side
-(`run --once`).  `daemon/daemon.py` calls this module.  Without it, a `poller.Poller` polls its sources one after the
-other.
+(`run --once`).  A single `poller.Poller` with several sources would poll them one after the other.
 """
 
 from __future__ import annotations
@@ -142,7 +141,7 @@ class Pollers:
                 forge = wiring.forges[number]
                 source.poller = Poller(self.settings, wiring.ledger, [forge], self.events, lost=source.lost)
                 source.poller.poll(everything=True)
-        except Exception as error:  # noqa: BLE001 - the main thread raises it again
+        except Exception as error:  # noqa: BLE001 - the main thread raises the error
             source.error = error
 
     def _has_stalled(self, source: PolledSource, began: float) -> bool:
@@ -171,7 +170,7 @@ class Pollers:
         return [source.label for source in chosen]
 
     def unreachable(self) -> str:
-        """The names of the sources, if the last poll of each of them failed; else ""."""
+        """The names of all sources if the last poll of every source failed; else ""."""
         pollers = [source.poller for source in self.sources]
         if not pollers or not all(poller is not None and poller.unasks_all() for poller in pollers):
             return ""
@@ -207,7 +206,7 @@ class Pollers:
                 source.lost.set()
 
     def _is_of(self, forges: Sequence[Forge], number: int, row: Row) -> bool:
-        """Whether the thread with this number sends the notification of the row.
+        """Whether the thread with the number `number` sends the notification about the row.
 
         Each thread serves its own source; the first also serves rows that belong to no source (the private trackers of
         `solve`).

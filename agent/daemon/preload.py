@@ -23,7 +23,7 @@ import ssl  # noqa: F401 - workers share the memory of this code
 import jsonschema
 import setproctitle  # noqa: F401 - `proc.title` uses this module
 
-import agent.llm.transport  # must be first: it imports `requests` without a library that guesses encodings
+import agent.llm.transport  # first import: it loads `requests` without a library that guesses encodings
 
 # isort: split
 import agent.forge.local.forge

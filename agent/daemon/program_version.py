@@ -2,9 +2,9 @@
 
 A worker unpickles settings that the daemon has pickled, and imports modules that the daemon has not imported.  After an
 upgrade under a running daemon the files and the loaded code do not fit together, and every worker would die before it
-has claimed its task.  So the daemon compares the files before it starts a worker, reports once that it must be
-restarted, and starts no more workers.  The daemon also writes a digest of its code beside its lock, from which `tasks`
-and `doctor` detect that it must be restarted.
+has claimed its task.  The daemon therefore compares the program's files before it starts a worker; after a change it
+reports once that it must be restarted, and starts no more workers.  The daemon also writes a digest of its code beside
+its lock, from which `tasks` and `doctor` detect that it must be restarted.
 """
 
 from __future__ import annotations
@@ -63,15 +63,15 @@ def digest(top: Path = TOP) -> str:
     """One hash for the content of all files of the package."""
     made = hashlib.blake2b(digest_size=16)
     for name, path in files(top, SUFFIXES):
-        with suppress(OSError):  # the file has just been removed
+        with suppress(OSError):  # the program's file has just been removed
             made.update(f"{name}\0".encode())
             made.update(path.read_bytes())
     return made.hexdigest()
 
 
 def lock_of(settings: Settings) -> Path:
-    """The path of the lock of a base_dir's only daemon; if hosts with a shared ledger may share the base_dir, each host
-    has its own."""
+    """The path of the daemon's lock in base_dir; if hosts with a shared ledger may share the base_dir, each host has a
+    lock of its own."""
     name = "daemon.lock" if is_alone(settings) else f"daemon-{hostname()}.lock"
     return settings.base_dir / name
 

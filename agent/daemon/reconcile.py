@@ -11,8 +11,7 @@ change may have caused that.
 | only other tasks have a row | in `running/` | move the folder to `quarantine/` | `folder_quarantined` |
 
 A name in `running/` counts as a task only when it is a real folder (links are not followed) and has a row; files of a
-folder that is moved to quarantine are not opened.  docs/files.md, "Rules", has the reasons.  `daemon/daemon.py` calls
-this module.
+folder that is moved to quarantine are not opened.  docs/files.md, "Rules", has the reasons.
 """
 
 from __future__ import annotations
@@ -39,8 +38,8 @@ if TYPE_CHECKING:
     from agent.wiring.wiring import Wiring
 
 YOUNG_SECONDS = 60.0
-"""A folder without a row that is younger than this may belong to `solve`, which makes folder and lock before the
-row."""
+"""A folder without a row that is younger than this number of seconds may belong to `solve`, which makes folder and lock
+before the row."""
 
 OPEN = (Status.RUNNING, Status.QUEUED, Status.PAUSED)
 
@@ -116,7 +115,7 @@ def adopt_ended(wiring: Wiring, rows: Iterable[Row]) -> list[str]:
         with items.handling(row.uuid):
             if not (is_uuid(row.uuid) and durable_files.is_real_dir(folder)) or _is_held(folder):
                 continue
-            now = wiring.ledger.get(row.uuid)  # a worker that closes the row writes it before it moves the folder
+            now = wiring.ledger.get(row.uuid)  # read again: a worker closes the row before it moves the folder
             if now is not None and now.status not in CLOSED_STATUSES:
                 with suppress(LedgerError):  # another process has closed the row already
                     _settle(wiring, now, folder)

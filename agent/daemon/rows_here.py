@@ -1,7 +1,7 @@
 """The rows that run on this host, read once in a step of the supervisor.
 
-Several parts of a step need these rows, and an idle daemon sent the same query to the ledger five times in each sweep.
-`supervisor.py` calls this module.
+Several parts of the supervisor's step need these rows; without `RowsHere` each part would send the same query to the
+ledger.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 class RowsHere:
     """The rows that run on this host.
 
-    Within `one_step` they are kept as they were at the first read; `forget` drops them after this daemon has changed
-    rows.  Outside of it each read queries the ledger.
+    Within `one_step` the rows are read once and stored; `forget` drops the stored rows after this daemon has changed
+    rows.  Outside of `one_step` each call of `read` queries the ledger.
     """
 
     def __init__(self, ledger: Ledger) -> None:

@@ -53,7 +53,8 @@ class SelfCheck:
         self.seen = self._identities()
 
     def check(self) -> bool:
-        """Check everything; returns whether a file was replaced, so that rows and folders must be reconciled."""
+        """Make all checks of this class; returns whether a file was replaced, so that rows and folders must be
+        reconciled."""
         replaced = self._replaced()
         before, self.why = self.why, self._why()
         if self.why and self.why != before:
@@ -86,10 +87,10 @@ class SelfCheck:
         return self._lost_lock() or self._unusable() or migrate.newer(self.wiring.db)
 
     def _unusable(self) -> str:
-        """The reason why no folder of a task can be made or ended here."""
+        """The reason why no folder of a task can be made in running/ or moved to completed/; "" if there is none."""
         for path in (self.base_dir, self.base_dir / "running", self.base_dir / "completed"):
             if not os.path.lexists(path):
-                continue  # a worker makes it
+                continue  # a worker makes a missing folder
             if not path.is_dir():
                 return f"{path} is no folder: move it away"
             if not os.access(path, os.W_OK | os.X_OK):

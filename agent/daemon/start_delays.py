@@ -1,8 +1,9 @@
 """Tasks that wait before this daemon starts a worker for them.
 
-Such a task is left to another host, or is held back, or its workers could not even claim it (for example because its
-folder is not writable), or its workers were killed again and again.  For the last two reasons a task waits longer each
-time.  `supervisor.py` asks this module before it starts a worker.
+A task waits because it is left to another host, because a hold of `start_holds.py` applies, because its workers could
+not even claim it (for example if its folder is not writable), or because its workers were killed again and again.
+After workers that could not claim the task or were killed, the wait is longer each time.  `supervisor.py` starts no
+worker for a task that waits.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class StartDelays:
         self.known[uuid] = (0, clock.monotonic() + seconds)
 
     def hold_back(self, uuid: str, seconds: float) -> None:
-        """Like `hold`, but only until `let_go`."""
+        """Let the task wait for `seconds`, but at most until `let_go` is called."""
         self.hold(uuid, seconds)
         self.held_back.add(uuid)
 

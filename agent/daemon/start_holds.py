@@ -7,9 +7,9 @@ failures without progress that the host may have caused are of one kind: the hos
 a shared ledger take the tasks.
 
 After failures of one kind of MANY different tasks in a row, no more tasks are started at the place of the failures for
-a while; then one task starts as a probe.  When the model answers the probe, tasks start at that place again; when the
-probe fails in the same way, the wait is twice as long.  The state is in `holds.json`, where the next daemon finds it;
-that daemon begins with a probe.  `Supervisor` changes the state; `tasks` and `doctor` read it.
+a while; then one task starts as a probe.  When the probe makes progress, tasks start again at the place of the
+failures; when the probe fails in the same way, the wait is twice as long.  The state is in `holds.json`, where the next
+daemon finds it; that daemon begins with a probe.  `Supervisor` changes the state; `tasks` and `doctor` read it.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ class StartHolds:
         return False
 
     def is_shut(self) -> bool:
-        """Whether no task at all may start: there is a hold for the model's server, and a probe is not due yet."""
+        """Whether a hold for the model's server lets no task start, because its next probe is not due yet."""
         hold = self._held(self._server())
         return hold is not None and _lasts(hold, clock.stamp())
 

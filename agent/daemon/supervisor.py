@@ -1,8 +1,8 @@
 """Starts workers, at most `scheduling.max_workers` at once, and requeues the tasks of workers that died.
 
 The ledger alone is authoritative: rows and locks show which tasks run, so workers of a daemon that was killed count
-too.  Workers are forked by a forkserver that has all common modules loaded.  `daemon/daemon.py` calls `step` a few
-times a second; `step` never waits.
+too.  Workers are forked by a forkserver that has all common modules loaded.  `daemon/daemon.py` calls `step` after each
+event and at intervals; `step` does not wait for a worker.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ if TYPE_CHECKING:
 
 SWEEP_SECONDS = 5.0
 IDLE_SWEEP_SECONDS = 20.0
-"""Seconds between two sweeps of a daemon without workers; a sweep sends ten queries, so an idle daemon sends less than
-one a second."""
+"""Seconds between two sweeps of a daemon without workers if the ledger sends notifications; a sweep sends ten queries,
+so such an idle daemon sends less than one query a second."""
 QUEUE_SECONDS = 1.0
 """Seconds between two checks of the queue when the ledger sends no notifications."""
 WORK_SECONDS = 0.5
@@ -278,8 +278,9 @@ class Supervisor:
     def handle_unclaimed(self, uuid: str, code: int, why: str) -> None:
         """Handle the end of a worker that did not own its task.
 
-        If the task is still waiting, the next worker would probably end in the same way.  So the task waits longer each
-        time, and the reason is reported.  Nothing is reported when another worker was faster, or after a drain.
+        If the task is still queued, the next worker would probably end in the same way, so the task waits longer each
+        time, and an event reports the reason.  No event is reported if another worker claimed the task first, or after
+        a drain.
         """
         try:
             row = self.ledger.get(uuid)
@@ -435,7 +436,7 @@ class Supervisor:
         started = [] if started is None else started
         for _ in range(0 if self.holds.is_shut() else ROUNDS):
             taken = self.reserve(room - len(started), outcome)
-            # checked only now, since the check reads the state of each file of the program
+            # `is_outdated` is called only if a task can start, since it reads the state of each file of the program
             if taken and self.is_outdated():
                 for uuid in taken:
                     self.ledger.release_reservation(uuid, self.owner)
@@ -482,7 +483,8 @@ class Supervisor:
         row = self.ledger.get(uuid)
         if row is None:
             return False
-        replica = self.settings.context_storage.replica is not None  # the replica has unpublished work too
+        # a replica has unpublished work too, so any host can continue
+        replica = self.settings.context_storage.replica is not None
         if not replica and unpublished_work.lies_elsewhere(self.settings, row, self.ledger.now()):
             seconds = LEFT_SECONDS
         else:
@@ -501,7 +503,7 @@ class Supervisor:
         """Delay a task, longer each time, because its worker could not even claim it; returns the number of seconds."""
         seconds = self.delays.postpone(uuid)
         self.acknowledge(uuid)
-        with suppress(LedgerError, DiskError):  # if this fails, the reservation of the task expires by itself
+        with suppress(LedgerError, DiskError):  # a reservation that is not released expires by itself
             self.ledger.release_reservation(uuid, self.owner)
         return seconds
 

@@ -22,7 +22,7 @@ SECONDS = 2.0
 
 
 class TemplateReloader:
-    """The body of the thread.  `is_over` returns whether the thread must end."""
+    """The body of the thread that reloads templates.  `is_over` returns whether the thread must end."""
 
     def __init__(self, settings: Settings, events: Events, is_over: Callable[[], bool]) -> None:
         self.loader = TemplateLoader(settings, events.emit)
@@ -42,7 +42,7 @@ class TemplateReloader:
             self.loader.download()
 
     def work(self) -> None:
-        """Check repeatedly until the daemon ends."""
+        """Check for changed templates repeatedly until the daemon ends."""
         pause = threading.Event()
         while not self._is_over():
             self.download_if_due()

@@ -39,5 +39,5 @@ class Waker:
         return happened
 
     def close(self) -> None:
-        """Close the file descriptor."""
+        """Close the file descriptor of the eventfd."""
         os.close(self._descriptor)

@@ -9,7 +9,7 @@ A process that was stopped (SIGSTOP, a debugger), and one on a machine that slep
 measures for how long its *own* process, awake, has seen the lease expired.  The watchdog does not rely on a clock that
 may have been set, either: a lease that is not renewed for its whole length counts as expired with any time, and a lease
 that is renewed does not.  Workers that an earlier daemon started are monitored like this daemon's own.
-`Supervisor.step` calls this module. docs/operations.md, "Processes of a task", describes the rules.
+docs/operations.md, "Processes of a task", describes the rules.
 """
 
 from __future__ import annotations

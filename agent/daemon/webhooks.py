@@ -1,9 +1,10 @@
 """The endpoint for webhooks of GitHub, GitLab, Forgejo and Gitea: `POST /poke` makes the daemon poll at once.
 
-A request counts if it is signed with `poke.secret`, over its raw body, and if it was not received before.  The body
-starts nothing: it may only name the project, from which the sources to poll are chosen.  Only the poll determines what
-there is to do, with the same checks as every poll.  So a stolen secret causes polls, whose number `pokes.py` limits,
-and nothing else.  `daemon.py` starts the endpoint; docs/forges.md, "At once: webhooks", says how people set it up.
+A request counts if its raw body is signed with `poke.secret`, or if it has that secret as GitLab's token, and if it was
+not received before.  The body of a request starts no task: it may only name the project, from which the sources to poll
+are chosen.  Only the poll itself determines which tasks to start, with the same checks as every poll.  A stolen secret
+can thus only cause polls, and `pokes.py` limits their number.  `daemon.py` starts the endpoint; docs/forges.md, "At
+once: webhooks", says how people set it up.
 
 Sources of the headers:
 - GitHub: https://docs.github.com/en/webhooks/webhook-events-and-payloads ("Delivery headers": `X-Hub-Signature-256`,
@@ -46,8 +47,9 @@ MOST_CONNECTIONS = 16
 SECONDS = 10.0
 """Seconds that one request may take."""
 REMEMBERED = 4096
-"""Requests that are remembered, so that they are not obeyed twice.  A restart of the daemon forgets these requests: a
-request that is repeated after it causes one more poll."""
+"""The number of webhook requests that the daemon remembers, so that a repeated request causes no second poll.  The
+daemon has the remembered requests only in memory, so a webhook request that is repeated after a restart causes one more
+poll."""
 TIMELY_SECONDS = 300.0
 """The maximum age of a request that has a signed time, by the Standard Webhooks specification."""
 SAID_SECONDS = 60.0
@@ -59,8 +61,8 @@ SIGNATURES = (
     ("gitlab", "HTTP_WEBHOOK_SIGNATURE"),
     ("gitlab", "HTTP_X_GITLAB_TOKEN"),
 )
-"""(kind of host, WSGI name of the header), strongest first.  Forgejo sends the headers of Gitea and GitHub too.  Only
-the first of these headers that a request has counts."""
+"""(kind of host, WSGI name of the header), strongest first.  Forgejo sends the headers of Gitea and GitHub too.  If a
+request has several of these headers, only the first in SIGNATURES counts."""
 
 DELIVERIES = {
     "forgejo": ("HTTP_X_FORGEJO_DELIVERY", "HTTP_X_GITEA_DELIVERY"),
@@ -184,7 +186,7 @@ class _Check:
     def tag(self) -> bytes | None:
         """What identifies the request if the signature is right, else None.  Comparisons take constant time."""
         given = self.given.encode("latin-1", "replace")
-        if self.signed is None:  # the header is the secret itself, and does not depend on the body
+        if self.signed is None:  # the header of GitLab is the secret itself and does not depend on the body
             return self.body.digest() if hmac.compare_digest(given, self.secret) else None
         if self.header == "HTTP_WEBHOOK_SIGNATURE":
             right = b"v1," + base64.b64encode(self.signed.digest())

@@ -1,10 +1,10 @@
 """Feedback after a task: how people used its result changes its episode and the counts of the records that it got.
 
-* Its pull request was merged or closed.  The comment poller sees the end of the pull request in the answers that it
-reads for comments, without another request; it writes the end into the row (`Ledger.note_pull`), which makes the
+* The task's pull request was merged or closed.  The comment poller sees the end of the pull request in the answers that
+it reads for comments, without another request; it writes the end into the row (`Ledger.note_pull`), which makes the
 extraction due again.
-* Other people changed the branch before its pull request ended.  After the end of the pull request, one request for the
-refs of the remote shows whether the branch has other commits.
+* Other people changed the task's branch before its pull request ended.  After the end of the pull request, one request
+for the refs of the remote shows whether the branch has other commits.
 * A person asked for more in a comment after the end of the task.  The extraction of the task that the comment started
 adds the comment to the earlier task's episode.
 """

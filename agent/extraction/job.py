@@ -1,8 +1,8 @@
 """One extraction job: extracts long-term memories from an ended task (docs/memory.md, "What goes in").
 
 Every step is idempotent: events have tokens, the store merges equal records, the index of commits continues where it
-ended, and the answer of a model is on disk before it is used.  So if the process dies at any point, another one repeats
-the job with the same result.
+ended, and the answer of a model is on disk before it is used.  If the process dies at any point, another process thus
+repeats the job with the same result.
 
 The lease of the job is `remember_at` in the row of the task.  The job's own row, in memory.db, counts the tries.
 `process.py` is the process that runs this module.
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from agent.wiring.wiring import Wiring
 
 LOCK = "memory.lock"
-"""Lock file in base_dir.  A job holds its flock, so that only one job runs for each base_dir."""
+"""Lock file in base_dir.  A job holds the flock on this lock file, so that only one job runs for each base_dir."""
 
 LEASE_SECONDS = 90.0
 TRIES = 3
@@ -210,7 +210,7 @@ def _try(wiring: Wiring, store: MemoryStore, row: Row, lease: Lease, job: Job) -
         raise
     except (Fenced, MemoryUnavailable):
         raise
-    except Exception as error:  # noqa: BLE001 - every error of a job is reported and counted, and the third ends it
+    except Exception as error:  # noqa: BLE001 - any error of a job counts as a failed try, of at most TRIES
         return _failed(wiring, store, job, row, attempt, error)
     lease.check()
     store.jobs.end(job.id, jobs.DONE)

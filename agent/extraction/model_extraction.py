@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 FACTS, REFLECTIONS = "facts", "reflections"
 KNOWN = 5
-"""Maximum number of existing records of each strategy in the request.  The model may replace one of these records."""
+"""Maximum number of existing records of each strategy in the request.  A proposal of the model may replace one of these
+existing records."""
 KNOWN_RELEVANCE = 0.1
 QUERY = 1000
 """Maximum number of characters of the task's summary in the query for existing records."""
@@ -54,8 +55,8 @@ class ModelExtraction:
     def run(self, events: Sequence[TaskEvent], ids: Mapping[str, int]) -> tuple[int, int]:
         """Ask the model and store the accepted proposals; return (number of records, number of dropped proposals).
 
-        `events` are those that the model may see.  No request is sent for a task that has only an outcome, or that
-        has used up its limits of money or tokens.  Errors of the client pass through."""
+        `events` are those that the model may see.  No request is sent for a task that has only an outcome, or that has
+        used up its limits of money or tokens.  Errors of the model client are raised to the caller."""
         if all(one.source == "outcome" for one in events):
             return 0, 0
         folder = self.writer.task.folder

@@ -43,7 +43,7 @@ ANSWER = "extraction.json"
 TRIES = 2
 """Maximum number of requests until an answer fits the schema."""
 SHARE = 3
-"""The events take at most the window of the model divided by this, in tokens."""
+"""The events in the request take at most 1/SHARE of the model's window, in tokens."""
 OUTPUT = 2048
 """Maximum number of tokens of the answer."""
 

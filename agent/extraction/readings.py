@@ -1,8 +1,8 @@
 """The letters of a text in every form in which a model can read it, to find what it repeats of a text in disguise.
 
-A model that reads `QWx3YXlz…`, `&#97;lways` or `al**way**s` may write the plain text.  So texts are compared by their
-letters and digits alone, without case, accents, look-alikes, width, markup and spaces, and encoded parts are decoded
-too.  A translation or a paraphrase by the model is not detected, since it is an inference.
+A model that reads `QWx3YXlz…`, `&#97;lways` or `al**way**s` may write the plain text.  Texts are therefore compared by
+their letters and digits alone, without case, accents, look-alikes, width, markup and spaces, and encoded parts are
+decoded too.  A translation or a paraphrase by the model is not detected, since it is an inference.
 """
 
 from __future__ import annotations
@@ -85,7 +85,8 @@ def _decoded(text: str) -> Iterator[str]:
         yield quopri.decodestring(text.encode("utf-8", "replace")).decode("utf-8", "replace")
     for found in _BASE32.finditer(text):
         with suppress(binascii.Error):
-            data = found[0][: len(found[0]) // 8 * 8]  # a shorter rest has at most four bytes
+            # whole groups of 8 characters; the rest would give at most four bytes
+            data = found[0][: len(found[0]) // 8 * 8]
             yield from _readable(base64.b32decode(data))
     for found in _HEX.finditer(text):
         with suppress(ValueError):

@@ -24,8 +24,8 @@ SHORTEST = 4
 """
 
 LETTERS = 12
-"""Minimum number of letters of a sentence that is compared by its letters alone.  Fewer letters could be in another
-text by chance."""
+"""Minimum number of letters of a sentence that is compared by its letters alone.  A sentence with fewer letters could
+occur in another text by chance."""
 
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W_\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+")
 _END = re.compile(r"(?<=[.!?。！？])\s+|\n+")
@@ -50,7 +50,8 @@ def sentences(text: str) -> list[str]:
 
 
 def divide(text: str, others: Iterable[str]) -> Divided:
-    """Divide the sentences of `text` into its own and those that repeat one of `others`.  `others` is read once."""
+    """Divide the sentences of `text` into its own and those that repeat one of `others`.  The iterable `others` is
+    consumed only once, so it may be a generator."""
     parts = sentences(text)
     wanted: dict[int, dict[tuple[str, ...], set[int]]] = {}
     spelled: dict[str, set[int]] = {}

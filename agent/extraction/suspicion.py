@@ -1,8 +1,8 @@
 """Decides whether a new memory goes into quarantine, until a person has read it.
 
-A memory is data, but a model may follow an instruction in it.  So a text goes into quarantine if it has an instruction
-with an address, a credential, the marker of a chat role, or a phrase of prompt injection.  A useful memory needs no
-address, credential, role marker or such phrase.
+A memory is data, but a model may follow an instruction in it.  The text of a memory therefore goes into quarantine if
+it has an instruction with an address, a credential, the marker of a chat role, or a phrase of prompt injection.  A
+useful memory needs no instruction with an address, no credential, no role marker and no phrase of prompt injection.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class Extracted:
     ended: int = 0
 
     def to_dict(self) -> dict[str, int]:
-        """The numbers by name."""
+        """The numbers of this result as a mapping from name to number."""
         return asdict(self)
 
 
@@ -112,7 +112,8 @@ class TaskExtraction:
         self.extracted.records += 1
 
     def _episode(self) -> None:
-        """Write the episode.  Notes about feedback in the episode that it replaces are copied."""
+        """Write the episode of the task.  If an earlier extraction stored an episode of this task, its notes about
+        feedback are copied into the new one."""
         if not self.ids:
             return
         task = self.task

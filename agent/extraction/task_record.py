@@ -1,8 +1,8 @@
 """Reads an ended task from its folder: texts of people, the plan, commands that failed and then passed, the end.
 
 The module never writes, has one line of a file in memory at a time, and bounds every list.  The module takes texts of
-people from the fenced regions of the conversation only.  So the module cannot mistake other text of a message for a
-person's: rules of the repository, memories of earlier tasks, the summary of an earlier run.
+people from the fenced regions of the conversation only.  The module thus cannot mistake other text of a message for the
+text of a person: rules of the repository, memories of earlier tasks, the summary of an earlier run.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Failure:
 
     `ending` is the exit code or signal.  `output` has the lines that report failures, and the last lines.  `passed` is
     the command that succeeded afterwards, as call number `passed_seq`; it is "" if none did.  `files` are the files
-    that were edited in between.
+    that the task edited between the failure and the success.
     """
 
     command: str
@@ -126,8 +126,8 @@ class TaskRecord:
 
     @property
     def ended_by_model(self) -> bool:
-        """Whether the model wrote the text of the task's end.  The text of any other end is a message of this program,
-        which may contain a message of a server."""
+        """Whether the model wrote the text of the task's end.  If it did not, this program wrote that text, which may
+        contain an error message of a server."""
         return self.ending is None or self.ending.outcome.end in (End.FINISHED, End.ANSWERED, End.ASKED)
 
     @property
@@ -150,7 +150,7 @@ class TaskRecord:
 
 
 def read_task(folder: Path) -> TaskRecord:
-    """Read the task in a folder.  Raises OSError, ValueError or KeyError if it is not the folder of a task."""
+    """Read the task in a folder.  Raises OSError, ValueError or KeyError if `folder` is not the folder of a task."""
     metadata = orjson.loads((folder / "metadata.json").read_bytes())
     found = TaskRecord(
         folder,

@@ -6,8 +6,8 @@ paths exceed the kernel's limit. A folder may contain millions of names.  Becaus
 by name relative to the descriptor of its parent, and never through a link.  No function is recursive, no paths are
 joined, and the names of a folder are not all loaded at once.
 
-All code that reads or changes a tree after a command ran uses this package, or `treecopy`, which is built on it.  Git
-reads a tree after a command through `git_guard`.  `scripts/check` enforces this (`scripts/tree_rules.py`).
+All code of this program that reads or changes a tree after a command ran uses the package `filetree`, or `treecopy`,
+which is built on it; `scripts/tree_rules.py` checks this.  Git reads a tree after a command through `git_guard`.
 
 | module | what it does |
 |---|---|
