@@ -116,7 +116,7 @@ def is_stopping() -> bool:
 def check() -> None:
     """Raise the error that was passed to `interrupt`, if there is one.
 
-    Code that waits for a command calls this function a few times a second.
+    Code that waits for a command calls `check` a few times a second.
     """
     if _place.end is not None:
         raise _place.end

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 SECONDS = 1.0
 SEEN = ("status", "outcome", "requested", "error_code", "attempt", "llm_call_count", "tool_call_count", "branch", "url")
-"""Changes of these columns of a task's row are reported."""
+"""`tasks --watch` reports a task when one of these columns of its row has changed."""
 
 
 def watch(state: CliState, status: str | None, limit: int | None, cells: Callable[[Row], Sequence[object]]) -> int:

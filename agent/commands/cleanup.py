@@ -64,7 +64,7 @@ def cleanup(
     failed: OnFailure = lambda _name, _why: None,
     gone: Collection[str] = (),
 ) -> list[Removed]:
-    """Remove everything that is old enough; returns the removed items, oldest first.
+    """Remove all closed tasks and other data that are old enough; returns the removed items, oldest first.
 
     `branch` removes a task's pushed branch (`branch_cleanup.py`) before its folder is removed.  If `branch` raises a
     MakimonoError, the forge does not answer now: folder and row stay unchanged, and the next cleanup asks again.

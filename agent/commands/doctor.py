@@ -1,5 +1,5 @@
-"""Checks whether this machine is fit for the work: every part that a task needs is checked once, and nothing is
-repaired.
+"""Checks whether this machine is fit for the work: every part that a task needs is checked once; only `repair_rows.py`
+repairs anything.
 
 Each finding has the observation and the advice.  A broken part leads to a finding, never to an error: a check may fail
 in any way that a broken machine or plug-in can cause, and the next check still runs.

@@ -70,7 +70,7 @@ def failed_since(
     wiring: Wiring, since: datetime, code: str | None = None, *, priority: int | None = None
 ) -> RetryReport:
     """Queue the tasks again that failed after `since` (only those with `code`, if it is given) and are the newest of
-    their issue; `priority` as in `retry_task`."""
+    their issue; if `priority` is None, each new task has that of the task that it continues."""
     done = RetryReport()
     # the oldest first, so that the new tasks have the order of the old ones
     for row in reversed(wiring.ledger.list(Status.FAILED)):

@@ -103,8 +103,8 @@ def solve(
     """Work on `issue` until its task ends.
 
     Raises UsageError when the issue, or the repository, does not exist or is being worked on; HostError when no model
-    answers.  After a UsageError or HostError no files or rows remain.  Errors that end the task itself are part of the
-    result.
+    answers.  If UsageError or HostError is raised, no files or rows of the task remain.  Errors that end the task
+    itself are part of the result.
     """
     with closing(Wiring(settings)) as wiring, asked_for(settings, wiring, issue, repository) as asked:
         ask_the_surroundings(settings)

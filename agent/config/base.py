@@ -55,7 +55,7 @@ def section_in(annotation: Any) -> type[Section] | None:
 class Section(BaseModel):
     """The base class for a section, which is a mapping in config.yaml.
 
-    Unknown keys are refused, values are immutable, and error messages do not contain values.
+    In a section, unknown keys are refused, values are immutable, and pydantic's error messages do not contain values.
     """
 
     inline: ClassVar[bool] = False

@@ -45,7 +45,7 @@ VARIABLES: dict[Path, tuple[str, ...]] = {
 }
 """Key → the environment variables with a well-known name that also set it; the first of them that is set counts.
 
-A key that is not listed here is set only by the variable `AGENT__SECTION__KEY`.
+A key that is not in this mapping is set only by the variable `AGENT__SECTION__KEY`.
 """
 
 PREFIX = "AGENT__"

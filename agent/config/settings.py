@@ -269,7 +269,7 @@ class Settings(Section):
         return tuple(dict.fromkeys((*section.network, *self.sandbox.network)))
 
     def origin_of_projects(self, section: object) -> str:
-        """The origin of the list `projects` of this section of a forge."""
+        """The origin of the list `projects` in `section`, the section of a forge."""
         for name in SOURCES:
             entries = getattr(self, name) if isinstance(getattr(self, name), tuple) else ()
             for number, one in enumerate(entries):

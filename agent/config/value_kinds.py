@@ -100,7 +100,7 @@ _PERCENT = re.compile(r"\s*(\d{1,3})\s*%\s*")
 
 
 def _memory(value: Any) -> Any:
-    """Bytes as in `_size`; a share of this machine's memory (`50%`) is returned unchanged."""
+    """The bytes of a size such as `2G`; a share of this machine's memory (`50%`) is returned unchanged."""
     if isinstance(value, str) and (match := _PERCENT.fullmatch(value)):
         if not 1 <= int(match[1]) <= 100:
             raise ValueError

@@ -135,8 +135,8 @@ def designated_text(answer: Answer, tool: str) -> str:
     """The text that must be the vote: the arguments of the only tool call, or the whole text of the answer if it has no
     call.
 
-    The model's reasoning is never read.  Raises NoVote for an answer that is not complete, is a refusal, calls another
-    tool, or has more than one call.
+    A vote is never taken from the model's reasoning.  Raises NoVote for an answer that is not complete, is a refusal,
+    calls another tool, or has more than one call.
     """
     if answer.refused:
         raise NoVote(("$: refusal",))

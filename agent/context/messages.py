@@ -561,7 +561,7 @@ class MessageStore:
         return waiting
 
     def _recorded(self, name: str) -> Json | None:
-        """The newest record of tools.jsonl, if it is of this tool and no message has its result yet."""
+        """The newest record of tools.jsonl, if it is a call of the tool `name` and no message has its result yet."""
         if self.tools is None or self.tools.newest_of(name) <= self._survey.tool_seq:
             return None
         return self.tools.last()

@@ -233,7 +233,7 @@ def _at(path: Path, offset: int) -> Json:
 
 
 def _summary(context_dir: Path, identifier: int, copy: int | None) -> Json | None:
-    """The summary with that id; if its line is damaged, its copy in messages.jsonl."""
+    """The record of one summary; if the line in summaries.jsonl is damaged, the copy in messages.jsonl."""
     for _, record in backwards(context_dir / "summaries.jsonl", id_key="id"):
         if record["id"] < identifier:
             break

@@ -3,7 +3,7 @@
 `record["provider_fields"]` is `{"wire", "model", "server", "message": {…}, "calls": {id: {…}}, "tokens", "kept"}`.  The
 view has the fields of `message` and `calls` only for the wire and model that produced them; the fields in `kept` are
 for people who read the file and are never sent.  The field `tokens` of a record includes the tokens of its provider
-fields.  Summaries, comments and pull requests contain none of these fields.  All functions of `provider_fields.py` are
+fields.  Summaries, comments and pull requests contain no provider fields.  All functions of `provider_fields.py` are
 pure.
 """
 

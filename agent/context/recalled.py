@@ -80,7 +80,7 @@ class RecalledStore(Store):
         return self.newest(BRIEFING)
 
     def newest(self, *purposes: str) -> Json | None:
-        """The newest retrieval for one of these purposes, None when there is none."""
+        """The newest retrieval for one of the given purposes, None when there is none."""
         return next((one for one in reversed(self.records()) if one.get("purpose") in purposes), None)
 
     def given(self, purpose: str | None = None, numbers: Collection[int] = ()) -> frozenset[str]:

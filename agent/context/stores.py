@@ -1,4 +1,4 @@
-"""The list of all stores of a task's folder.  A new store is one line in this list (`base.py` has the contract)."""
+"""The list of all stores of a task's folder.  A new store is one line in `STORES` (`base.py` has the contract)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ def file_names() -> tuple[str, ...]:
     """The names of the files of facts, each after the files that its lines refer to: the order in which they are
     synced.
 
-    A copy of growing files must be made in the reverse of this order, so that no copied line refers to a missing one.
+    A copy of growing files must be made in the reverse order of syncing, so that no copied line refers to a missing
+    one.
     """
     before = [kind.NAME for kind in STORES if not kind.NAMES_MESSAGES]
     behind = [kind.NAME for kind in STORES if kind.NAMES_MESSAGES]

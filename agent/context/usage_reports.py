@@ -24,7 +24,7 @@ FURTHEST = 8
 than this does not count the same text."""
 
 SLACK = 64
-"""Differences of fewer tokens are ignored, since templates add a few tokens."""
+"""Differences of fewer than SLACK tokens are ignored, since chat templates add a few tokens."""
 
 LEAST_FIELDS = 200
 """Minimum tokens of provider fields from which the program concludes whether the server counts them."""

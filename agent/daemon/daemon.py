@@ -357,7 +357,8 @@ class Daemon:
 
     def _wait(self, supervisor: Supervisor, *, once: bool) -> bool:
         """Wait until a worker reports or ends, the poller or the broker brings a task, the ledger sends a notification,
-        a signal arrives, or the next step is due.  Returns False only if the next step is due."""
+        a signal arrives, or the next step is due.  Returns False if the next step became due without an event, else
+        True."""
         notices = None if once else self._hear(supervisor)
         supervisor.tells = notices is not None
         if supervisor.courier is not None:

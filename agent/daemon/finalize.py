@@ -209,8 +209,8 @@ def _move(wiring: Wiring, row: Row, folder: Path) -> None:
     """Record the end in the folder and move it.
 
     If `completed/` has a folder of this task already, that folder is not replaced.  A folder in both places comes from
-    a process that came too late for the row, for example after a repeated broker message.  The folder in `running/` is
-    then removed if it contains only a lock, otherwise it is moved to quarantine."""
+    a process that came too late for the row, for example after a repeated broker message.  If both folders exist, the
+    one in `running/` is removed if it contains only a lock, otherwise it is moved to quarantine."""
     target = wiring.settings.base_dir / "completed" / row.uuid
     if target.is_dir():
         if os.listdir(folder) == ["lock"]:  # noqa: PTH208 - names suffice

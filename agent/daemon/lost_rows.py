@@ -50,8 +50,8 @@ class LostRows:
         now = {row.uuid: row for row in newest}
         with suppress(RowUnreadable):
             replaced = any(uuid in now and now[uuid].created_at != row.created_at for uuid, row in self.staying.items())
-            # One missing row is looked up in the ledger as a sample: if a person replaced the database, all rows are
-            # missing.
+            # One missing row is looked up in the ledger as a sample, since an event that removes rows usually removes
+            # all of them.
             gone = (row for uuid, row in self.staying.items() if uuid not in now)
             missing = next((row for row in gone if not newest or self._would_stay(row)), None)
             return replaced or (missing is not None and self.wiring.ledger.get(missing.uuid) is None)

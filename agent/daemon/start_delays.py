@@ -30,7 +30,7 @@ class StartDelays:
         return {uuid for uuid, (_, until) in self.known.items() if now < until}
 
     def hold(self, uuid: str, seconds: float) -> None:
-        """Let the task wait for `seconds`, without a refused start."""
+        """Let the task wait for `seconds`; this wait does not count as a refused start."""
         self.known[uuid] = (0, clock.monotonic() + seconds)
 
     def hold_back(self, uuid: str, seconds: float) -> None:

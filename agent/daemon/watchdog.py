@@ -110,7 +110,7 @@ class Watchdog:
             for key in set(seen) - current:
                 del seen[key]
         ended = False
-        # one scan of all processes for hundreds of workers
+        # one scan of all processes serves hundreds of workers
         known = process_tree.parents() if held and self.most is not None else {}
         used: dict[int, int] = {}
         for row, pid in held:

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 PATH = "/poke"
 MOST_BYTES = 25 << 20
 READ_BYTES = 1 << 20
-"""A body of more bytes is not searched for the name of the project; all sources of the sender's kind are polled
-then."""
+"""If the body of a webhook request has more than READ_BYTES, it is not searched for the name of the project, and all
+sources of the sender's kind are polled."""
 CHUNK = 1 << 16
 MOST_CONNECTIONS = 16
 SECONDS = 10.0
@@ -135,7 +135,8 @@ class Webhooks:
         return Hook(kind, _project(body))
 
     def _is_known(self, tag: bytes, environ: Environ, kind: str) -> bool:
-        """Whether this delivery was received before, by its signature or by its id; it is remembered."""
+        """Whether a delivery with this signature or this id was received before; the daemon then remembers signature
+        and id."""
         found = next((str(environ[name]) for name in DELIVERIES[kind] if environ.get(name)), "")
         keys = [hashlib.sha256(tag).digest()]
         if found:

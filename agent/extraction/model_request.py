@@ -1,4 +1,5 @@
-"""Sends the one request to a model that an extraction makes, outside the conversation of the task.
+"""Sends the request to a model that an extraction makes, outside the conversation of the task; sends it again if the
+answer does not fit the schema.
 
 The request is recorded in the task's requests.jsonl with the purpose `memory`.  The answer is written to
 extraction.json in the task's folder before it is used, so that a process that starts again after a crash does not pay
