@@ -1,15 +1,16 @@
 """Checks the ignore, attribute and module files of a work tree before git reads them.
 
-Git loads `.gitignore` and `.gitattributes` of every folder, and `.gitmodules` and `.mailmap` of the top folder, into
-memory as a whole, and keeps the files of all parent folders in memory.  A named pipe with the name of a rules file
-blocks git for ever; three sparse files of 900 MB took 2.7 GiB of memory.  So a tree is refused if a rules file is not a
-regular file or is larger than LARGEST, or if all of them together are larger than TOGETHER.  A link is skipped if git
-skips it too (gitignore(5), gitattributes(5), since 2.32), and refused if git follows it (`.gitmodules`).  Git reads
-more files in a folder that could be a nested repository; `nested_repositories` checks those.  A pattern with many stars
-is refused, because git before 2.41 matches it in exponential time.
+Git loads `.gitignore` and `.gitattributes` of every folder, and `.gitmodules` and `.mailmap` of the top folder (the
+rules files), into memory as a whole, and those of all parent folders are in memory at the same time.  A named pipe with
+the name of a rules file blocks git for ever; three sparse rules files of 900 MB took 2.7 GiB of memory.  So a work tree
+is refused if a rules file is neither a regular file nor a link that git skips, or is larger than LARGEST, or if all
+rules files together are larger than TOGETHER.  A rules file that is a symbolic link is skipped if git skips it too
+(gitignore(5), gitattributes(5), since 2.32), and refused if git follows it (`.gitmodules`).  Git reads more files in a
+folder that could be a nested repository; `nested_repositories` checks those files.  A pattern with more than STARS
+stars is refused, because git before 2.41 matches such a pattern in exponential time.
 
-A tree is checked again only after a command ran, since only foreign commands can create a dangerous file.  `gitcmd.git`
-calls this module for each command with a work tree.
+A work tree is checked again only after a command of the task ran, since only foreign commands can create a dangerous
+file.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ _judged: dict[Path, int] = {}  # tree → number of starts and ends of foreign c
 
 
 class RuleFile(NamedTuple):
-    """A rules file with a description of its fault, `wrong`; if `status` is None, it is a file of a nested repository
-    that git must not read."""
+    """A rules file; `wrong` describes its fault and is "" if there is none; if `status` is None, `wrong` is the fault
+    of a nested repository."""
 
     path: str
     status: os.stat_result | None = None
@@ -54,8 +55,8 @@ class RuleFile(NamedTuple):
 def check_tree(tree: Path, *, paths: Iterable[str] | None = None, stop: Callable[[], bool] | None = None) -> None:
     """Raise RulesRefused if git must not read `tree`, StopHeard if `stop` returns True meanwhile.
 
-    `paths`: git reads only the rules files in the folders above these paths.  A folder that cannot be opened is
-    skipped, as git skips it, and so is a missing tree.
+    With `paths` only the rules files in the folders above these paths are checked, since git reads no others.  A folder
+    that cannot be opened is skipped, as git skips it; for a missing work tree nothing is checked.
     """
     ran = proc.commands()
     if ran is not None and _judged.get(tree) == ran:
@@ -75,7 +76,8 @@ def check_tree(tree: Path, *, paths: Iterable[str] | None = None, stop: Callable
 
 
 def _halting(stop: Callable[[], bool] | None) -> Callable[[], None]:
-    """A function that is called for each folder or file; every 64th call checks `stop`."""
+    """Returns a function that the check calls for each folder or file; every 64th call of this function checks
+    `stop`."""
     count = 0
 
     def halt() -> None:
@@ -111,7 +113,7 @@ def _pattern(folder: int, name: str, path: str, status: os.stat_result) -> str:
     try:
         opened = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     except OSError:
-        return ""  # git cannot read the file either
+        return ""  # git cannot read this rules file either
     try:
         match = _MANY_STARS.search(os.read(opened, status.st_size))
     except OSError:
@@ -133,7 +135,7 @@ def _above(top: int, paths: Iterable[str], halt: Callable[[], None]) -> Iterator
         while path := path.rpartition("/")[0]:
             folders.add(path)
     for folder in sorted(folders):
-        with suppress(OSError):  # the file is missing, or is a link, which git does not follow either
+        with suppress(OSError):  # the folder is missing, or is a symbolic link, which git does not follow either
             descriptor = durable_files.open_beneath(top, folder, os.O_RDONLY | os.O_DIRECTORY)
             try:
                 for name in RULES:
@@ -148,7 +150,7 @@ def _above(top: int, paths: Iterable[str], halt: Callable[[], None]) -> Iterator
 
 
 def _refused(found: Iterable[RuleFile]) -> Iterator[str]:
-    """The faults that were found, one line each."""
+    """A line for each fault of the rules files in `found`."""
     total = 0
     for path, status, wrong in found:
         if wrong:

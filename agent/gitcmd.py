@@ -1,13 +1,13 @@
 """Runs git for the whole program: hardened, without a terminal, and without the configuration of the user.
 
-This module knows no repository layout, only how to run git safely on a hostile work tree (docs/security.md, "Git beside
-a work tree").  Git reads no system, user or discovered configuration, runs no hook and no file system monitor, never
-prompts, refuses `ext::` and other helpers, and treats paths literally.  The caller names the git directory and the work
-tree; git is started in `/` and never discovers one.  The caller also gives the author of a commit.  On a work tree git
-runs under limits: the rules files are checked first (`git_guard.py`), its memory is bounded, and it is ended when the
-task shall stop (`deadline.listening`).  A credential is passed in an anonymous file that only this git process and its
-credential helper can read.  A credential is in no argument list, URL, environment or file of a repository.  `work` and
-`doctor` call this module.
+`gitcmd.py` runs git safely on a hostile work tree (docs/security.md, "Git beside a work tree"); it does not know the
+layout of a repository.  Git reads no system or user configuration, runs no hook and no file system monitor, does not
+prompt, refuses `ext::` and other helpers, and treats paths literally.  The caller names the git directory and the work
+tree; git is started in `/` and does not search for a repository.  The caller also gives the author of a commit.  On a
+work tree git runs under limits: the rules files are checked first (`git_guard.py`), git's memory is bounded, and git is
+ended when the task shall stop (`deadline.listening`).  A credential is passed in an anonymous file that only this git
+process and its credential helper can read.  A credential is in no argument list, URL, environment or file of a
+repository.
 """
 
 from __future__ import annotations
@@ -30,10 +30,12 @@ if TYPE_CHECKING:
     from agent.values import Finished
 
 MINIMUM = (2, 34)
-"""The oldest version of git that has every option used here (Ubuntu 22.04 has 2.34, Debian 12 has 2.39)."""
+"""The oldest version of git that has every option that this program uses (Ubuntu 22.04 has 2.34, Debian 12 has
+2.39)."""
 
 CAP = 256 << 20
-"""The maximum number of bytes of output.  More output is an error, never a silent truncation."""
+"""The maximum number of bytes of git's output, if the caller gives no other maximum.  More output than the maximum is
+an error or goes to the file `spool`; output is not cut silently."""
 
 FATAL = 128
 """The exit code of git after a fatal error (usage.c, `die`)."""
@@ -42,11 +44,11 @@ MEMORY = 2 << 30
 SHARE = 4
 LEAST = 512 << 20
 MOST_SHARE = 2
-"""The memory limit of git on a work tree is a quarter of the memory for this process (`cgroups.machine_memory`), within
-MEMORY and LEAST, but never more than half of it, as in a container with less than 1 GiB.
+"""The memory limit of git on a work tree is a quarter of the memory for this process (`cgroups.machine_memory`), but at
+most MEMORY, at least LEAST, and not more than half of the memory for this process.
 
-The limit counts allocations (RLIMIT_DATA).  The limit does not count maps of packs, since the kernel can reclaim those
-pages; RLIMIT_AS would kill git in every large repository."""
+The memory limit of git counts allocations (RLIMIT_DATA).  The memory limit does not count maps of packs, since the
+kernel can reclaim those pages; with a limit of the address space (RLIMIT_AS) git would fail in a large repository."""
 
 STDERR_LINES = 12
 STDERR_BYTES = 16 << 10
@@ -68,7 +70,7 @@ HARDENING = (
     "gc.auto=0",
     "maintenance.auto=false",
     "advice.detachedHead=false",
-    "credential.helper=",  # an empty value resets the list of helpers
+    "credential.helper=",  # an empty value resets the list of credential helpers
     "http.lowSpeedLimit=1",
     "http.lowSpeedTime=120",
 )
@@ -106,8 +108,8 @@ _STARVED = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 """Git's error texts for a lack of resources on this host: those of strerror(3) for ENOMEM, EAGAIN, EMFILE and ENFILE,
-and git's own (wrapper.c, run-command.c, builtin/pack-objects.c, builtin/index-pack.c).  Lines that the remote sends do
-not count."""
+and git's own (wrapper.c, run-command.c, builtin/pack-objects.c, builtin/index-pack.c).  Lines that the remote host
+sends (`remote: …`) do not count as git's error texts."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\x80-\x9f]")
 _QUOTED = re.compile(r'"[^"\\]*+(?>(?:\\(?:[abfnrtv"\\]|[0-3][0-7]{2})[^"\\]*+)*)"')
 _ESCAPE = re.compile(rb"\\([0-7]{3}|.)")
@@ -126,7 +128,8 @@ _DIED = re.compile(
     re.IGNORECASE,
 )
 _ANSWERED = re.compile(r"denied|does not appear|not found|host key|remote: ", re.IGNORECASE)
-"""Git's error texts after a child process, or the other end of a transfer, was killed."""
+"""Texts in git's errors: `_DIED` matches after a child process, or the other end of a transfer, was killed; `_ANSWERED`
+matches if the other end has answered."""
 
 REPEATABLE = frozenset(
     (
@@ -138,11 +141,12 @@ REPEATABLE = frozenset(
 )
 """Git commands that can safely be run again after an interruption at any point.
 
-`push` and `update-ref` are not among these commands: they may have taken effect, so their callers check that.
+`push` and `update-ref` are not in REPEATABLE: an interrupted `push` or `update-ref` may have taken effect, so its
+caller checks that.
 """
 
 PAUSES = (0.1, 1.0)
-"""Seconds to wait before the second and the third attempt."""
+"""Seconds to wait before the second and the third attempt to run a git command."""
 
 _P = ParamSpec("_P")
 
@@ -156,8 +160,8 @@ class Credentials:
     password: str = field(repr=False)
 
     def scope(self) -> str:
-        """The origin as git compares it, `https://host:port`; after a redirect to another host no credential is
-        sent."""
+        """The origin for which the credential is valid, in the form `https://host:port` that git compares; after a
+        redirect to another host no credential is sent."""
         parts = urlsplit(self.url)
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
@@ -178,7 +182,7 @@ class Identity:
     def environment(self, when: float) -> dict[str, str]:
         """The variables GIT_AUTHOR_* and GIT_COMMITTER_*; `when` is in seconds since 1970.
 
-        Characters that git refuses are removed.
+        Characters that git refuses in a name or address are removed.
         """
         name = re.sub(r"[<>\s\x00-\x1f\x7f]+", " ", self.name).strip(" .,:;\"'\\") or "makimono"
         email = re.sub(r"[<>\s\x00-\x1f\x7f]+", "", self.email) or "makimono@localhost"
@@ -188,11 +192,11 @@ class Identity:
 
 @cache
 def program() -> str:
-    """The absolute path of git."""
+    """The absolute path of the program git."""
     found = shutil.which("git") or shutil.which("git", path="/usr/local/bin:/usr/bin:/bin")
     if found is None:
         raise HostError("git is not installed or not on PATH; install it, for example: apt-get install git")
-    return os.path.abspath(found)  # noqa: PTH100 - not resolved, since a symlink must stay one
+    return os.path.abspath(found)  # noqa: PTH100 - the path is not resolved, since a symbolic link must stay one
 
 
 @cache
@@ -218,7 +222,7 @@ def _tried_again(once: Callable[_P, Finished]) -> Callable[_P, Finished]:
                 if pause is None or not _again(cast("tuple[str, ...]", args), error, git_dir):
                     raise
                 clock.sleep(pause)
-        raise AssertionError  # the last attempt returns or raises
+        raise AssertionError  # not reached, since the last attempt returns or raises
 
     return tried
 
@@ -241,23 +245,23 @@ def git(
     paths: Iterable[str] | None = None,
     hears: bool | None = None,
 ) -> Finished:
-    """Run git; `output` of the result is its standard output only.
+    """Run git; `output` of the result is the standard output of git, without its standard error.
 
-    `env` is added to the fixed environment (identity, proxies, GIT_INDEX_FILE).  `config` are further settings in the
-    form `key=value`.  `spool` is a file that receives the complete output if it exceeds the limit (`dropped`).
-    `paths`: git reads only the rules files in the folders above these paths.  `hears`: git is ended when the task shall
-    stop; None means that this applies only with a work tree.  `negative`: an exit code with which this git command says
-    no; it is no failure.
+    `env` is added to the fixed environment of git (for example identity, proxies, GIT_INDEX_FILE).  `config` are
+    further settings of git in the form `key=value`.  `spool` is a file that receives the complete output if the output
+    exceeds the limit (`dropped`).  `paths`: git reads only the rules files in the folders above these paths.  `hears`:
+    git is ended when the task shall stop; None means that this applies only with a work tree.  `negative` is an exit
+    code by which this git command answers "no", which is not a failure.
 
     Raises GitError, with the last lines of standard error, if git failed (unless `check` is False), ran longer than
     `timeout` seconds, or printed more than `cap` bytes without a `spool`.  Raises StopHeard if the task shall stop.
     Raises DiskError if the disk of this host is full.  Raises RulesRefused if git must not read the `work_tree`, even
     if `check` is False.  Raises GitStarved, even if `check` is False, if git needed more than its memory limit, or this
     host refused it memory, a process or a file.  Raises GitKilled, even if `check` is False, if a signal from outside
-    ended it.
+    ended git.
 
-    If git or a child of it was killed, the commands in REPEATABLE are run again.  A git command that found a stale lock
-    inside `git_dir` is also run again.
+    If git, a child of it or the other end of a transfer was killed, a command in REPEATABLE is run again.  A git
+    command that found a stale lock inside `git_dir` is also run again.
     """
     binary = program()
     settings = [*HARDENING, *config]
@@ -308,7 +312,7 @@ def git(
         raise GitError(
             f"{what} was ended after {done.duration:.0f} s (limit {timeout:.0f} s): {stderr or 'no message'}"
         )
-    if done.returncode < 0:  # raised even without `check`: no answer is not a negative answer
+    if done.returncode < 0:  # raised even without `check`: a killed git has not answered "no"
         raise GitKilled(
             f"{what} was killed by signal {-done.returncode} (out of memory? see the system's log)",
             returncode=done.returncode,
@@ -321,7 +325,7 @@ def git(
             returncode=done.returncode,
             stderr=stderr,
         )
-    if done.returncode != 0 and _STARVED.search(stderr):  # raised even without `check`, since this is no answer either
+    if done.returncode != 0 and _STARVED.search(stderr):  # raised even without `check`, since git has not answered "no"
         raise GitStarved(
             f"{what} was refused what it needs by this host (code {done.returncode}): {stderr}",
             returncode=done.returncode,
@@ -347,7 +351,7 @@ def git(
 
 
 def _again(args: Sequence[str], error: GitError, git_dir: Path | None) -> bool:
-    """Whether to run a failed git command again; a stale lock is removed before."""
+    """Whether to run a failed git command again; if it failed because of a stale lock, that lock is removed."""
     lock = stale_git_locks.lock_in_error(error.stderr, git_dir) if git_dir is not None else None
     if lock is not None:
         return stale_git_locks.remove(lock)
@@ -369,15 +373,15 @@ def memory() -> int:
 
 
 def _unlock(git_dir: Path | None, env: Mapping[str, str] | None) -> None:
-    """Remove the lock of the index after this program killed git, since the next git command would fail because of
-    it."""
+    """Remove the lock of the index after this program killed git, since the next git command would fail because of the
+    lock."""
     index = (env or {}).get("GIT_INDEX_FILE") or (git_dir / "index" if git_dir is not None else None)
     if index is not None:
         Path(f"{index}.lock").unlink(missing_ok=True)  # ours
 
 
 class _Anonymous:
-    """A file without a name, which vanishes when its descriptor is closed."""
+    """A file in memory without a name, which is gone when its descriptor is closed."""
 
     def __enter__(self) -> Self:
         self.descriptor = os.memfd_create("makimono", os.MFD_CLOEXEC)
@@ -399,7 +403,7 @@ def _subcommand(args: Sequence[str]) -> str:
 
 
 def _last_lines(data: bytes, credentials: Credentials | None) -> str:
-    """The end of standard error without secrets, control characters and progress output."""
+    """The last lines of git's standard error, without secrets, control characters and git's advice about locks."""
     text = data.decode("utf-8", "replace").replace("\r", "\n")
     text = _USERINFO.sub("***@", text)
     if credentials is not None and credentials.password:
@@ -411,7 +415,7 @@ def _last_lines(data: bytes, credentials: Credentials | None) -> str:
 def unquoted(path: str) -> str:
     r"""A path in git's quoted form for unusual characters, `"caf\303\251.txt"`, without the quotes and escapes.
 
-    See `core.quotePath` in git-config(1); any other text is returned unchanged.
+    See `core.quotePath` in git-config(1); a text that is not in the quoted form is returned unchanged.
     """
     if "\\" not in path or not _QUOTED.fullmatch(path):
         return path

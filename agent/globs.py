@@ -1,9 +1,9 @@
 """Path patterns such as `*.py`, `src/**/*.ts`, `*.{c,h}`.
 
-`*`, `?` and `[…]` match within one name, `**` matches any number of folders, `{a,b}` matches either.  A pattern without
-`/` is matched against the last name of a path, a pattern with `/` against the whole path.  The time is linear in the
-length of the path: each name is matched separately with the pattern of the standard library, which does not backtrack
-over `*`.
+`*`, `?` and `[…]` match within one name, `**` matches any number of folders, `{a,b}` matches `a` or `b`.  A path
+pattern without `/` is matched against the last name of a path, a pattern with `/` against the whole path.  The time of
+a match is linear in the length of the path: each name of the path is matched separately with the pattern of the
+standard library (`fnmatch`), which does not backtrack over `*`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ _BRACES = re.compile(r"\{([^{}]*)\}")
 
 
 def matcher(pattern: str) -> Callable[[str], bool]:
-    """A function that matches a path against the pattern; raises ToolError if the pattern is too long."""
+    """Returns a function that matches a path against the pattern; raises ToolError if the pattern is too long or has
+    too many alternatives in braces."""
     if len(pattern) > _MAX:
         raise ToolError(f"the pattern has {len(pattern)} characters; at most {_MAX} are allowed")
     pattern = pattern.removeprefix("/work/").removeprefix("./").lstrip("/")
@@ -39,9 +40,10 @@ def matcher(pattern: str) -> Callable[[str], bool]:
 
 
 def first_of(patterns: Iterable[str]) -> Callable[[str], str]:
-    """Return a function that maps a path to the first of many patterns (without braces) that matches it, else to "".
+    """Return a function that maps a path to the first of many patterns (without braces) that matches the path, else to
+    "".
 
-    For most paths one set lookup of the name is enough."""
+    For most paths one match of the last name with a combined regular expression is enough."""
     options = [(_segments(pattern), "/" not in pattern, pattern) for pattern in patterns]
     last = [segments[-1] for segments, _, _ in options]
     names = re.compile("|".join(one.pattern for one in last if one is not None) or r"(?!)")
@@ -58,7 +60,8 @@ def first_of(patterns: Iterable[str]) -> Callable[[str], str]:
 
 
 def alternatives(pattern: str) -> list[str]:
-    """The patterns that result from expanding the braces, at most 64."""
+    """The patterns that result when the braces of a pattern are expanded; raises ToolError if there are more than
+    64."""
     done: list[str] = []
     todo = [pattern]
     while todo:
@@ -74,15 +77,16 @@ def alternatives(pattern: str) -> list[str]:
 
 
 def _segments(pattern: str) -> list[re.Pattern[str] | None]:
-    """One compiled pattern for each name of a path; None for `**`."""
+    """The parts of a pattern between its `/`, as compiled regular expressions; None for the part `**`."""
     return [None if part == "**" else re.compile(fnmatch.translate(part)) for part in pattern.split("/")]
 
 
 def _fits(segments: list[re.Pattern[str] | None], parts: list[str]) -> bool:
-    """Match all interpretations of `**` at the same time, so that the work is proportional to segments × parts."""
+    """Whether the segments of a pattern match the parts of a path; all interpretations of `**` are matched at the same
+    time, so that the work is proportional to segments × parts."""
     last = segments[-1]
     if last is not None and not last.match(parts[-1]):
-        return False  # most paths of a large tree end here
+        return False  # most paths of a large tree do not match the last name
     states = _through({0}, segments)
     for part in parts:
         after = set()
@@ -99,7 +103,7 @@ def _fits(segments: list[re.Pattern[str] | None], parts: list[str]) -> bool:
 
 
 def _through(states: set[int], segments: list[re.Pattern[str] | None]) -> set[int]:
-    """`states`, and the states that are reached from them if `**` matches no folder."""
+    """`states`, and the states that are reached from `states` if `**` matches no folder."""
     reached = set(states)
     for state in sorted(states):
         position = state

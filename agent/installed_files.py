@@ -1,7 +1,4 @@
-"""Lists the files of the installed program, to detect that they were replaced.
-
-`daemon/program_version.py` compares the lists for the daemon, `worker/program_files.py` for a worker.
-"""
+"""Lists the files of the installed program, so that a process can detect that they were replaced."""
 
 from __future__ import annotations
 
@@ -14,12 +11,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 TOP = Path(__file__).resolve().parent
-"""The folder of the package."""
+"""The folder of the Python package of this program."""
 Stats = dict[str, tuple[int, int, int]]
 
 
 def files(top: Path, suffixes: tuple[str, ...]) -> Iterator[tuple[str, Path]]:
-    """(path below `top`, path) of each file that has one of the suffixes, in order."""
+    """(path below `top`, whole path) of each file below `top` that has one of the suffixes, in a fixed order."""
     for folder, folders, names in os.walk(top):  # ours
         folders[:] = sorted(name for name in folders if name != "__pycache__")
         for name in sorted(names):
@@ -29,7 +26,8 @@ def files(top: Path, suffixes: tuple[str, ...]) -> Iterator[tuple[str, Path]]:
 
 
 def stats(top: Path = TOP, suffixes: tuple[str, ...] = (".py",)) -> Stats:
-    """Path below `top` → (inode, size, modification time in nanoseconds), for each file with one of the suffixes."""
+    """Maps the path below `top` to (inode, size, modification time in nanoseconds), for each file with one of the
+    suffixes."""
     found = {}
     for name, path in files(top, suffixes):
         with suppress(OSError):  # the file has just been removed

@@ -184,16 +184,16 @@ def printable(path: str) -> str:
 
 
 def identity_of(descriptor: int) -> Identity:
-    """The identity of an open file or folder."""
+    """(device number, inode number) of an open file or folder."""
     status = os.fstat(descriptor)
     return status.st_dev, status.st_ino
 
 
 def open_folder(name: str | os.PathLike[str], within: int | None = None, *, repair: bool = False) -> int:
-    """A descriptor of the folder.  Raises OSError if the path is not a folder, or if the last part of the path is a
-    link.
+    """Open the folder `name` and return its file descriptor.  Raises OSError if `name` is not a folder, or if its last
+    part is a symbolic link.
 
-    `repair` gives the owner all permissions that the mode lacks.
+    With `repair` the owner of the folder gets the permissions to read, write and enter it that its mode lacks.
     """
     if not repair:
         return os.open(name, FOLDER, dir_fd=within)
@@ -218,11 +218,11 @@ def grant(
     folder: bool = False,
     seen: os.stat_result | None = None,
 ) -> None:
-    """Add `bits` to the mode of an entry, or with `only` replace the mode; links are never followed.
+    """Add `bits` to the mode of an entry, or with `only` replace the mode; a symbolic link is not changed or followed.
 
-    `folder`: the entry must be a folder.  `seen`: the entry must be the file that had this status, since a process that
-    writes to the tree may have replaced the entry by a hard link to a file of the host.  Raises OSError if the mode
-    cannot be changed."""
+    With `folder` an entry that is not a folder raises OSError.  If the entry is no longer the file with the status
+    `seen`, it is left unchanged, since a process that writes to the tree may have replaced the entry by a hard link to
+    a file of the host.  Raises OSError if the mode of the entry cannot be changed."""
     pinned = os.open(name, PINNED | (os.O_DIRECTORY if folder else 0), dir_fd=within)
     try:
         status = os.fstat(pinned)
@@ -236,7 +236,7 @@ def grant(
 
 
 def pass_over(_entry: Entry, _error: OSError) -> None:
-    """For `on_error`: treat a folder that cannot be opened as empty."""
+    """An `on_error` function for `walk`: it ignores the error, so a folder that cannot be opened counts as empty."""
 
 
 def walk(
@@ -250,12 +250,13 @@ def walk(
 ) -> Iterator[Entry]:
     """Yield every entry below `top`; each folder before its content and again after it (`Entry.left`).
 
-    `within` is the descriptor of the parent of `top`.  `order(names, depth)` sorts the names of one folder.  With
-    `only` the walk yields folders and entries with one of these names; it does not stat other entries, so such a walk
-    is many times faster.  A folder that cannot be opened is passed to `on_error` and yielded a second time like any
-    other.  A folder that was moved during the walk is treated like a folder that cannot be opened; the walk then
-    continues above it.  Without `on_error` the walk raises OSError.  Entries that disappear during the walk are
-    skipped.  Raises OSError if `top` is not a folder.
+    `within` is the file descriptor of the folder that `top` is relative to.  `order(names, depth)` sorts the names of
+    one folder.  With `only` the walk yields all folders, and the other entries that have a name in `only`; the
+    remaining entries are not read with stat, so a walk with `only` is many times faster.  A folder that cannot be
+    opened is passed to `on_error`, and is yielded a second time (`Entry.left`) like any other folder.  A folder that
+    was moved during the walk is passed to `on_error` too; the walk then continues in the nearest folder above it that
+    was not moved.  Without `on_error` a folder that cannot be opened, or that was moved, raises OSError.  Entries that
+    disappear during the walk are skipped.  Raises OSError if `top` is not a folder.
 
     A walk holds at most LISTED names of each folder on its path in memory; below LARGE nested large folders it holds
     all names.
@@ -324,8 +325,8 @@ def _close(listings: list[Iterator[str]]) -> None:
 
 
 def _listing(way: Descent, order: Order | None, only: frozenset[str] | None, *, lazily: bool) -> Iterator[str]:
-    """The names in the current folder; those of a very large folder are read lazily, and only the first LISTED names
-    are sorted."""
+    """The names in the current folder; with `lazily`, the first LISTED names are sorted, and the other names are read
+    one by one later."""
     found = os.scandir(way.here)
     names = [
         one.name

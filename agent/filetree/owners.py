@@ -1,4 +1,4 @@
-"""Changes the owner of a tree."""
+"""Changes the owner of a folder and of all files and folders below it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 def give(top: str | os.PathLike[str], uid: int, gid: int, *, only_from: int | None = None) -> None:
     """Change the owner of `top` and everything below it to `uid` and `gid`, without following links.
 
-    With `only_from` only the files and folders of that uid change.  A file with several hard links is left alone unless
-    it belongs to `uid` already, since another name of it may be outside the tree.  Raises OSError if an owner cannot be
-    changed.
+    With `only_from` only the files and folders that belong to the uid `only_from` change.  A file with several hard
+    links is left unchanged unless it belongs to `uid` already, since another name of the file may be outside the tree.
+    Raises OSError if an owner cannot be changed.
     """
     descriptor = open_folder(top)
     try:
@@ -38,7 +38,8 @@ def give(top: str | os.PathLike[str], uid: int, gid: int, *, only_from: int | No
 
 
 def _give_one(entry: Entry, uid: int, gid: int) -> None:
-    """Change the owner of the inode that was checked, even if its name belongs to another file by now.
+    """Change the owner of an entry, unless the name of the entry belongs to another inode than the one in
+    `entry.status` by now.
 
     The path through /proc/self/fd does not follow a link (proc_pid_fd(5))."""
     pinned = os.open(entry.name, PINNED, dir_fd=entry.folder)

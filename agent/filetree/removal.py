@@ -1,4 +1,4 @@
-"""Removes a tree with any content."""
+"""Removes a file, or a folder with everything below it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from agent.filetree.descent import walk
 def remove(path: str | os.PathLike[str], *, within: int | None = None) -> None:
     """Remove the file or tree at `path`, without following links.
 
-    Read-only folders are made writable first.  Raises FileNotFoundError if `path` does not exist, otherwise the OSError
-    of the first entry that cannot be removed.
+    Each folder without write permission is made writable before its content is removed.  Raises FileNotFoundError if
+    `path` does not exist, otherwise the OSError of the first entry that cannot be removed.
     """
     if within is not None:
         _remove(os.fspath(path), within)

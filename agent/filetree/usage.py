@@ -1,4 +1,4 @@
-"""Measures the size of a tree."""
+"""Measures how much disk space a folder and everything below it use."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def size(top: str | os.PathLike[str]) -> int:
 
 @dataclass(slots=True)
 class Use:
-    """Usage of a tree: bytes on disk, files and folders; a file with several hard links counts once.  `whole`: the
-    measurement is complete."""
+    """Usage of a tree: bytes on disk, files and folders; a file with several hard links counts once.  `whole` is True
+    when the measurement is complete."""
 
     size: int = 0
     files: int = 0
@@ -40,7 +40,7 @@ def measuring(top: str | os.PathLike[str]) -> Generator[Use]:
     """Yield the usage of `top` measured so far: the same object after every STEP entries, and at the end with `whole`
     set.
 
-    The caller decides when to continue, so a large tree does not block it."""
+    The caller decides when the measurement continues, so a large tree does not block the caller."""
     use = Use()
     names_of: set[tuple[int, int]] = set()
     with suppress(OSError):

@@ -1,15 +1,15 @@
-"""Validates the JSON of a forge's answers.  Every answer with status 200 is checked on arrival, before any other code
-reads it.
+"""Validates the JSON of a forge's answers.  The HTTP clients of the forges check a successful answer on arrival, before
+the adapter reads it.
 
-A proxy, or a host that is starting, may answer 200 with HTML, `null`, a list instead of an object, or an object without
-its number.  An answer of a wrong shape raises `AnswerOdd`, which names the request, the field, the expected type and
-the value found.  The caller treats this error like a host that is unavailable, and repeats the request.  A field that
-an adapter reads is always checked before: an adapter reads only the fields that its table of shapes names
-(`forge/github/answer_shapes.py`, `forge/gitlab/answer_shapes.py`).
+A proxy, or a host that is starting, may answer 200 with HTML, `null`, a list instead of an object, or an object in
+which a field is missing.  An answer of a wrong shape raises `AnswerOdd`, with a message that names the request, the
+field and the mismatch.  `AnswerOdd` is a kind of `ForgeUnreachable`, so its callers treat it like the failure of a host
+that is unavailable.  Each adapter for a host has a table of shapes (such as `forge/github/answer_shapes.py`), which
+names the fields that the adapter reads.
 
 A shape is one of: a type; `TIME`; `[shape]` for a list; a tuple for one of several shapes; a dict of field → shape for
-an object.  If a dict names a field with a `?` at its end, the field may be missing or null.  Fields that the dict does
-not name are not checked.
+an object.  If a dict names a field with a `?` at the end of the name, the field may be missing or null.  Fields of an
+object that the dict of its shape does not name are not checked.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ Shape = Any
 
 @dataclass(frozen=True, slots=True)
 class Shapes:
-    """The shapes of one forge's answers, each with a regular expression for verb and path; the first row that matches a
-    request is used."""
+    """The shapes of one forge's answers: each row has a regular expression for the HTTP verb and the path, and a shape;
+    the first row that matches a request is used."""
 
     rows: tuple[tuple[re.Pattern[str], Shape], ...]
 
     @classmethod
     def of(cls, *rows: tuple[str, str, Shape]) -> Shapes:
-        """Make the table from rows of (HTTP verbs, end of the path, shape of the answer); the first two are regular
-        expressions."""
+        """Make a table of shapes from rows of (HTTP verbs, end of the path, shape of the answer); verbs and path are
+        regular expressions."""
         return cls(tuple((re.compile(f"(?:{verbs}) .*{path}"), shape) for verbs, path, shape in rows))
 
     def find(self, verb: str, path: str) -> Shape:
@@ -89,7 +89,7 @@ class Shapes:
 
 
 def fault_in(value: Any, shape: Shape, place: str = "") -> str | None:
-    """A description of the first mismatch between a value and its shape; None when it matches."""
+    """A description of the first mismatch between a value and its shape; None when the value matches."""
     if isinstance(shape, tuple):
         faults = [fault_in(value, one, place) for one in shape]
         return None if None in faults else faults[0]

@@ -1,18 +1,18 @@
 """The contract of a forge: a place that holds the issues to work on, and in which the results are shown.
 
-Each adapter is a package with one line in `FORGES`, and must pass `tests/contract/test_contract_forge.py`.  The package
-`issue` and the packages above it call the adapters.  An adapter only translates: it makes no decision about a task and
-has no state between calls (the position in a list of comments is a cursor that the caller stores).  An adapter turns
-every error of the forge or of a library into `ForgeError`, or into `IssueUnreadable` when the error concerns only one
-issue.  The adapter for a folder also raises `DiskError`, when it cannot write a file.
+Each adapter is a package with one line in `FORGES`, and must pass `tests/contract/test_contract_forge.py`.  An adapter
+only translates between the forge and this program: it makes no decision about a task, and the caller stores the
+progress of a task (such as the position in a list of comments, the cursor).  An adapter turns every error of the forge
+or of a library into `ForgeError`, or into `IssueUnreadable` when the error concerns only one issue.  The adapter for a
+folder also raises `DiskError`, when it cannot write a file.
 
 Terms: **own account**: the account that the adapter writes as (`bot_name`).  **Our labels**: the six labels of
 `Labels`; an adapter never adds or removes another label.  **Marker**: a text in a comment by which the program finds
 the comment again, see `markers.py`.
 
-Each comment and each pull request is made once.  The caller searches for it before it makes it (`find_comment`,
-`find_pull`).  So `find_comment` and `find_pull` must find what an earlier call made, even if its process was killed
-during the call: they read from the forge, never from a cache.
+Before the caller posts a comment or opens a pull request, it searches for one that an earlier call made
+(`find_comment`, `find_pull`), so that none is made twice.  So `find_comment` and `find_pull` must find what an earlier
+call made, even if the process was killed during that call: they read the present state of the forge.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ FORGES = Registry(
 """Name of a forge in the setting `task_sources` → adapter class."""
 
 LabelState = Literal["queued", "processing", "done", "paused", "stopped", "failed"]
-"""States of a task that an issue's labels show.  A person sets the label of the state `queued` to ask for work."""
+"""States of a task, each of which one of six labels shows on the issue.  A person sets the label of the state `queued`
+to ask for work."""
 
 Act = Literal["closed", "labelled", "unlabelled", "unassigned"]
 """What people do on a forge to end a task: close the issue, set the stopped label, remove the program's label, or
@@ -60,15 +61,17 @@ LABEL_STATES: tuple[LabelState, ...] = get_args(LabelState)
 class Comment:
     """One comment on an issue or pull request.
 
-    `id` is the forge's id, as text.  Times are ISO 8601, "" if the forge has none.
+    `id` is the forge's id of the comment, as text.  The times are in the format of ISO 8601, or "" if the forge does
+    not report them.
 
     `is_bot`: the forge marks the author's account as a machine.  An adapter never returns comments of the own account,
     so `is_bot` concerns other machine accounts.  `is_edit`: the comment is older than the cursor of the request, and
     its text has changed since that cursor.  `place`: where the comment stands if it does not stand on the issue itself
-    ("On src/a.py:12, review thread 5"); `body` is the text of the author and nothing else.  `address`: what the
-    adapter needs beside `id` to react to the comment and to answer it; only the adapter reads it.  `has_thread`: an
-    answer stands in the thread of the comment.  `url`: the address of the comment in a browser, "" if it is unknown.
-    `hunk`: the part of the change on which the comment stands, unsanitised; its last line is that of the comment.
+    ("On src/a.py:12, review thread 5"); `body` is the text of the author and nothing else.  `address`: what the adapter
+    needs beside `id` to react to the comment and to answer it; only the adapter reads it.  `has_thread`: the comment is
+    in a thread, and an answer to the comment is posted in that thread.  `url`: the address of the comment in a browser,
+    "" if it is unknown.  `hunk`: the part of the diff with the line that the comment is about, unsanitised; that line
+    is the last line of `hunk`.
     """
 
     id: str
@@ -89,7 +92,7 @@ class Comment:
 class MarkedComment:
     """A comment of the own account that contains markers (`markers.py`).
 
-    `updated_at` is the time of the last change, as in `Comment`.
+    `updated_at` is the time of the last change of the comment, as in `Comment`.
     """
 
     id: str
@@ -104,9 +107,9 @@ class IssueText:
     `base` is the branch to start from, if the issue names one; None means the repository's default branch.  For a pull
     request `base` is its target branch, and `pull` is the pull request.  `comments`: the comments of all accounts
     except the own account, oldest first.  `cursor` is the position after the last of `comments`: `comments_since(key,
-    issue.cursor)` returns the comments that follow, none twice and none left out.  `problems` are sentences about parts
-    of the issue that could not be read and were left out.  `confidential`: fewer people may read it than the
-    repository.
+    issue.cursor)` returns the comments that were written or edited after this position.  `problems` are sentences about
+    parts of the issue that could not be read and were left out.  `confidential`: fewer people may read the issue than
+    the repository.
     """
 
     key: TaskKey
@@ -130,10 +133,10 @@ class IssueText:
 class PullRef:
     """One pull request (at GitLab: merge request).
 
-    `head` and `base` are branch names.  Both branches are in the same repository, unless `fork` names another
-    repository: then `head` is a branch of that repository.  `commit`: the full hash of the newest commit of `head`, ""
-    if the forge does not report it.  `body`: the text, unchanged; None if the adapter does not report it; then an
-    update of the pull request overwrites what people have written into its text.
+    `head` and `base` are branch names.  The branches `head` and `base` are in the same repository, unless `fork` names
+    another repository: then `head` is a branch of the repository `fork`.  `commit`: the full hash of the newest commit
+    of `head`, "" if the forge does not report it.  `body`: the text of the pull request, unchanged; None if the adapter
+    does not report the text, and then an update of the pull request overwrites what people have written into the text.
     """
 
     id: str
@@ -154,9 +157,9 @@ class Repository:
     contain `/`).
 
     `url` is the location for git: an absolute path or an address, never with a credential in it.  `default_branch` is
-    None if the forge does not report it; then git's own HEAD is used.  `ca_file`: a file with all certificates that git
-    has to trust for `url`.  `head_ref`: the ref with the commits of a pull request, if the task is a pull request
-    (`refs/pull/7/head`); a pull request from a fork has such a ref too.
+    None if the forge does not report the default branch; then the HEAD of the remote repository is used.  `ca_file`: a
+    file with all certificates that git has to trust for `url`.  `head_ref`: the ref with the commits of a pull request,
+    if the task is a pull request (`refs/pull/7/head`); a pull request from a fork has such a ref too.
     """
 
     host: str
@@ -170,8 +173,8 @@ class Repository:
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """The names of the six labels that this program sets, by state.  An empty name means that no label shows this
-    state."""
+    """The names of the six labels that this program sets, by state.  An empty name in `Labels` means that no label
+    shows the state."""
 
     queued: str
     processing: str
@@ -198,7 +201,7 @@ class Labels:
         """The change after which the label of the state `to` is the only one of the six: (labels to remove, label to
         add or None).
 
-        If nothing has to change, the result is `((), None)`.
+        If no label has to change, `change` returns `((), None)`.
         """
         here = tuple(dict.fromkeys(present))
         target = self.name(to)
@@ -206,21 +209,23 @@ class Labels:
         return remove, target if target and target not in here else None
 
     def in_use(self) -> tuple[str, ...]:
-        """The labels of an issue that has a task: the processing label and the paused label."""
+        """The names of the labels that show a task that has begun and has not ended: the processing label and the
+        paused label."""
         return tuple(label for label in (self.processing, self.paused) if label)
 
     def can_start(self, present: Iterable[str]) -> bool:
-        """Whether a comment may start a task on an issue with these labels: it may unless the processing or paused
-        label is present.  The bot label may be present; then the label and the comment ask for the same task."""
+        """Whether a comment may start a task on an issue with the labels `present`: a comment may do so unless the
+        processing or paused label is present.  If the bot label is present, the bot label and the comment ask for the
+        same task."""
         return ({self.processing, self.paused} - {""}).isdisjoint(present)
 
     def is_left_behind(self, present: Iterable[str], *, by_comment: bool) -> bool:
         """Whether a run that starts has to set the processing label, because the issue still has the label of an
         earlier state.
 
-        True when the paused label is present.  Also True when a comment started the task and the only labels of the six
-        are those of an end (done, stopped, failed): the process that queued the task died before it set the processing
-        label.
+        The result is True when the paused label is present.  The result is also True when a comment started the task
+        and the only labels of the six are those of an end (done, stopped, failed): the process that queued the task
+        died before it set the processing label.
         """
         here = self.names() & set(present)
         ended = {self.done, self.stopped, self.failed} - {""}
@@ -287,8 +292,9 @@ class Task:
     def prepare(self) -> bool:
         """Show on the forge that the task is taken: the processing label replaces the bot label.
 
-        Called after the row is in the ledger; a repeated call changes nothing.  Returns False if the issue does not
-        wait any more, since another daemon or a person changed its label.  Raises ForgeError if the task has no forge.
+        `prepare` is called after the task has a row in the ledger; a repeated call changes nothing.  Returns False if
+        the issue no longer waits for work, since another daemon or a person changed its label.  Raises ForgeError if
+        the task has no forge.
         """
         if self.forge is None:
             raise ForgeError(f"task {self.key} has no forge; make it with TaskFactory.from_dict(task_dict, forges)")
@@ -301,17 +307,17 @@ class Task:
 class TaskGetter(Protocol):
     """Lists the waiting tasks of one forge.
 
-    `problems` are the issues of the last list that could not be read.  Unreadable issues are left out of the list, the
-    others are listed, and the caller has to report the problems.  `failed` is the error of a part of the forge that did
-    not answer while others did (one project of several); the poll is then incomplete.
+    `problems` are the issues of the last list that could not be read.  Unreadable issues are left out of the list of
+    tasks, and the caller has to report them (`problems`).  `failed` is the error of a part of the forge that did not
+    answer while others did (one project of several); the poll is then incomplete.
     """
 
     problems: tuple[IssueUnreadable, ...]
     failed: ForgeUnreachable | None
 
     def get_task_list(self) -> list[Task]:
-        """The open issues with the bot label, oldest number first, if somebody with permission set the label as far as
-        the forge's list of issues shows it (`Task.confirm` checks it).
+        """The open issues that ask for work (by the bot label, or by an assignment to the own account), oldest number
+        first; if the list does not show whether an account with permission asked, `Task.confirm` checks this later.
 
         Raises ForgeError when the forge as a whole cannot be read.  Text that the own account has written never starts
         a task.
@@ -322,7 +328,7 @@ class TaskGetter(Protocol):
         """The open issues with the processing or the paused label, whichever daemon set it, oldest number first.
 
         The caller compares these issues with the ledger to find tasks that have lost their rows in the ledger.  In all
-        other respects the method works like `get_task_list`.
+        other respects `get_left_list` works like `get_task_list`.
         """
         ...
 
@@ -340,8 +346,8 @@ class Forge(Protocol):
     comments of a running task.
 
     `propagation_delay` is the number of seconds after which every reader finds a new comment in the list of comments.
-    It is None if `mark_taken` itself lets only one of several daemons take an issue, because all of them use the same
-    lock.
+    `propagation_delay` is None if `mark_taken` itself lets only one of several daemons take an issue, because all of
+    them use the same lock.
     """
 
     source: str
@@ -366,8 +372,8 @@ class Forge(Protocol):
         ...
 
     def covers(self, key: TaskKey) -> bool:
-        """Whether this adapter serves the key.  If one instance has two adapters (two tokens), each serves only its own
-        projects."""
+        """Whether this adapter serves the key.  If one host has two adapters (with two tokens), each adapter serves
+        only its own projects."""
         ...
 
     def task_getter(self) -> TaskGetter:
@@ -379,7 +385,7 @@ class Forge(Protocol):
         asked for work on it; the user of the task is the author of the issue.
 
         None when the address belongs to another host, or to a project that this adapter does not cover.  Raises
-        IssueUnreadable when there is no issue at the address, or it is closed.  The call changes nothing and checks
+        IssueUnreadable when there is no issue at the address, or it is closed.  `task_at` changes nothing and checks
         nobody's permission: it is for the person at this machine (`solve`).
         """
         ...
@@ -403,24 +409,25 @@ class Forge(Protocol):
         the cursor for the next call).
 
         `cursor` is opaque text that the caller stores; None means from the beginning.  An unreadable cursor counts as
-        None: it is better to return a comment twice than to lose one.  If there is nothing new, the result is `((),
-        cursor)` and costs as few requests to the forge as possible.  An edit that leaves the text of a comment
-        unchanged is not returned.  A comment that cannot be read is left out and logged.  An edit of the issue's title
-        or text after `read` is returned as one more edited comment, if every account that may have made it has
-        permission.
+        None, so comments may be returned twice, and none is lost.  If there is no new or edited comment,
+        `comments_since` returns `((), cursor)` and sends as few requests to the forge as possible.  An edit that leaves
+        the text of a comment unchanged is not returned.  A comment that cannot be read is left out and logged.  An edit
+        of the issue's title or text is returned as one more edited comment, if every account that may have made the
+        edit has permission.
         """
         ...
 
     def changed_since(self, watched: Mapping[TaskKey, str | None], cursor: str) -> tuple[dict[TaskKey, str], str]:
-        """The changed ones of some issues: (keys of the issues that have changed, each with the time of the change; the
-        cursor for the next call).
+        """Finds the changed ones among some issues: (keys of the issues that have changed, each with the time of the
+        change; the cursor for the next call).
 
         `watched` maps the key of each issue to check (all are this adapter's) to the `url` of the pull request that was
         opened for it, or to None; a change of that pull request counts as a change of the issue.  `cursor` is the
-        cursor from the last call, or a time (`clock.stamp`) to begin at.  Every new comment and every change of a
-        label, of the state or of an assignment is reported, also one by the own account; whether an edit of a text is
-        reported depends on the forge.  A change may be reported twice and is never lost.  A call requests one list per
-        repository, not one per key; if nothing has changed, it sends as few requests as the forge allows.
+        cursor from the last call, or a time (`clock.stamp`) to begin at.  Every new comment, and every change of an
+        issue's labels, state or assignment, is reported as a change of the issue, also if the own account made it;
+        whether an edit of a text is reported depends on the forge.  A change of an issue may be reported twice and is
+        never lost.  `changed_since` requests lists per repository, not one per issue; if nothing has changed, it sends
+        as few requests as the forge allows.
         """
         ...
 
@@ -429,8 +436,8 @@ class Forge(Protocol):
         unchanged from the text of the issue or comment.
 
         The method downloads only from the forge's own hosts (the adapter `local` reads only files in its folder),
-        because a stranger may have written the address.  Only the forge itself receives the token.  Raises
-        PictureRefused with the reason when there is no picture, or ForgeUnreachable.
+        because a stranger may have written the address.  The token is sent only to the forge itself, not to a host to
+        which the forge redirects.  Raises PictureRefused with the reason when there is no picture, or ForgeUnreachable.
         """
         ...
 
@@ -441,32 +448,33 @@ class Forge(Protocol):
     def move_label(self, key: TaskKey, to: LabelState) -> None:
         """Make the label of the state `to` the only one of our six labels on the issue; labels that are not ours stay.
 
-        The adapter adds and removes labels one by one and never writes the whole list, so that a label that a person
-        adds at the same time survives.  A repeated call changes nothing.  The new label is added before the old ones
-        are removed, so that a crash between these steps leaves at least one of the six labels on the issue.  If a
-        person adds the bot label while the task runs, the next call removes it, and it starts no further task.
+        The adapter adds and removes single labels and does not write the whole list of labels, so that a label that a
+        person adds at the same time survives.  A repeated call of `move_label` changes nothing.  The new label is not
+        added after the old labels are removed, so that a crash leaves at least one of the six labels on the issue.  If
+        a person adds the bot label while the task runs, the next `move_label` removes the bot label, and no further
+        task starts.
         """
         ...
 
     def mark_taken(self, key: TaskKey, *, again: bool = False) -> bool:
         """Call `move_label(key, "processing")` for a daemon that found the task waiting.
 
-        Returns False if the issue does not wait any more (another daemon on the same project took it, or a person
-        changed the label); this daemon must not work on it then.
+        Returns False if the issue no longer waits (another daemon on the same project took it, or a person changed its
+        label); then this daemon must not work on the issue.
 
         `again`: a comment asks for more work on a task that has ended.  With `again` an issue counts as waiting when it
         is open and has neither the processing nor the paused label.
 
-        If daemons without a shared ledger call this method at the same time, only an adapter with a `propagation_delay`
-        of None guarantees that one of them gets True.  For any other adapter the caller must have claimed the issue
-        before (`issue/claims.py`).
+        If daemons without a shared ledger call `mark_taken` at the same time, only an adapter with a
+        `propagation_delay` of None guarantees that one of them gets True.  For an adapter with a `propagation_delay`,
+        the caller must have claimed the issue before `mark_taken` (`issue/claims.py`).
         """
         ...
 
     def requested(self, key: TaskKey) -> Literal["stop"] | None:
         """Whether people ended a running task.  "stop" means that the issue is closed or gone, that the program's label
-        was removed, or that the stopped label was added.  None means that the task continues.  Raises ForgeError when
-        the forge does not answer; the task continues then."""
+        was removed, or that the stopped label was added.  None means that the task continues.  If the forge does not
+        answer, `requested` raises ForgeError, and the task continues."""
         ...
 
     def find_comment(self, key: TaskKey, marker: str) -> str | None:
@@ -504,15 +512,15 @@ class Forge(Protocol):
         """The open pull request of the branch `head`; without an open one the newest closed or merged one; None if the
         branch has no pull request.
 
-        Raises ForgeError when the forge does not answer, so that no caller opens a second pull request.
+        Raises ForgeError when the forge does not answer, so that the caller does not open a second pull request.
         """
         ...
 
     def open_pull(self, key: TaskKey, *, title: Public, body: Public, head: str, base: str, draft: bool) -> PullRef:
         """Open a pull request for a branch that is already pushed.
 
-        If a pull request for `head` is already open, it is returned unchanged: neither two callers nor a second call
-        after a killed one open two.
+        If a pull request for `head` is already open, it is returned unchanged, so that neither two callers nor a
+        repeated call open two.
         """
         ...
 
@@ -526,8 +534,8 @@ class Forge(Protocol):
         draft: bool | None = None,
         state: Literal["open", "closed"] | None = None,
     ) -> PullRef:
-        """Change the fields for which an argument is not None; the other fields keep what people have written.  Returns
-        the pull request after the change.  A merged pull request stays merged."""
+        """Change the fields of a pull request for which an argument is not None; the other fields stay unchanged.
+        Returns the pull request after the change.  A merged pull request stays merged."""
         ...
 
     def repository(self, key: TaskKey, issue: IssueText) -> Repository:
@@ -547,9 +555,9 @@ class Forge(Protocol):
         ...
 
     def close(self) -> None:
-        """Close connections; a second call does nothing.  An adapter never closes an issue.
+        """Close the connections of the adapter; a second call does nothing.
 
-        When a task is done, only the label changes; a merge or a person closes the issue.
+        An adapter does not close issues: when a task is done, its label changes; a merge or a person closes the issue.
         """
         ...
 
@@ -575,10 +583,10 @@ class ForgeReports:
         return str(self._ask("idle", "", interval))
 
     def rights(self) -> Iterable[str]:
-        """Sentences about problems of the token and of its account, also about those that will soon occur (such as an
-        expiry).
+        """Sentences about problems of the token and of its account, also about problems that will soon occur (such as
+        the expiry of the token).
 
-        The method may send requests to the forge.
+        `rights` may send requests to the forge.
         """
         found: Iterable[str] = self._ask("rights", ())
         return found
@@ -586,7 +594,7 @@ class ForgeReports:
     def label_problems(self) -> Iterable[str]:
         """Sentences about configured labels that no project has, or that projects spell in another way.
 
-        The method may send requests to the forge.  Raises ForgeError.
+        `label_problems` may send requests to the forge.  Raises ForgeError.
         """
         found: Iterable[str] = self._ask("label_problems", ())
         return found
@@ -598,7 +606,7 @@ class ForgeReports:
 
     def single_reads(self) -> AbstractContextManager[None]:
         """A context in which this thread sends each read to the host once, until it sends a change: for steps that may
-        rely on one state of the issue.  The default sends all reads."""
+        rely on one state of the issue.  For an adapter without this method all reads are sent."""
         found: AbstractContextManager[None] = self._ask("single_reads", nullcontext())
         return found
 
@@ -625,7 +633,8 @@ class ForgeReports:
         return found
 
     def pull_ref(self, pull_id: str) -> str | None:
-        """The git ref with the commits of a pull request, also after its branch is gone; None where there is none."""
+        """The git ref with the commits of a pull request, also after its branch is gone; None where the host has no
+        such ref."""
         found: str | None = self._ask("pull_ref", None, pull_id)
         return found
 
@@ -668,29 +677,30 @@ class ForgeReports:
         return str(getattr(self.forge, "pull_name", "pull request"))
 
     def branch_page(self, url: str, branch: str) -> str:
-        """The address of a page that shows the branch, in the repository of the pull request at `url`; "" if there is
-        none."""
+        """The address of a web page that shows the branch, in the repository of the pull request at `url`; "" if there
+        is no such page."""
         return str(self._ask("branch_page", "", url, branch))
 
     def checks(self, key: TaskKey, commit: str, url: str = "") -> Checks:
         """What CI says about a commit.  `url`: the address of the pull request that has this commit as its newest one,
-        "" for another commit.  There are no checks if the forge has no CI, or does not know the commit.  Raises
+        "" for another commit.  The result has no checks if the forge has no CI, or does not know the commit.  Raises
         ForgeError.
 
-        If nothing has changed, a call costs one request for each list that the forge has, conditional where the forge
-        supports that.
+        If nothing has changed, `checks` sends one request for each list of checks that the forge has, conditional where
+        the forge supports that.
         """
         found: Checks | None = self._ask("checks", None, key, commit, url)
         return found or Checks()
 
     def check_log(self, key: TaskKey, check: Check) -> str:
-        """The end of the log of a check, else the places in files that it names; "" if there is neither, or the token
-        may not read it.  Raises ForgeError."""
+        """The end of the log of a check; without a log, the places in files that the check names; "" if there is
+        neither, or the token may not read the log.  Raises ForgeError."""
         return str(self._ask("check_log", "", key, check))
 
     def reply(self, key: TaskKey, comment: Comment, body: Public) -> str:
         """Post an answer to a comment where the comment stands: in its thread, or in the conversation of its pull
-        request; returns the id of the answer.  `body` contains the marker.  The default is a comment on the issue.
+        request; returns the id of the answer.  `body` contains the marker (`markers.with_markers`).  For an adapter
+        without this method the answer is a comment on the issue.
 
         Raises ForgeError.
         """
@@ -699,8 +709,8 @@ class ForgeReports:
         return self.forge.post_comment(key, body)
 
     def find_reply(self, key: TaskKey, comment: Comment, marker: str) -> str | None:
-        """The id of the answer of the own account to `comment` that contains `marker`; None if there is none.  It is
-        read from the forge, as in `find_comment`.  Raises ForgeError."""
+        """The id of the answer of the own account to `comment` that contains `marker`; None if there is none.  The
+        answers are read from the forge, as in `find_comment`.  Raises ForgeError."""
         if (method := getattr(self.forge, "find_reply", None)) is not None:
             found: str | None = method(key, comment, marker)
             return found
@@ -711,8 +721,8 @@ class ForgeReports:
         self._ask("settle_thread", None, key, comment)
 
     def who_ended(self, key: TaskKey, act: Act) -> str:
-        """The account that last did `act` to the issue (closed it, for example); "" where that is unknown.  Raises
-        ForgeError."""
+        """The account that last did `act` to the issue (closed it, for example); "" where that account is unknown.
+        Raises ForgeError."""
         return str(self._ask("who_ended", "", key, act))
 
     def shows_whole(self, text: str) -> bool:

@@ -1,8 +1,8 @@
 """Finds the branch from which the work on an issue starts, if the issue names one: by the first or last line of its
 text (`base: NAME`), or by a label `base:NAME`.
 
-The module exists because issues of most forges have no field for a branch (docs/forges.md, "What users of such agents
-report", row 21).
+The issues of most forges have no field for a branch, so the text or a label names it (docs/forges.md, "What users of
+such agents report", row 21).
 """
 
 from __future__ import annotations

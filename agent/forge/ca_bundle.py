@@ -1,10 +1,11 @@
-"""The CA certificates for a host with the setting `ca_file`: those that the system trusts, and those in `ca_file`.
+"""The CA certificates for a host with the setting `ca_file`: the certificates that the system trusts, and those in
+`ca_file`.
 
-`requests` and git each accept a single file of CA certificates and trust only those.  So the certificates are combined
-in one file, `{base_dir}/trust/{name of ca_file}-{digest of its path}.pem` with mode 0600, which is rewritten when one
-of its sources has changed.  The sources are `ca_file` and the files that the environment names (`SSL_CERT_FILE`, …); if
-the environment names none, the system's list and the list that `requests` includes are used instead of them.  The HTTP
-clients of the forges call this module at each request, and so does the code that calls git.
+`requests` and git each accept a single file of CA certificates and trust only those.  So the CA certificates are
+combined in one file, `{base_dir}/trust/{name of ca_file}-{digest of its path}.pem` with mode 0600, which is rewritten
+when one of its sources has changed.  The sources are `ca_file` and the files of CA certificates that the environment
+names (`SSL_CERT_FILE`, …); if the environment names none, the system's list and the list that `requests` includes are
+used instead of the files in the environment.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ Seen = tuple[tuple[str, int, int], ...]
 
 
 class CaBundle:
-    """The certificates for one `ca_file`, in a file below `base_dir`.
+    """The CA certificates for one `ca_file`, in a file below `base_dir`.
 
     `environ` None means the environment of this process.
     """
@@ -55,7 +56,7 @@ class CaBundle:
         self._seen: Seen | None = None
 
     def file(self) -> Path:
-        """The path of the file with all certificates; the file is written again if one of its sources has changed.
+        """The path of the file with all CA certificates; the file is written again if one of its sources has changed.
 
         Raises ConfigError when `ca_file` contains no certificate.
         """
@@ -94,7 +95,7 @@ class CaBundle:
         except OSError as error:
             if source == self.ca_file:
                 raise ConfigError(f"ca_file {source} cannot be read: {error.strerror}") from error
-            return b""  # the file was removed after it was found; go on without its certificates
+            return b""  # the file cannot be read, so its certificates are left out
 
 
 def ca_bundle_of(base_dir: Path, section_ca_file: Path | None) -> CaBundle | None:

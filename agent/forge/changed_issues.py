@@ -1,12 +1,12 @@
 """Finds the issues of a list that changed since the last poll, for the forges that can list changes
 (`Forge.changed_since`).
 
-One request for a list per repository is enough, even if the repository has many ended tasks.  The address of the list
-stays the same until something changes, so that a conditional request gets a 304.  The adapter has no state; the
-position is in a cursor that the caller stores.  The cursor is JSON text: `begin` is the start time for a new list, and
-`lists` has an entry for each list: `t` is the time of the newest change; `d` maps number → time of change, for the
-issues that changed in the last seconds before `t`; `a` has the issues that the last call reported and the next one
-reports once more, since a second change within the same second does not alter the time.
+One list of changed issues per repository is requested, even if the repository has many ended tasks.  The address of
+that list stays the same until an issue changes, so that a conditional request gets a 304.  The times up to which the
+lists were read are in a cursor that the caller stores.  The cursor is JSON text: `begin` is the start time for a new
+list, and `lists` has an entry for each list: `t` is the time of the newest change; `d` maps number → time of change,
+for the issues that changed in the last seconds before `t`; `a` has the issues that the last call reported and the next
+one reports once more, since a second change within the same second does not alter the time.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from agent.values import TaskKey
 
 OVERLAP = timedelta(seconds=5)
-"""Each request also asks for this much time before the newest known change, since the forge may list changes late or in
-another order."""
+"""Each request for changes begins this much time before the newest known change, since the forge may list changes late
+or in another order."""
 
 
 def changed_of(
@@ -62,8 +62,8 @@ def changed_of(
 
 
 class ChangeCursor:
-    """Up to which change the lists of one forge were read.  `begin`: the start time for a list that was not read
-    before."""
+    """A cursor: up to which time the lists of changed issues of one forge were read.  `begin`: the start time for a
+    list that was not read before."""
 
     def __init__(self, begin: str, lists: dict[str, Any]) -> None:
         self.begin = begin
@@ -71,7 +71,8 @@ class ChangeCursor:
 
     @classmethod
     def parse(cls, cursor: str) -> ChangeCursor:
-        """Make a cursor from a result of `text()`, or from a time to begin at.  Raises ValueError for anything else."""
+        """Make a cursor from a result of `text()`, or from a time to begin at.  Raises ValueError for a text that is
+        neither a cursor nor a time."""
         if not cursor.startswith("{"):
             return cls(clock.stamp(clock.parse(cursor)), {})
         found = orjson.loads(cursor)

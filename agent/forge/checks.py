@@ -1,6 +1,7 @@
 """What CI says about one commit: check runs, commit statuses and the jobs of pipelines, in one form for all forges.
 
-An adapter reads them (`ForgeReports.checks`); `intake/ci_watch.py` and `worker/ci_failures.py` decide what follows.
+An adapter reads the checks (`ForgeReports.checks`); `intake/ci_watch.py` and `worker/ci_failures.py` decide what
+follows from them.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 CheckState = Literal["pending", "passed", "failed", "neutral"]
-"""`neutral`: the check has ended and is no failure: skipped, cancelled, or waiting for a person."""
+"""The state `neutral` means that a check neither runs nor passed nor failed: for example it was skipped or cancelled,
+or waits for a person."""
 
 LONGEST_LOG = 64_000
 """Maximum characters of the end of a log that an adapter returns."""
@@ -19,8 +21,9 @@ LONGEST_LOG = 64_000
 class Check:
     """One check of a commit.
 
-    `name` is the name that people see.  `said`: what the service says about the result, "" for nothing.  `log`: by this
-    text the adapter finds the log (`ForgeReports.check_log`), "" if there is none.
+    `name` is the name of the check that people see.  `said`: what the CI service reports about the result, "" for
+    nothing.  `log`: a text by which the adapter finds the log of the check (`ForgeReports.check_log`), "" if the check
+    has no log.
     """
 
     name: str
@@ -42,7 +45,7 @@ class Checks:
         return any(one.state == "pending" for one in self.items)
 
     def failed(self, base: Checks | None = None) -> tuple[Check, ...]:
-        """The failed checks, without those that failed on the commit of `base` under the same name."""
+        """The failed checks, without the checks for which `base` has a failed check of the same name."""
         red = {one.name for one in base.items if one.state == "failed"} if base is not None else set()
         return tuple(one for one in self.items if one.state == "failed" and one.name not in red)
 

@@ -4,7 +4,7 @@ a time.
 A cursor is JSON text: `t` is the time of the newest change that was read, `d` maps comment id → digest of the text that
 was read, `p` has the numbers of the pull (merge) requests that are read together with the issue, `n` has the ones of
 `p` that were never read, `i` is the digest of the issue's own title and text.  The caller stores the cursor in the
-task's row, so an adapter has no state between calls.
+task's row.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
     from agent.errors import AnswerOdd
 
-REMEMBERED = 1000  # the number of digests in a cursor; a change of an older comment is reported as a new comment
+REMEMBERED = 1000
+"""The maximum number of digests in a cursor; an edit of a comment without a digest is reported as a new comment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +58,8 @@ class CommentCursor:
         return cls(since, {str(key): str(value) for key, value in digests.items()}, pulls, text_seen, new)
 
     def with_pull(self, number: int) -> CommentCursor:
-        """A cursor with which the comments of pull request `number` are read too, from the first one on; this cursor
-        itself if it includes that pull request already."""
+        """A cursor with which the comments of pull request `number` are read too, from the first comment on; the
+        unchanged cursor if it includes that pull request already."""
         if number in self.pulls:
             return self
         return replace(self, pulls=(*self.pulls, number), new=(*self.new, number))
@@ -99,8 +100,8 @@ def news_of(
     """Select from the comments that a forge lists since a cursor (`found`, each with its author): (new and edited
     comments of people with permission, the next cursor, the number of comments of people without permission).
 
-    The times of the comments must be in UTC and in one format, so that they sort as text.  If there is nothing new, the
-    next cursor is the object `cursor` itself.
+    The times of the comments must be in UTC and in one format, so that they sort as text.  If the list has no new and
+    no edited comment, the next cursor is the object `cursor` itself.
     """
     newest, digests, left_out = cursor.since, dict(cursor.digests), 0
     news: list[Comment] = []
@@ -127,7 +128,7 @@ def digest_of(title: str, body: str) -> str:
 
 
 def edited(title: str, body: str, seen: str, author: str, when: str, *, is_bot: bool = False) -> Comment:
-    """An edit of the issue's own title or text, represented as a comment.
+    """A `Comment` that represents an edit of the issue's title or text.
 
     An edit is delivered like a comment, but cannot be a command (`is_edit`).
     """

@@ -1,9 +1,8 @@
 """Detects edits of an issue's text that were made after the request for work; shared by the forges.
 
-The person who sets the label approves the text as it is at that time.  Nobody has approved a later edit by an account
-without permission: the agent would act on a stranger's text in the name of the person who set the label.  An edit in
-the same second as the label counts as later than the label.  Called by `github/requesting_person.py`,
-`gitlab/requesting_person.py` and `forgejo/requesting_person.py`.
+The person who sets the label approves the text of the issue as it is at that time.  Nobody has approved a later edit of
+the text by an account without permission: the agent would act on a stranger's text in the name of the person who set
+the label.  An edit in the same second as the label counts as later than the label.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ def said_altered(edits: Iterable[tuple[datetime, str]], asked: datetime) -> str:
 
 def said_unasked(edits: Iterable[tuple[datetime, str]]) -> str:
     """The reason why a person must ask for the work again if the forge reports edits by accounts without permission,
-    and no request by an account with permission: it was made in another project, or its label was deleted."""
+    and no request by an account with permission: the request was made in another project, or its label was deleted."""
     when, who = max(edits)
     by = f"@{who}" if who else "a deleted account"
     return (

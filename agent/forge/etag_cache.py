@@ -1,9 +1,9 @@
 """A cache of answers for conditional requests (`If-None-Match`): each answer is stored compressed under its request,
 and the total size is limited.
 
-Every read still sends a request; the stored answer is used only after a 304.  Before each request the HTTP clients of
-the forges call `find`, and add the header that `condition` makes from the result; they pass each successful answer to
-`decode`.
+A stored answer is used only after the host has answered 304 to a request.  Before a request the HTTP clients of the
+forges call `find`, and add the header that `condition` makes from the stored answer; they pass each successful answer
+to `decode`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 KEPT_BYTES = 4 << 20
 _UNFIT = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")
 HEADERS = ("link", "x-next-page", "x-total-count", "x-oauth-scopes", "github-authentication-token-expiration")
-"""The headers of an answer that are stored: the links to the next page, and facts about the token."""
+"""The headers of an answer that are stored with it: the links to the next page, the length of the list, and facts about
+the token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class Answer:
 
 
 def request_name(path: str, query: Mapping[str, Any] | None) -> str:
-    """The cache key of a request, which is the same for two requests of the same resource."""
+    """The cache key of a request; two requests with the same path and query have the same key."""
     return f"{path} {json.dumps(dict(query or {}), sort_keys=True)}"
 
 
@@ -65,8 +66,8 @@ class EtagCache:
         """The stored answer from which `condition` makes the header of a conditional GET; None for a request without a
         stored answer, and for every verb except GET.
 
-        The caller keeps the result until the new answer arrives: meanwhile another thread may replace or evict the
-        stored answer, but a 304 refers to the answer from which the ETag was sent.
+        The caller passes the stored answer to `decode` when the host has answered, since another thread may replace or
+        evict the stored answer meanwhile, and a 304 refers to the answer with the ETag that was sent.
         """
         name = request_name(path, query)
         with self._lock:
@@ -114,11 +115,11 @@ class EtagCache:
         return Answer(status, headers, data)
 
     def put(self, name: str, kept: CachedAnswer) -> None:
-        """Store an answer; the least recently used answers are evicted."""
+        """Store an answer; if the cache is full, the least recently used answers are evicted."""
         with self._lock:
             self._drop(name)
             if len(kept.packed) > self.size:
-                return  # an answer above the total size would evict all others, and itself
+                return  # an answer above the maximum size of the cache would evict all other answers, and itself
             self._kept[name] = kept
             self.used += len(kept.packed)
             while self.used > self.size:
@@ -136,8 +137,8 @@ class EtagCache:
 
 
 def _loaded(body: bytes) -> Any:
-    """The decoded JSON of an answer's body.  Unpaired surrogates and NUL, which the stores cannot write, are
-    replaced."""
+    """The decoded JSON of an answer's body.  Unpaired surrogates and NUL in its texts, which the stores cannot write,
+    are replaced."""
     data = json.loads(body)
     return fit_json(data) if _UNFIT.search(body) else data
 

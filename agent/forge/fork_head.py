@@ -1,9 +1,7 @@
 """Texts for people about a fork's branch that changed after the request for work; shared by the forges.
 
 The person who sets the label approves the commits that the pull request has at that time.  The author of the pull
-request can push other commits at any later time, and nobody has approved those commits.  Called by
-`github/fork_head.py`, `gitlab/fork_head.py` and `forgejo/fork_head.py`, and by `worker/work_tree_start.py` after the
-fetch.
+request can push other commits later, and nobody has approved the later commits.
 """
 
 from __future__ import annotations
@@ -21,7 +19,8 @@ SHOWN = 12
 def said_moved(fork: str, asked_for: str, present: str, asked: datetime | None = None) -> str:
     """The text that the fork's branch has changed after the request, so that a person must ask for the work again.
 
-    `asked_for` is the commit at the time `asked` of the request, "" if it is unknown; `present` is the newest commit.
+    `asked_for` is the newest commit of the branch at the time `asked` of the request, "" if it is unknown; `present` is
+    the newest commit now.
     """
     when = f" ({asked:{TIME}} UTC)" if asked is not None else ""
     known = f"asked for was the commit {asked_for[:SHOWN]}" if asked_for else "which commit was asked for is not known"

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def login_of(forge: Forge, key: TaskKey, repository: Repository) -> dict[str, Any]:
     """The keyword arguments `credentials` and `renew` if git needs a login, and `ca_file` if the host has its own CA;
-    `credentials` is a function, called before every git command, because tokens expire."""
+    `credentials` is a function that returns the present login, because tokens expire."""
     login: dict[str, Any] = {}
     if forge.git_login(key) is not None:
         login["credentials"] = lambda: forge.git_login(key)

@@ -1,5 +1,5 @@
 """HTTP functions that all forges share: parse times and pauses, find out whether a failed request was sent, and make a
-session that contacts only one host.  The HTTP clients of the forges and their requesters use this module."""
+session that contacts only one host."""
 
 from __future__ import annotations
 
@@ -28,21 +28,22 @@ _LASTING = (requests.exceptions.InvalidURL, requests.exceptions.InvalidSchema, r
 
 
 class HostChanged(requests.exceptions.RequestException):
-    """The configured host redirects to another host, which is never contacted; the message names the remedy."""
+    """The configured host redirects to another host, or a request is to be sent to another host; the other host is not
+    contacted."""
 
 
 @dataclass(frozen=True, slots=True)
 class ViaProxy:
-    """The proxy that a request used; added to the arguments of a connection error."""
+    """The proxy that a request used; `OneHost.send` adds it to the arguments of a connection error."""
 
     proxy: Proxy
 
 
 LARGEST_ANSWER = 32 << 20
-"""Maximum bytes of one answer after decompression.  A page of a hundred issues with the longest possible texts is many
-times smaller."""
+"""Maximum bytes of one answer after decompression.  The answer with a hundred issues, each with the longest possible
+text, is many times smaller than LARGEST_ANSWER."""
 LONGEST_ANSWER = 120.0
-"""Seconds within which an answer must be complete; an answer that arrives byte by byte could otherwise last for
+"""Seconds within which an answer must be complete, since an answer that arrives byte by byte could otherwise last for
 ever."""
 MOST_PAGES = 1000
 """Maximum pages of one list, of a hundred items each; without a limit, a faulty host that always announces one more
@@ -50,29 +51,31 @@ page would keep the reader busy for ever."""
 SHOWN_BYTES = 120
 """Maximum bytes of an unexpected answer that an error message shows."""
 OF_A_PROXY = (401, 403, 404, 410)
-"""Statuses that mean something for the account or the issue only in an answer of the API itself, which is JSON; an HTML
-page with such a status comes from a proxy."""
+"""HTTP statuses that mean something for the account or the issue only in an answer of the API itself, which is JSON; an
+HTML page with one of these statuses comes from a proxy."""
 _PIECE = 1 << 16
 _UNCLEAR = re.compile(r"[^!-~]|\\")
 
 
 class AnswerTooLarge(requests.exceptions.RequestException):
-    """The answer is larger or slower than any valid answer; the message says whether it was too large or too slow."""
+    """An answer is larger or slower than any valid answer; the message of the error says whether the answer was too
+    large or too slow."""
 
 
 class OneHost(requests.Session):
-    """A session that contacts only the scheme, host and port of `address`; it raises HostChanged for any other, and
-    never reads ~/.netrc.
+    """A session of `requests` that contacts only the scheme, host and port of `address`; a request to another host
+    raises HostChanged, and ~/.netrc is not read.
 
-    The whole body of an answer is read into memory; AnswerTooLarge is raised if it has more than `LARGEST_ANSWER` bytes
-    or takes more than `LONGEST_ANSWER` seconds.
+    The whole body of an answer is read into memory; AnswerTooLarge is raised if the body has more than `LARGEST_ANSWER`
+    bytes or takes more than `LONGEST_ANSWER` seconds.
     """
 
     def __init__(self, address: str) -> None:
         super().__init__()
         self.address = address
-        self.hooks["response"].append(lambda answer, **_: read(answer))  # requests calls the hook for each redirect too
-        self.auth = _as_it_is  # without this, requests would replace our token by one from .netrc
+        # the library `requests` calls the hook for each redirect too
+        self.hooks["response"].append(lambda answer, **_: read(answer))
+        self.auth = _as_it_is  # without this, the library `requests` would replace the token by a login in ~/.netrc
         self.proxy: Proxy | None = None
 
     def merge_environment_settings(self, url: Any, *given: Any) -> Any:
@@ -102,8 +105,9 @@ class OneHost(requests.Session):
             raise
 
     def rebuild_auth(self, prepared_request: requests.PreparedRequest, response: requests.Response) -> None:
-        """Refuse a redirect to another host; called for each redirect.  requests would remove `Authorization` but not
-        `PRIVATE-TOKEN`, and follow it."""
+        """Refuse a redirect to another host; `requests` calls this method for each redirect.  Without this method
+        `requests` would follow a redirect to another host, and remove the header `Authorization` but not
+        `PRIVATE-TOKEN`."""
         old, new = str(response.request.url), str(prepared_request.url)
         if self.should_strip_auth(old, new):  # type: ignore[no-untyped-call]
             raise HostChanged(f"it redirects from {_place(old)} to {_place(new)}; set base_url to where the host is")
@@ -111,7 +115,8 @@ class OneHost(requests.Session):
 
 
 def server_now(headers: Mapping[str, str]) -> float:
-    """The time of the server in Unix seconds, from its header `Date`; the local time if that is missing.
+    """The time of the server in Unix seconds, from the header `Date` of its answer; the local time if the header is
+    missing.
 
     A time that the server announces (a reset of its rate limit) has to be compared with the server's clock, since the
     local clock may be wrong.
@@ -123,7 +128,8 @@ def server_now(headers: Mapping[str, str]) -> float:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """The value of Retry-After in seconds, from a number or a date; None when it is missing or unreadable."""
+    """The value of the header Retry-After in seconds, from a number or a date; None when the header is missing or
+    unreadable."""
     text = headers.get("retry-after", "").strip()
     if not text:
         return None
@@ -136,8 +142,8 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 def poll_interval(headers: Mapping[str, str]) -> float:
-    """The value of X-Poll-Interval: seconds to wait before the next request of a list; 0 when it is missing or
-    unreadable."""
+    """The value of the header X-Poll-Interval: seconds to wait before the next request of a list; 0 when the header is
+    missing or unreadable."""
     text = headers.get("x-poll-interval", "").strip()
     return float(text) if text.isascii() and text.isdigit() else 0.0
 
@@ -190,7 +196,7 @@ def read(answer: requests.Response, largest: int | None = None) -> requests.Resp
             size += len(piece)
             _check_bounds(size, clock.monotonic() - began, LARGEST_ANSWER if largest is None else largest)
     except AnswerTooLarge:
-        pieces.clear()  # whoever keeps the error keeps this frame, too
+        pieces.clear()  # a caller that stores the error also stores this frame, with its local variables
         answer.close()
         raise
     except DecodeError as error:
@@ -199,7 +205,7 @@ def read(answer: requests.Response, largest: int | None = None) -> requests.Resp
         raise requests.exceptions.ReadTimeout(error) from error
     except ProtocolError as error:
         raise requests.exceptions.ChunkedEncodingError(error) from error
-    answer._content = b"".join(pieces)  # noqa: SLF001 - requests has no other way to set a body
+    answer._content = b"".join(pieces)  # noqa: SLF001 - `requests` has no other way to set a body
     answer._content_consumed = True  # type: ignore[attr-defined]  # noqa: SLF001
     return answer
 
@@ -212,7 +218,7 @@ def came(status: int, content_type: str, body: bytes) -> str:
 
 
 def is_page(content_type: str) -> bool:
-    """Whether an answer is an HTML page, which no API sends."""
+    """Whether an answer is an HTML page, which the API of a forge does not send."""
     return content_type.partition(";")[0].strip().lower() in ("text/html", "application/xhtml+xml")
 
 
@@ -224,7 +230,7 @@ def _check_bounds(size: int, seconds: float, largest: int) -> None:
 
 
 def a_page_more(number: int, what: str) -> None:
-    """Raise AnswerOdd when a list has more pages than any valid list."""
+    """Raise AnswerOdd when a list has more than MOST_PAGES pages."""
     if number > MOST_PAGES:
         raise AnswerOdd(f"{what}: the list has more than {MOST_PAGES} pages")
 
@@ -236,7 +242,7 @@ def _as_it_is(request: requests.PreparedRequest) -> requests.PreparedRequest:
 def parts_of(url: str, what: str) -> SplitResult:
     """Split an address, which an answer contains, into its parts.
 
-    Raises AnswerOdd when the address is invalid; `what` names its place in the answer.
+    Raises AnswerOdd when the address is invalid; `what` names the place of the address in the answer.
     """
     try:
         return urlsplit(url)

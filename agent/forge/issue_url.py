@@ -1,7 +1,7 @@
 """Parses the browser addresses of issues, pull requests and merge requests into project and number.
 
-The functions are pure; the adapters call them for `Forge.task_at`.  The text after the number (`/files`,
-`#issuecomment-1`, `?tab=…`) is ignored.
+The functions in this module are pure.  The text after the number in an address (`/files`, `#issuecomment-1`, `?tab=…`)
+is ignored.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ _GITLAB = re.compile(rf"(.+)/((?!-/)[^/]+)(?:/-)?/(issues|work_items|merge_reque
 
 
 class IssueUrl(NamedTuple):
-    """The parts of the address of an issue.  `kind` is the task type ("issue", "merge_request") if the address shows
-    it, else ""."""
+    """The parts of the address of an issue.  `kind` is the task type ("issue", "merge_request") if the form of the
+    address shows the type, else ""."""
 
     owner: str
     repo: str
@@ -27,16 +27,18 @@ class IssueUrl(NamedTuple):
 
 
 def on_github(address: str, instance: str) -> IssueUrl | None:
-    """Parse `https://{instance}/owner/repo/issues/7` or `…/pull/7`.  GitHub redirects either form of an address to the
-    right one, so the form does not show whether it is an issue or a pull request."""
+    """Parse `https://{instance}/owner/repo/issues/7` or `…/pull/7`.  GitHub redirects an address with `issues` to
+    `pull` or back where that is right, so the form of an address does not show whether it belongs to an issue or a pull
+    request."""
     path = _below(address, instance)
     found = _GITHUB.match(path)
     return None if found is None or _goes_on(path, found) else IssueUrl(found[1], found[2], "", found[3])
 
 
 def on_forgejo(address: str, instance: str) -> IssueUrl | None:
-    """Parse `https://{instance}/owner/repo/issues/7` or `…/pulls/7`.  Forgejo redirects either form to the right one,
-    so the form does not show whether it is an issue or a pull request."""
+    """Parse `https://{instance}/owner/repo/issues/7` or `…/pulls/7`.  Forgejo redirects an address with `issues` to
+    `pulls` or back where that is right, so the form of an address does not show whether it belongs to an issue or a
+    pull request."""
     path = _below(address, instance)
     found = _FORGEJO.match(path)
     return None if found is None or _goes_on(path, found) else IssueUrl(found[1], found[2], "", found[3])
@@ -45,7 +47,8 @@ def on_forgejo(address: str, instance: str) -> IssueUrl | None:
 def on_gitlab(address: str, instance: str) -> IssueUrl | None:
     """Parse `https://{instance}/group/subgroup/project/-/issues/7` or `…/-/merge_requests/7`.
 
-    The form without `-`, used until 2019, is also accepted, and so is the newer `work_items` for issues.
+    GitLab's address of an issue without `/-`, used until 2019, is also accepted, and so is the newer address with
+    `work_items`.
     """
     path = _below(address, instance)
     found = _GITLAB.match(path)
@@ -55,16 +58,17 @@ def on_gitlab(address: str, instance: str) -> IssueUrl | None:
 
 
 def _goes_on(path: str, found: re.Match[str]) -> bool:
-    """Whether the part of the address after the number contains a line break, so that it is not an address.
+    """Whether the part of the address after the number contains a line break, so that the text is not an address.
 
-    The regular expressions of this module do not check this, since they would scan the rest once for each position at
-    which the name of a project may end.
+    The regular expressions of this module do not check for line breaks, since they would scan the rest of the address
+    once for each position at which the name of a project may end.
     """
     return "\n" in path[found.end() :]
 
 
 def _below(address: str, instance: str) -> str:
-    """The path below the instance (host, port and sub-path); "" when the address belongs to another instance."""
+    """The path of the address below the forge's instance (host, port and sub-path); "" when the address belongs to
+    another instance."""
     try:
         parts = urlsplit(address.strip())
         netloc = parts.netloc.rpartition("@")[2].casefold().removeprefix("www.")

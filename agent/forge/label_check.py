@@ -1,7 +1,8 @@
-"""Compares the labels of the configuration with the labels that exist on a forge, to find misspelt ones.
+"""Compares the labels of the configuration with the labels that exist on a forge, to find misspelt labels.
 
-The program ignores an issue with a label that is spelt in another way than the configured one, and nobody would notice.
-The adapters read the labels; this module compares them and writes the sentences for the operator.
+The program ignores an issue with a label that is spelt in another way than the configured label, and nobody would
+notice.  The adapters read the labels; `label_check.py` compares them with the configured labels and writes the
+sentences for the operator.
 """
 
 from __future__ import annotations
@@ -20,25 +21,25 @@ CLOSE = 0.85
 """Minimum similarity (of difflib) at which a label counts as another spelling of a configured label."""
 
 MOST_PROJECTS = 20
-"""Maximum number of projects for which the adapters read the labels, with one request each."""
+"""Maximum number of projects for which the adapters read the labels."""
 
 NAMED = 3
-"""Maximum number of projects that a sentence names."""
+"""Maximum number of projects that a sentence about a label names."""
 
 
 def near(label: str, names: Iterable[str]) -> str:
-    """One of `names` that may be `label` in another spelling; "" if there is none."""
+    """One of `names` that may be `label` in another spelling; "" if no name is similar."""
     return next((name for name in names if get_close_matches(name.casefold(), [label.casefold()], 1, CLOSE)), "")
 
 
 def label_problems(
     section: str, labels: Labels, there: Mapping[str, Collection[str]], fold: Callable[[str], str]
 ) -> Iterator[str]:
-    """Sentences about configured labels that the projects do not have, or have in another spelling.
+    """Sentences about configured labels that no project has, or that projects have in another spelling.
 
     `there` maps the name of a project to the names of its labels.  `fold` maps all spellings that the forge treats as
-    the same label to one text.  A label that no project has is reported only if it is the bot label, which people set;
-    the program creates the other labels itself.
+    the same label to one text.  A configured label that no project has is reported only if it is the bot label, which
+    people set; the program creates the other labels itself.
     """
     ours = {fold(name) for name in labels.names()}
     folded = {project: {fold(name) for name in names} for project, names in there.items()}

@@ -1,8 +1,8 @@
-"""Says in words on which lines of a change a comment stands, for every forge.
+"""Describes in words which lines of a change a comment is about, for every forge.
 
-A suggestion in a comment replaces lines: those of the comment on GitHub and Forgejo; on GitLab its first line says how
-many lines before and after the line of the comment (https://docs.github.com/en/pull-requests,
-https://docs.gitlab.com/user/project/merge_requests/reviews/suggestions/).
+A suggestion in a comment replaces lines: on GitHub and Forgejo the lines that the comment is about; on GitLab the first
+line of the suggestion says how many lines before and after the line of the comment
+(https://docs.github.com/en/pull-requests, https://docs.gitlab.com/user/project/merge_requests/reviews/suggestions/).
 """
 
 from __future__ import annotations
@@ -11,21 +11,24 @@ import re
 from dataclasses import dataclass
 
 HUNK_LINES, HUNK_SIZE = 40, 3000
-"""Lines and characters of a part of a change that are shown, counted from its end, where the comment stands."""
+"""Maximum lines and characters that are shown of the diff around a comment, counted from its end, where the line of the
+comment is."""
 
 _SUGGESTION = re.compile(r"^ {0,3}(?:`{3,}|~{3,})suggestion(?::-(\d{1,4})\+(\d{1,4}))?[ \t]*$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A line of a comment; `removed`: the number is that of the file before the change."""
+    """A line that a comment is about; with `removed` the number `line` is that of the line in the file before the
+    change."""
 
     line: int
     removed: bool = False
 
 
 def lines_in_words(path: str, first: Side | None, last: Side | None) -> str:
-    """The place of a comment: `a.py:7`, or `a.py lines 10–14 (removed lines)`; only the path without lines."""
+    """The place of a comment in words: `a.py:7`, or `a.py lines 10–14 (removed lines)`; without `last` only the
+    path."""
     if last is None:
         return path
     if first is None or first == last:
@@ -37,7 +40,8 @@ def lines_in_words(path: str, first: Side | None, last: Side | None) -> str:
 
 
 def suggestions_in_words(body: str, first: Side | None, last: Side | None) -> str:
-    """What the suggestions in a comment replace; "" if it has none, or stands on no line."""
+    """The lines that the suggestions in a comment replace, in words; "" if the comment has no suggestion, or is about
+    no line of the new file."""
     found = list(_SUGGESTION.finditer(body))
     if not found or last is None or last.removed:
         return ""
@@ -51,7 +55,7 @@ def suggestions_in_words(body: str, first: Side | None, last: Side | None) -> st
 
 
 def shown_hunk(hunk: str) -> str:
-    """The end of a part of a change, whose last line is that of the comment."""
+    """The end of `hunk`, a part of a diff; the last line of `hunk` is the line that the comment is about."""
     lines = hunk.splitlines()
     kept = lines[-HUNK_LINES:]
     while len(kept) > 1 and sum(map(len, kept)) > HUNK_SIZE:

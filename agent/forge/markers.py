@@ -2,8 +2,8 @@
 again after a crash.
 
 A marker is the text `makimono:{uuid}:{name}` in an HTML comment, which people do not see.  A marker counts only in a
-comment of the own account (docs/files.md, "Outside effects").  Every forge adapter uses this module.  `issue` and
-`worker` also use this module, to remove markers from texts of people or of a model.
+comment of the own account (docs/files.md, "Outside effects").  Markers are removed from texts of people and of the
+model before this program posts them.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _BARE = re.compile(r"makimono:(?=[0-9A-Fa-f-]{8,}:)")
 
 
 def marker(uuid: str, name: str) -> str:
-    """The marker `makimono:{uuid}:{name}`; both parts must be letters, digits and `._-`, otherwise ValueError is
-    raised."""
+    """The marker `makimono:{uuid}:{name}`; `uuid` and `name` must consist of letters, digits and `._-`, otherwise
+    ValueError is raised."""
     for part in (uuid, name):
         if not _PLAIN.fullmatch(part):
             raise ValueError(f"a marker is made of letters, digits, dot, dash and underscore, not {part!r}")
@@ -58,8 +58,8 @@ def parts_of(mark: str) -> tuple[str, str]:
 def without_markers(text: str) -> str:
     """`text` without anything that could be taken for a marker of this program.
 
-    Hidden markers are removed until none is left, because the removal of one marker may join the halves of another.  A
-    marker outside an HTML comment is made invalid by a space after its first colon.
+    Hidden markers are removed until none is left, because the removal of one marker may join the halves of another
+    marker.  A marker outside an HTML comment gets a space after its first colon, so that it is no marker any more.
     """
     while (shorter := _HIDDEN.sub("", text)) != text:
         text = shorter

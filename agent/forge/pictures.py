@@ -1,9 +1,9 @@
 """Downloads a picture of an issue, only from the forge's own hosts.
 
-A stranger may have written the address of the picture.  A download from any host would reveal to the owner of the host
-that somebody reads the issue, and the address could name a machine of this network.  So each adapter defines which
-addresses belong to its forge, and to which of these the token is sent.  A redirect is followed only to another of these
-addresses, and the token is sent only to the forge itself.  The adapters of GitHub and GitLab use this module.
+A stranger may have written the address of the picture.  If a picture were downloaded from any host, the owner of the
+host would learn that somebody reads the issue, and the address could name a machine of this network.  So each adapter
+defines which addresses of pictures belong to its forge, and to which of these addresses the token is sent.  A redirect
+of a picture is followed only to an address that belongs to the forge, and the token is sent only to the forge itself.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-LARGEST = 10_000_000  # maximum bytes of a picture; `security/pictures.py` accepts no larger one
+LARGEST = 10_000_000  # maximum bytes of a picture; `security/pictures.py` accepts no larger picture
 REDIRECTS = 3
 TIMEOUT = (10, 30)
 
@@ -45,12 +45,12 @@ class PictureHosts:
 def fetch(address: str, hosts: PictureHosts) -> bytes:
     """Download the picture at `address`.
 
-    Raises PictureRefused when the address is not of this forge, or the picture is gone, refused or too large.  Raises
-    ForgeUnreachable when the host does not answer.
+    Raises PictureRefused when the address does not belong to the forge, or the picture is gone, refused or too large.
+    Raises ForgeUnreachable when the host does not answer.
     """
     with requests.Session() as session:
         session.trust_env = True
-        # an authentication that does nothing; without it requests would read ~/.netrc
+        # an authentication that does nothing; without it the library `requests` would read ~/.netrc
         session.auth = lambda request: request
         for _ in range(REDIRECTS + 1):
             parts = parts_of(address)
@@ -77,8 +77,8 @@ def fetch(address: str, hosts: PictureHosts) -> bytes:
 
 
 def parts_of(address: str) -> SplitResult:
-    """Split an address into its parts.  Raises PictureRefused unless its scheme is http or https and it contains no
-    login."""
+    """Split an address into its parts.  Raises PictureRefused unless the scheme of the address is http or https and the
+    address contains no login."""
     try:
         parts = urlsplit(address)
         _ = parts.port

@@ -1,7 +1,7 @@
-"""Sends a request that creates something (a comment) at most twice, so that the thing is created only once.
+"""Sends a POST that creates something (a comment) at most twice, and so that the comment is created only once.
 
-If the answer of the first attempt is lost, the forge may have executed it, so the module searches for what it may have
-created before the second attempt.  The adapters call this module for comments.
+If the answer to the first attempt is lost, the forge may have executed the request, so before the second attempt the
+module searches for the comment that the first attempt may have created.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 def post_once(post: Callable[[], str], find: Callable[[], str | None] | None) -> str:
     """The id of what `post` has created, or of what `find` has found after the answer to `post` was lost.
 
-    Without `find` there is no second attempt.  Raises the errors of `post` and `find`; ForgeUnreachable means that
-    nothing was created, or that this is unknown.
+    If `find` is None, there is no second attempt.  Raises the errors of `post` and `find`; ForgeUnreachable means that
+    nothing was created, or that it is unknown whether something was created.
     """
     for attempt in (1, 2):
         try:

@@ -1,11 +1,13 @@
-"""Limits the requests to one host; the daemon and all workers of this machine share the counts in a small file.
+"""Limits the requests to one host; the daemon and all workers of this machine share the counts of requests in a small
+file.
 
-The file stores the limits that the forge announced (requests left and the time of the reset, pauses and their ends);
-the limiter also puts pauses between requests that change something, so that ten workers together behave like one polite
-client (docs/forges.md, "What it asks of the host").  The limiter does not depend on the kind of forge: each adapter
-passes it the limits from the answers.  The file is `{base_dir}/limits/{host}.json`, changed under a flock on the file
-`{host}.lock` in the same folder.  An unreadable file counts as empty; when the file cannot be written, each process
-counts only its own requests.  Times in the file are Unix seconds.
+The file of the rate limiter stores the limits that the forge announced (requests left and the time of the reset, pauses
+and their ends); the limiter also puts pauses between requests that change something, so that ten workers together
+behave like one polite client (docs/forges.md, "What it asks of the host").  The rate limiter does not depend on the
+kind of forge: each adapter passes to the limiter the limits from the answers.  The file of the rate limiter is
+`{base_dir}/limits/{host}.json`, changed under a flock on the file `{host}.lock` in the same folder.  An unreadable file
+of limits counts as empty; when the file cannot be written, each process counts only its own requests.  Times in the
+file of limits are Unix seconds.
 """
 
 from __future__ import annotations
@@ -25,8 +27,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 EVERYTHING = "*"
-BURST = 20  # number of changing requests that may be sent without a pause
-# number of changing requests per second after BURST (GitHub: "at least one second between each", 80 a minute)
+BURST = 20  # number of requests that change something on the forge that may be sent without a pause
+# number of requests per second that change something, after BURST requests (GitHub: "at least one second between each",
+# 80 a minute)
 PER_SECOND = 1.0
 FIRST_PAUSE = 60.0  # pause in seconds when the forge asks to slow down and names no time
 LONGEST_PAUSE = 900.0
@@ -35,22 +38,23 @@ KEPT_SECONDS = 600.0  # facts about repositories and people are requested again 
 
 
 class RateLimiter:
-    """Counts and delays the requests to one host.  `folder` is created when the file is first written."""
+    """Counts and delays the requests to one host.  `folder` is created when the file of limits is first written."""
 
     def __init__(self, folder: Path, host: str) -> None:
         self.host = host
         name = re.sub(r"[^A-Za-z0-9.-]+", "_", host).strip(".") or "host"
         self.folder = folder
         self.path = folder / f"{name}.json"
-        self._unwritten: dict[str, Any] | None = None  # the content for the file, as long as the file cannot be written
+        # the content for the file of limits while the file cannot be written, else None
+        self._unwritten: dict[str, Any] | None = None
 
     def wait(self, bucket: str, *, change: bool, patience: float, reserve: float = 0.0) -> float:
         """Sleep until one request may be sent; raises ForgeLimited if that takes more than `patience` seconds.  Returns
-        the number of seconds that it slept.
+        the number of seconds that `wait` slept.
 
-        `bucket` is the forge's name for a rate limit ("core", "search").  `change`: the request changes something on
-        the forge, so the pauses between changing requests apply to it.  `reserve`: the share of the rate limit that
-        this request must leave for other requests (a poll leaves some for running tasks).
+        `bucket` is the forge's name for a rate limit ("core", "search").  With `change` the request changes something
+        on the forge, so the pauses between such requests apply to it.  `reserve` is the share of the rate limit that
+        this request must leave for other requests (a poll leaves a share for running tasks).
         """
         waited = 0.0
         while True:
@@ -83,8 +87,8 @@ class RateLimiter:
     def slow_down(self, bucket: str, seconds: float | None, why: str) -> float:
         """Block requests to `bucket` (or `EVERYTHING`) for `seconds`.
 
-        If `seconds` is None, the pause is 60 s, and doubles with each call since the last `went_well`, up to 15 min.
-        Returns the length of the pause in seconds.
+        If `seconds` is None, the pause is 60 s, and doubles with each call of `slow_down` since the last `went_well`,
+        up to 15 min.  Returns the length of the pause in seconds.
         """
         pause = 0.0
 
@@ -103,7 +107,8 @@ class RateLimiter:
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Hold a lock, so that only one process of this machine at a time changes labels or opens a pull request."""
+        """A context that holds a lock, so that only one process of this machine at a time changes labels or opens a
+        pull request on the host."""
         durable_files.make_dir(self.folder)
         with durable_files.locked(self.path.with_suffix(".changes.lock")):
             yield
@@ -113,7 +118,7 @@ class RateLimiter:
     def _take(self, bucket: str, change: bool, reserve: float) -> tuple[float, str]:
         """Take permission for one request: (seconds to wait before it may be sent, 0 if at once; the reason).
 
-        If a changing request may be sent at once, it is counted.
+        A request that changes something on the forge is counted if it may be sent at once.
         """
         now = _now()
         state = self._read()
@@ -150,10 +155,10 @@ class RateLimiter:
         return state if _is_ours(state) else {}
 
     def _change(self, change: Callable[[dict[str, Any]], Any]) -> None:
-        """Apply `change` to the content of the file.
+        """Apply `change` to the content of the file of limits.
 
-        When the file cannot be written, the content stays in the memory of this process, so that the process can still
-        report why a task waits.
+        When the file of limits cannot be written, the content stays in the memory of this process, so that the process
+        can still report why a task waits.
         """
         state: dict[str, Any] | None = None
         try:
@@ -178,7 +183,7 @@ def learnt_anew(interval: float, kept: float = KEPT_SECONDS) -> float:
 
 
 def _is_ours(state: Any) -> bool:
-    """Whether the content of the file has the format that this module writes."""
+    """Whether the content of the file of limits has the format that `rate_limiter.py` writes."""
     if not isinstance(state, dict):
         return False
     rows = {"buckets": ("remaining", "limit", "reset"), "blocked": ("until",)}

@@ -1,9 +1,11 @@
-"""The repositories of one host in which the forge refuses changes of this account, and when a change is tried again.
+"""Records the repositories of one host in which the forge refuses changes of this account, and when a change is tried
+again.
 
-A token may read issues and not write to them.  Then each poll would find the same issue and be refused again.  So the
-refusal is recorded: the repository rests for some time, longer after each refusal, and a change that succeeds removes
-the record.  The daemon and `doctor` share the file `{base_dir}/limits/{host}.refused.json`.  An unreadable file counts
-as empty.  Times in the file are Unix seconds.
+A token may read issues and not write to them.  Without a record of the refusal, each poll would find the same issue and
+be refused again.  So a refusal is recorded: the repository rests (no change is tried in it) for some time, longer after
+each refusal, and a change that succeeds removes the record.  The daemon and `doctor` share the file of refusals,
+`{base_dir}/limits/{host}.refused.json`.  An unreadable file of refusals counts as empty.  Times in the file of refusals
+are Unix seconds.
 """
 
 from __future__ import annotations
@@ -27,8 +29,8 @@ FIRST_SECONDS, LONGEST_SECONDS = 300.0, 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The last refusal in one repository: the issue that was to be changed, the reason, the number of refusals in a
-    row, and the time of the next try."""
+    """The last refusal of a change in one repository: the issue that was to be changed, the reason, the number of
+    refusals in a row, and the time of the next try."""
 
     issue: str
     why: str
@@ -36,12 +38,12 @@ class Refusal:
     again_at: float
 
     def is_resting(self) -> bool:
-        """Whether it is too early for the next try."""
+        """Whether it is too early to try a change in the repository again."""
         return clock.now().timestamp() < self.again_at
 
 
 class RefusedChanges:
-    """The refusals of one host.  `folder` is created when the file is first written."""
+    """The refusals of changes on one host.  `folder` is created when the file of refusals is first written."""
 
     def __init__(self, folder: Path, host: str) -> None:
         name = re.sub(r"[^A-Za-z0-9.-]+", "_", host).strip(".") or "host"
@@ -50,7 +52,7 @@ class RefusedChanges:
         self._unwritten: dict[str, Refusal] | None = None
 
     def all(self) -> Mapping[str, Refusal]:
-        """Repository → its last refusal."""
+        """Repository → the last refusal of a change in it."""
         if self._unwritten is not None:
             return self._unwritten
         try:
@@ -63,12 +65,13 @@ class RefusedChanges:
             return {}
 
     def is_resting(self, repository: str) -> bool:
-        """Whether nothing is to be changed in the repository now."""
+        """Whether a change was refused in the repository and it is too early to try again."""
         found = self.all().get(repository)
         return found is not None and found.is_resting()
 
     def note(self, repository: str, issue: str, why: str) -> Refusal | None:
-        """Record a refusal; returns the one before, None for the first in a row."""
+        """Record a refusal of a change; returns the previous refusal in the repository, None for the first refusal in a
+        row."""
         before = self.all().get(repository)
         tries = (before.tries if before is not None else 0) + 1
         pause = min(LONGEST_SECONDS, FIRST_SECONDS * 2.0 ** (tries - 1))
@@ -77,12 +80,13 @@ class RefusedChanges:
         return before
 
     def clear(self, repository: str) -> None:
-        """Record that a change in the repository has succeeded."""
+        """Record that a change in the repository has succeeded: the record of its refusal is removed."""
         if repository in self.all():
             self._change(lambda refusals: refusals.pop(repository, None))
 
     def _change(self, change: Callable[[dict[str, Refusal]], object]) -> None:
-        """Apply `change` to the content of the file; if it cannot be written, the content stays in this process."""
+        """Apply `change` to the content of the file of refusals; if the file cannot be written, the content stays in
+        the memory of this process."""
         refusals = dict(self.all())
         try:
             durable_files.make_dir(self.folder)

@@ -1,9 +1,10 @@
 """The HTTP client of a forge with a token in the settings: rate limiter, conditional requests, retries, pages; it
-translates every error of the host or of a library into an error of this program.
+translates the errors of the host and of libraries into errors of this program.
 
-The adapter sends every request through `RestWire.call`.  This module handles HTTP; it does not interpret issues, labels
-or pull requests.  GitLab's and Forgejo's clients are subclasses (`gitlab/http.py`, `forgejo/http.py`); GitHub's client
-(`github/http.py`) is not a subclass, since GitHub has more kinds of tokens and of rate limits.
+The adapters of GitLab and Forgejo send their requests to the API through `RestWire.call`.  `rest_wire.py` handles HTTP;
+it does not interpret issues, labels or pull requests.  GitLab's and Forgejo's clients are subclasses (`gitlab/http.py`,
+`forgejo/http.py`); GitHub's client (`github/http.py`) is not a subclass, since GitHub has more kinds of tokens and of
+rate limits.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
 
 TRIES = 3
 LIMITED_TRIES = 5
-QUICK = 5.0  # longest wait in seconds for a rate limit before a request that is repeated soon anyway
-PATIENT = 900.0  # longest wait in seconds for a rate limit before a request that must not be lost
+QUICK = 5.0  # maximum wait in seconds for a rate limit before a request that is repeated soon anyway
+PATIENT = 900.0  # maximum wait in seconds for a rate limit before any other request
 BUCKET = "api"
 AGENT = f"makimono/{__version__}"
 
@@ -63,12 +64,12 @@ class RestWire(ABC):
         self.trust = ca_bundle_of(base_dir, section.ca_file)
         self.kept = EtagCache()
         self.reads = SingleReads()
-        self.answered_at: float | None = None  # time of the last answer, by the monotonic clock
-        self.pause = 0.0  # seconds between two polls that the host's last answer demanded
+        self.answered_at: float | None = None  # time of the host's last answer, by the monotonic clock
+        self.pause = 0.0  # seconds between two polls that the host last demanded
         self._manner = threading.local()
 
     def token(self) -> str:
-        """The token, which is read at each request and each git call."""
+        """The token of the section, which is read at each request and each git call."""
         return str(self.section.token.get_secret_value())
 
     def call(
@@ -84,14 +85,14 @@ class RestWire(ABC):
         checked: bool = True,
         plain: bool = False,
     ) -> Answer:
-        """Send one request, and repeat it if it fails and a repetition is safe.
+        """Send one request, and repeat the request if it fails and a repetition is safe.
 
         `again`: the request may be sent a second time although the first may have been executed (the default for all
         verbs but POST); otherwise ForgeUnreachable with `maybe` is raised.  If `patience` or `reserve` is None, the
         value of the surrounding `hurried` is used.  `checked`: the shape of the answer is checked, and AnswerOdd is
-        raised when it is wrong.  `plain`: the answer is text and not JSON, and is not stored.  Other errors are
-        ForgeLimited, ForgeUnreachable, ForgeAccessRefused, ForgeRefused and those of the subclass.  In a scope of
-        `reads` a GET is sent once.
+        raised when the shape is wrong.  `plain`: the answer is text and not JSON, and is not stored.  The other errors
+        of `call` are ForgeLimited, ForgeUnreachable, and the errors that `_error_of` of the subclass makes.  In a scope
+        of `reads` the same GET is sent once until a change is sent.
         """
         if (earlier := self.reads.find(verb, path, query)) is not None:
             return earlier
@@ -172,8 +173,8 @@ class RestWire(ABC):
         reserve: float | None = None,
         odd: Callable[[AnswerOdd], None] | None = None,
     ) -> Iterator[dict[str, Any]]:
-        """Every item of a list; the method requests all pages up to the last one.  Invalid items are left out and
-        passed to `odd`; if `odd` is None, AnswerOdd is raised."""
+        """Every item of a list; `pages` requests all pages up to the last one.  Invalid items of the list are left out
+        and passed to `odd`; if `odd` is None, an invalid item raises AnswerOdd."""
         following: tuple[str, dict[str, Any]] | None = (path, self.page_size | dict(query or {}))
         seen: set[str] = set()
         what = f"{self.host}: GET {path}"
@@ -194,8 +195,8 @@ class RestWire(ABC):
 
     def ca_file(self) -> Path | None:
         """The path of a file with the CA certificates for the host: those of the system, and those of the setting
-        `ca_file`.  It is written again first if one of them has changed.  None if the section has no `ca_file`; the
-        default certificates are used then."""
+        `ca_file`.  The file is written again first if one of its sources has changed.  The result is None if the
+        section has no `ca_file`; then the default certificates are used."""
         return None if self.trust is None else self.trust.file()
 
     def close(self) -> None:
@@ -204,8 +205,8 @@ class RestWire(ABC):
         self.kept.clear()
 
     def _next(self, link: str) -> str | None:
-        """Path and query of the next page, from its link: the path without the prefix of the API; the host and sub-path
-        in the link are ignored."""
+        """Path and query of the next page of a list, from the `Link` header: the path without the prefix of the API;
+        the host and sub-path in the header are ignored."""
         for one in requests.utils.parse_header_links(link) if link else ():
             if one.get("rel") == "next":
                 parts = http.parts_of(one["url"], f"{self.host}: Link")
@@ -228,7 +229,7 @@ class RestWire(ABC):
 
     @abstractmethod
     def _disconnect(self) -> None:
-        """Close the connections; a second call does nothing."""
+        """Close the connections to the host; a second call does nothing."""
 
     @abstractmethod
     def _reasons(self, content: bytes) -> tuple[str, ...]:
@@ -240,7 +241,7 @@ class RestWire(ABC):
 
     @abstractmethod
     def _retry_delay(self, headers: Mapping[str, str]) -> float | None:
-        """Seconds to wait after a 429, None if the answer names no time."""
+        """Seconds to wait after a 429, None if the headers of the answer name no time."""
 
     def _budget(self, headers: Mapping[str, str]) -> tuple[int, int, float] | None:
         """The rate limit in the headers of an answer: (remaining requests, limit, seconds until the reset), None if the
@@ -253,4 +254,4 @@ class RestWire(ABC):
         self, path: str, params: dict[str, Any], answer: Answer, number: int
     ) -> tuple[str, dict[str, Any]] | None:
         """(path, query) of the next page of a list if the answer has no `Link` header, None after the last page.
-        `number` is the number of items read so far."""
+        `number` is the number of items of the list that were read so far."""

@@ -1,9 +1,10 @@
 """A scope in which a thread sends each GET to a forge once (`SingleReads.scope`).
 
 Several steps that follow one another read the same issue, its comments, or the pull requests of a branch.  In a scope
-the second read gets the answer of the first.  A change that the thread sends ends this: later reads are sent again, so
-the thread sees what it has changed itself.  The caller opens a scope only around steps that may rely on one state of
-the forge, such as the checks before a task begins.  Outside a scope each read sends a request.
+the second read of a resource gets the answer of the first read.  When the thread sends a change, the stored answers are
+removed: later reads are sent again, so the thread sees what it has changed itself.  The caller opens a scope only
+around steps that may rely on one state of the forge, such as the checks before a task begins.  Outside a scope of
+`SingleReads` each read sends a request.
 """
 
 from __future__ import annotations
@@ -19,15 +20,16 @@ if TYPE_CHECKING:
 
 
 class SingleReads:
-    """Answers of GET requests of each thread, from the beginning of its outermost scope to its end or to the next
-    change."""
+    """Stores the answers to the GET requests of each thread, from the beginning of the thread's outermost scope to its
+    end or to the thread's next change."""
 
     def __init__(self) -> None:
         self._of_thread = threading.local()
 
     @contextmanager
     def scope(self) -> Iterator[None]:
-        """The scope, as a context manager.  A scope inside another one is part of it."""
+        """A scope in which this thread sends each GET once, as a context manager.  A scope inside another scope is part
+        of the outer scope."""
         if self._answers is not None:
             yield
             return
@@ -38,7 +40,8 @@ class SingleReads:
             self._of_thread.answers = None
 
     def find(self, verb: str, path: str, query: Mapping[str, Any] | None) -> Answer | None:
-        """The earlier answer to this GET in the scope; None if there is none.  Any other verb removes all answers."""
+        """The earlier answer to the same GET in the scope; None if there is none.  A call with another verb than GET
+        removes all stored answers."""
         answers = self._answers
         if answers is None:
             return None
@@ -53,7 +56,7 @@ class SingleReads:
             self._answers[request_name(path, query)] = answer
 
     def put_item(self, path: str, item: dict[str, Any]) -> None:
-        """Store an item of a list as the answer to a GET of `path`, for hosts whose lists have whole items."""
+        """Store an item of a list as the answer to a GET of `path`, for hosts whose lists contain complete items."""
         self.put("GET", path, None, Answer(200, data=item))
 
     @property

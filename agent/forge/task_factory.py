@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 
 class TaskFactory:
-    """Makes a `Task` object from the mapping (dict) that the queue stores (docs/design/context.md, 4.7)."""
+    """Makes `Task` objects from the mappings (dict) that the queue stores (docs/design/context.md, 4.7)."""
 
     @staticmethod
     def from_dict(task_dict: Mapping[str, Any], forges: Iterable[Forge] = ()) -> Task:
         """Make a `Task` from a mapping with the five parts of the task key, `instance`, `uuid`, `user` and `title`.
 
-        The task's forge is the one in `forges` with the source and instance of the key; if the key has no instance, the
-        only forge of that source; None if there is no such forge, or more than one.  Raises ValueError when a part of
-        the key is missing.
+        The task's forge is the forge in `forges` that covers the task key; if the key has no instance, the only forge
+        of the key's source; None if there is no such forge, or more than one.  Raises ValueError when a part of the key
+        is missing.
         """
         key = TaskKey.of(task_dict)
         of_source = [forge for forge in forges if forge.source == key.task_source]

@@ -1,11 +1,11 @@
 """The base class of the task getters of GitHub, GitLab and Forgejo, which list the waiting tasks (see
 `base.TaskGetter`).
 
-A poll lists the tasks that wait, or the tasks on which some daemon works; it looks up the person who asked for a
-limited number of issues, and reports each problem once.
+A poll lists the tasks that wait, or the tasks on which some daemon works; for a limited number of issues the poll looks
+up the person who asked; it reports each problem once.
 
-The subclasses list the issues and pull requests and decide which of them are tasks.  Each poll makes a new getter, so
-state that must outlive a poll is an attribute of the forge object.
+The subclasses of `BaseTaskGetter` list the issues and pull requests and decide which of them are tasks.  Each poll
+makes a new task getter, so state that must outlive a poll is an attribute of the forge object.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 RESERVE = 0.1  # the share of the rate limit that a poll leaves for running tasks
-LOOK_UPS = 50  # how many issues one poll may look up to find who asked; other issues wait for the next poll
+LOOK_UPS = 50  # the maximum number of issues for which one poll looks up who asked; other issues wait for the next poll
 
 
 class _Forge(Protocol):
@@ -47,12 +47,12 @@ class BaseTaskGetter(ABC):
         self._problems: list[IssueUnreadable] = []
         self._look_ups = 0
         self._askers: dict[tuple[Any, ...], Any] = {}
-        self._left = False  # True: list the issues with a label of a task that some daemon has, not those that wait
+        self._left = False  # True: list the issues with the processing or paused label, not those that wait for work
         self._items = Items(self._skipped, refusals=(ForgeAccessRefused,))
 
     def get_task_list(self) -> list[Task]:
         found = self._all()
-        self.forge.askers = self._askers  # this removes the entries of issues that no longer wait
+        self.forge.askers = self._askers  # the entries of issues that no longer wait are removed from the cache
         return found
 
     def get_left_list(self) -> list[Task]:
@@ -71,7 +71,7 @@ class BaseTaskGetter(ABC):
 
     @abstractmethod
     def _look(self) -> dict[Any, Task]:
-        """All tasks that this poll finds; sorted by the keys of the dict they are in the order of project and
+        """All tasks that this poll finds; if the keys of the dict are sorted, the tasks are in the order of project and
         number."""
 
     def _labels(self) -> tuple[str, ...]:
@@ -84,18 +84,18 @@ class BaseTaskGetter(ABC):
         return self._look_ups <= LOOK_UPS
 
     def _due(self, lists: Iterable[T], name: Callable[[T], str]) -> list[T]:
-        """The lists to request at this poll; if some lists have to wait for a later poll, `failed` is set, since this
-        poll is incomplete."""
+        """Those of `lists` that this poll requests; if some of them have to wait for a later poll, `failed` is set,
+        since this poll is incomplete."""
         due, later = self.forge.unanswered.in_order(lists, name)
         if later:
             self.failed = self.failed or postponed(map(name, later))
         return due
 
     def _end_lists(self, lists: Items) -> None:
-        """End the loop over the lists of this poll.
+        """End the loop `lists` over the lists that this poll requested.
 
-        If one of the lists succeeded, the error of a list that did not answer is stored in `failed`, and a list that
-        was refused is reported as a problem.  If no list succeeded, the first error is raised.
+        If one of the lists could be read, the error of a list for which the host did not answer is stored in `failed`,
+        and a list that the host refused is reported as a problem.  If no list could be read, the first error is raised.
         """
         if lists.went_well:
             away = {name: error for name, error in lists.failed.items() if isinstance(error, ForgeUnreachable)}

@@ -1,11 +1,11 @@
-"""Remembers which lists (of projects, say) a host did not answer, so that these lists delay neither the other lists nor
-the poll.
+"""Records for which lists (of the issues of a project, for example) a host did not answer, so that these lists delay
+neither the other lists nor the poll.
 
-At the next poll a list without an answer is requested after all other lists, and one poll requests at most MOST such
-lists, those first that failed longest ago.  After IN_A_ROW lists without an answer the poll sends one cheap request
-that concerns no project: if the host does not answer this either, it is unreachable and the poll ends; otherwise only
-these projects are faulty, and the poll continues.  So an unreachable host causes IN_A_ROW + 1 time-outs and not one for
-each project.  The task getters call this module.
+At the next poll a list without an answer is requested after all other lists, and one poll requests at most MOST lists
+that had no answer before, those first that failed longest ago.  After IN_A_ROW consecutive lists without an answer the
+poll sends one cheap request that concerns no project: if the host does not answer this request either, the host is
+unreachable and the poll ends; otherwise only the projects of these lists are faulty, and the poll continues.  So an
+unreachable host causes IN_A_ROW + 1 time-outs and not one for each project.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ MOST = 3
 
 
 class UnansweredLists:
-    """The lists without an answer, kept from one poll to the next.  `ask` sends one request that concerns no
-    project."""
+    """The lists for which the host did not answer, stored from one poll to the next.  `ask` sends one request that
+    concerns no project."""
 
     def __init__(self, ask: Callable[[], object]) -> None:
         self.ask = ask
@@ -36,7 +36,7 @@ class UnansweredLists:
         return Items(skipped, refusals=(AnswerOdd, ForgeAccessRefused, ForgeRefused), is_away=self.is_away)
 
     def in_order(self, lists: Iterable[T], name: Callable[[T], str]) -> tuple[list[T], list[T]]:
-        """(the lists to request at this poll, the lists that wait for a later poll)."""
+        """Divides `lists` into (the lists to request at this poll, the lists that wait for a later poll)."""
         lists = list(lists)
         known = list(self.names)
         late = sorted((one for one in lists if name(one) in self.names), key=lambda one: known.index(name(one)))
@@ -58,12 +58,12 @@ class UnansweredLists:
         except ForgeLimited:
             raise
         except ForgeError:
-            return False  # a refusal is an answer
+            return False  # a refusal of the host is an answer too
         return False
 
 
 def postponed(names: Iterable[str]) -> ForgeUnreachable:
-    """The error that says which lists wait for a later poll."""
+    """A ForgeUnreachable with the names of the lists that wait for a later poll."""
     names = list(names)
     more = f" and {len(names) - MOST} more" if len(names) > MOST else ""
     return ForgeUnreachable(f"{', '.join(names[:MOST])}{more} did not answer lately and is asked at a later poll")

@@ -1,2 +1,2 @@
-"""Puts tasks into the ledger: the poller, its interval, the queue of issues that a poll has found, and the comments on
-tasks that no worker has."""
+"""Puts tasks into the ledger (the table of tasks): the poller and its interval, the issues that a poll has found, and
+the comments on tasks on which no worker works."""

@@ -2,8 +2,8 @@
 not wait for a person with many.
 
 There are pauses between label changes on a forge, so it takes minutes to queue a thousand issues of one person.  The
-order is that of the ledger (`BaseLedger.reserve`): the highest priority first, and within one priority round robin over
-(person who asked, repository).  `poller.py` uses this module.
+order of the tasks is that of the ledger (`BaseLedger.reserve`): the highest priority first, and within one priority
+round robin over (person who asked, repository).
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from agent.forge import Task
 
 Party = tuple[str, str, str]
-"""The party of a task: (person who asked, owner, repository)."""
+"""Tasks with the same (person who asked, owner, repository) have the same party."""
 
 
 class Backlog:
-    """The tasks of one forge that wait to be put into the ledger; `len` gives their number.  `priority` returns the
-    priority of a task."""
+    """The tasks of one forge that wait to be put into the ledger; `len` of a Backlog is the number of these tasks.
+    `priority` is a function that returns the priority of a task."""
 
     def __init__(self, priority: Callable[[Task], int]) -> None:
         self._priority = priority
@@ -35,7 +35,7 @@ class Backlog:
         return sum(map(len, self._waiting.values()))
 
     def replace(self, tasks: Iterable[Task]) -> None:
-        """Replace the waiting tasks by `tasks`; tasks of one party and priority are taken in this order."""
+        """Replace the waiting tasks by `tasks`; tasks of one party and priority are taken in the order of `tasks`."""
         self._waiting = {}
         for task in tasks:
             self._waiting.setdefault((self._priority(task), _party(task)), deque()).append(task)
@@ -43,7 +43,8 @@ class Backlog:
         self._last = {party: number for party, number in self._last.items() if party in there}
 
     def pop(self) -> Task:
-        """Remove and return the next task: of the highest priority, and of the party that was served longest ago.
+        """Remove and return the next task: a task of the highest priority, and among these of the party from which a
+        task was taken longest ago.
 
         Raises ValueError when no task waits.
         """

@@ -1,9 +1,10 @@
-"""Watches CI of the pull requests of tasks that have ended, and lets a task go on when it is red.
+"""Watches CI of the pull requests of tasks that have ended, and starts a task that continues the ended task when CI is
+red.
 
-The head that the task has pushed is read at each poll, until its checks have ended or a day has passed.  Red checks
-start a task that continues the last one, at most `ci.fix_rounds` times for a pull request; then a comment says what was
-tried.  Left alone are a head that somebody else has pushed, checks that are red on the base too, and a pull request
-that is not open any more.  `comment_poller.py` calls this module.
+The checks of the commit that the task pushed last are read at each poll, until they have ended or a day has passed
+since the end of the task.  Red (failed) checks start a task that continues the last task, at most `ci.fix_rounds` times
+for a pull request; after that a comment says what was tried.  No task is started for a commit that somebody else has
+pushed, for checks that are red on the base too, and for a pull request that is not open any more.
 """
 
 from __future__ import annotations
@@ -31,18 +32,20 @@ if TYPE_CHECKING:
     from agent.taskqueue import Ledger, Row
 
 LONGEST = timedelta(days=1)
-"""How long after the end of a task its checks are read."""
+"""The time after the end of a task during which the checks of its pull request are read."""
 QUIET_SECONDS = 600.0
-"""Checks that have all ended well are read for this long again, since further ones may begin."""
+"""Seconds for which the checks of a commit are read again after all of them have ended and none is red, since further
+checks may begin."""
 NONE_SECONDS = 3600.0
-"""A commit without any check is read for this long."""
+"""Seconds for which the checks of a commit are read again if it has none."""
 TRIED = "ci-tried"
 LONGEST_SUMMARY = 1500
-"""Maximum characters of what one attempt said at its end, in the comment about all of them."""
+"""Maximum characters of the summary of one task in the comment about all tasks that red CI has started."""
 
 
 class CiWatch:
-    """The pull requests of one forge.  The state of this object only saves requests: which heads need no look."""
+    """Watches CI of the pull requests on one forge.  The state of a CiWatch only saves requests; for example, it
+    records which tasks need no further look at their checks."""
 
     def __init__(
         self, settings: Settings, ledger: Ledger, forge: Forge, events: Events, skipped: Callable[[str, str], None]
@@ -52,16 +55,17 @@ class CiWatch:
         self.forge = forge
         self.events = events
         self.items = Items(skipped)
-        self.settled: set[str] = set()  # uuids of tasks with a head that needs no look
-        self.rounds: dict[str, CiRounds | None] = {}  # uuid → its pull request, which does not change after the end
+        self.settled: set[str] = set()  # uuids of tasks with checks that need no further look
+        # uuid of a task → its pull request, which does not change after the end of the task
+        self.rounds: dict[str, CiRounds | None] = {}
         self.ended_at: dict[
             str, float
-        ] = {}  # uuid → time of the monotonic clock when all checks were seen to have ended
+        ] = {}  # uuid of a task → time of the monotonic clock when a poll found that all its checks had ended
         self.told: set[str] = set()
 
     def poll(self, rows: Iterable[Row], started: list[str]) -> None:
-        """Read the checks of the pull requests of these rows; the uuids of tasks that were started are added to
-        `started`.  Raises ForgeError when the forge does not answer."""
+        """Read the checks of the pull requests of the tasks in `rows`; the uuids of tasks that red checks start are
+        added to `started`.  Raises ForgeError when the forge does not answer."""
         if self.settings.ci.fix_rounds < 1 or not hasattr(self.forge, "checks"):
             return
         closed = {row.uuid: row for row in rows if row.status is Status.COMPLETED and _is_recent(row)}
@@ -77,7 +81,7 @@ class CiWatch:
         self.items.finish()
 
     def _look(self, row: Row, started: list[str]) -> bool:
-        """Read the checks of one pull request; returns whether it needs no further look."""
+        """Read the checks of one task's pull request; returns whether these checks need no further look."""
         if row.uuid not in self.rounds:
             self.rounds[row.uuid] = rounds_of(self.ledger, row)
         if (rounds := self.rounds[row.uuid]) is None:
@@ -121,7 +125,7 @@ class CiWatch:
                 self.events.emit("ci_unread", source=self.forge.source, instance=self.forge.instance, why=said)
 
     def _say_tried(self, row: Row, rounds: CiRounds, red: tuple[Check, ...]) -> None:
-        """Say once for a pull request what was tried."""
+        """Post a comment on the issue, once for a pull request, which says what was tried to repair its red CI."""
         folders = self.settings.base_dir / "completed"
         tried = [summary_of(folders / one.uuid, one)[:LONGEST_SUMMARY] for one in reversed(rounds.made)]
         door = PublishFilter.for_task(self.settings, self.events, self.forge.instance, row.uuid)

@@ -1,14 +1,14 @@
 """Reads the comments of people on tasks on which no worker works: tasks that wait, and tasks that have ended.
 
-When a person answers the question of a task, the task continues.  The commands `/stop`, `/pause` and `/resume` are
-executed.  A task is stopped when its issue was closed or its label removed.  For `context_inheritance.expiry_days`
-after the end of a task, a comment that mentions the account, or `/retry`, starts a new task that continues the ended
-one (docs/forges.md, "Talk").  Red CI of its pull request does the same (`ci_watch.py`).
+When a person answers the question of a task, the task continues.  The commands `/stop`, `/pause`, `/resume` and
+`/retry` in comments are executed.  A task that waits is stopped when its issue was closed or its label removed.  For
+`context_inheritance.expiry_days` after the end of a task, a comment that mentions the account, or `/retry`, starts a
+new task that continues the ended one (docs/forges.md, "Talk").  Red CI of the pull request of an ended task also starts
+a task that continues it (`ci_watch.py`).
 
-Few requests are needed: one list per repository returns the changed issues (`Forge.changed_since`), and only these are
-read.  No comment takes effect twice: the task's row stores the id of each executed command's comment, and the ledger
-accepts the id of a comment that starts a task only once.  The poller (`poller.py`), which has a thread of its own,
-calls this module.
+Few requests are needed: lists per repository return the changed issues (`Forge.changed_since`), and only the changed
+issues are read.  No comment takes effect twice: the task's row stores the id of each executed command's comment, and
+the ledger accepts the id of a comment that starts a task only once.
 """
 
 from __future__ import annotations
@@ -50,19 +50,19 @@ if TYPE_CHECKING:
     from agent.values import TaskKey
 
 SKEW = timedelta(minutes=10)
-"""The largest allowed difference between the forge's clock and the local one: a change counts for an ended task unless
-it is more than this time before the end of the task."""
+"""The largest allowed difference between the forge's clock and the local clock: a change of an issue counts for an
+ended task unless the change is more than SKEW before the end of the task."""
 
 PAUSED_SECONDS = 3600.0
-"""The interval in seconds at which a waiting task is checked even if no change was listed, since no list shows that an
-issue was deleted."""
+"""The interval in seconds at which a waiting task is checked even if no change of its issue was listed, since no list
+shows that an issue was deleted."""
 
 
 class CommentPoller:
     """Polls the comments of one forge.
 
-    This object stores only its position in the lists of changes and the changes that it has not processed; everything
-    else is in the rows of the ledger.
+    A CommentPoller stores its position in the lists of changes and the changes that it has not processed; the state of
+    the tasks is in the rows of the ledger.
     """
 
     def __init__(self, settings: Settings, ledger: Ledger, forge: Forge, events: Events) -> None:
@@ -72,9 +72,10 @@ class CommentPoller:
         self.events = events
         self.cursor: str | None = None
         self.stirred: set[TaskKey] = set()  # keys of tasks with changes that are not processed yet
-        self.released: set[tuple[str, int, Status]] | None = None  # the rows without a worker at the last poll
+        # (uuid, attempt, status) of the rows without a worker at the last poll
+        self.released: set[tuple[str, int, Status]] | None = None
         self.paused_at = -PAUSED_SECONDS
-        # keys of `stirred` that could not be processed at the last poll; they are processed last
+        # keys of tasks in `stirred` that could not be processed at the last poll; they are processed last
         self.late: set[TaskKey] = set()
         self.seen = Acknowledgements(forge, events)
         self.items = Items(self._skipped)
@@ -82,11 +83,11 @@ class CommentPoller:
         self.ci = CiWatch(settings, ledger, forge, events, self._skipped)
 
     def poll(self, started: list[str]) -> bool:
-        """Poll once; returns whether anything changed.
+        """Poll the comments once; returns whether any watched issue has changed.
 
-        `started` has the uuids of the tasks that were queued just now, with all that was written on their issues until
-        then; their issues are read at the next poll.  The uuids of tasks that this poll starts are added.  Raises
-        ForgeError when the forge does not answer; the next poll then processes the remaining changes.
+        `started` has the uuids of the tasks that were queued just now; the comments on their issues are read at the
+        next poll.  The uuids of tasks that this poll starts are added to `started`.  Raises ForgeError when the forge
+        does not answer; then the next poll processes the remaining changes.
         """
         rows = self._watched()
         if not rows:
@@ -123,13 +124,13 @@ class CommentPoller:
     def _let_go(self, rows: Mapping[TaskKey, Row]) -> set[TaskKey]:
         """The keys of tasks that a worker has put back or ended since the last poll.
 
-        These are checked because nobody may have read a comment that was posted while the worker had the task, although
-        the cursor of the list of changes is already past it.  Once every `PAUSED_SECONDS` the keys of all waiting tasks
-        are returned.
+        The comments on such a task are read because nobody may have read a comment that was posted while the worker had
+        the task, although the cursor of the list of changes is already past that comment.  Once every `PAUSED_SECONDS`
+        the keys of all waiting tasks with a run are returned too.
         """
         waiting = {_state(row): row for row in rows.values() if _is_begun(row)}
         closed = {_state(row): row for row in rows.values() if row.status in CLOSED_STATUSES}
-        # the first poll needs no ended tasks here, since its cursor begins before all their ends
+        # the first poll returns no ended tasks here, since its cursor begins before the ends of all of them
         before = set(closed) if self.released is None else self.released
         self.released = {*waiting, *closed}
         if clock.monotonic() - self.paused_at >= PAUSED_SECONDS:
@@ -140,8 +141,8 @@ class CommentPoller:
     def _watched(self) -> Mapping[TaskKey, Row]:
         """Task key → newest row of this key, for each task of this forge that no worker runs.
 
-        A pull request may be a task itself and also the result of another task, that of an issue: the keys are in the
-        order of the ledger, in which the newer row of the two comes first.
+        The keys are in the order of the rows in the ledger, since a pull request may have two rows: as a task itself,
+        and as the result of the task of an issue.
         """
         days = timedelta(days=self.settings.context_inheritance.expiry_days)
         rows = self.ledger.rows_to_watch(self.forge.source, self.forge.instance, clock.now() - days)
@@ -153,8 +154,8 @@ class CommentPoller:
         return watched
 
     def _answer(self, row: Row) -> tuple[bool, str | None]:
-        """Process the changes of one task: (whether they are processed completely, the uuid of a task that was started
-        or None)."""
+        """Process the changes of one task's issue: (whether all changes are processed, the uuid of a task that was
+        started or None)."""
         if row.status in CLOSED_STATUSES:
             return self._after_the_end(row)
         if _is_begun(row) and self._is_stopped(row):
@@ -178,16 +179,16 @@ class CommentPoller:
     def _believe(self, row: Row) -> bool:
         """Whether the label shows an end of the task that is missing in the row, because a backup was restored.
 
-        If the label shows an end, it is newer than the row, and the row gets the status that the label shows.
+        If the label shows an end, the label is newer than the row, and the row gets the status that the label shows.
         """
         with suppress(IssueUnreadable):  # the issue was deleted
             status = shown_end(self.forge, row.key, row.uuid, self.forge.read_issue(row.key).labels)
             if status is None:
                 return False
-            with suppress(ClaimLost):  # a worker has taken the row meanwhile; it finds the end too
+            with suppress(ClaimLost):  # a worker has taken the row meanwhile; the worker finds the end of the task too
                 adopt_end(self.ledger, row, owner(self.settings.base_dir), status)
                 until = clock.now() + SKEW
-                # nothing is to report, since the forge already shows the end
+                # the end is not reported again, since the forge already shows it
                 if self.ledger.begin_notification(row.uuid, until):
                     self.ledger.mark_notified(row.uuid, until)
                 self.events.emit("row_settled", uuid=row.uuid, was=str(row.status), status=str(status))
@@ -213,8 +214,8 @@ class CommentPoller:
     # --- a waiting task ---------------------------------------------------------------------------------------
 
     def _handle(self, row: Row, comment: Comment) -> bool:
-        """Execute the command in a comment, unless it was executed before; returns whether the comment contains a
-        command."""
+        """Execute the command in a comment, unless the command was executed before; returns whether the comment
+        contains a command."""
         order = commands.command_in(comment, self.forge.own_names())
         if order is None:
             return False
@@ -225,7 +226,7 @@ class CommentPoller:
                 return True
             self.events.emit("order_obeyed", uuid=row.uuid, order=order, author=comment.author, comment=comment.id)
             self.seen.show(row.key, comment)
-            if status in WAITING:  # the end of a stopped task is reported by `daemon/finalize.py`, as every end is
+            if status in WAITING:  # the end of a stopped task is reported by `daemon/finalize.py`
                 show_status(self.settings, self.ledger, lambda: self.forge, self.events, row, why)
         return True
 
@@ -253,7 +254,8 @@ class CommentPoller:
     def _after_the_end(self, row: Row) -> tuple[bool, str | None]:
         """Process comments on a task that has ended.
 
-        The comment cursor in the row stays at the end of the run, so that a new task finds all comments since then.
+        The comment cursor in the row stays at the end of the task's run, so that a new task finds all comments since
+        the end of the run.
         """
         comments = _said_to(row, self._comments(row))
         if comments and is_held(self.forge, row.key, row.uuid, over_in(self.ledger)):
@@ -297,27 +299,27 @@ class CommentPoller:
 
 
 def _said_to(row: Row, comments: tuple[Comment, ...]) -> list[Comment]:
-    """The comments that concern this task.
+    """The comments that concern the task of `row`.
 
-    A row has no comment cursor if the comments were never read; then comments from before the creation of the row are
+    A row has no comment cursor if no run has read the comments; then comments from before the creation of the row are
     left out.
     """
     return comments_since(comments, row.created_at, row.started_by) if row.cursor is None else list(comments)
 
 
 def _is_begun(row: Row) -> bool:
-    """Whether a worker has already worked on this waiting task, so that the issue must have the processing label; only
-    then does a missing label mean that people ended the task.  The result is False if the task's end is decided but not
-    yet published, because the label may already be that of the end."""
+    """Whether a worker has already worked on a waiting task, so that its issue must have the processing or paused
+    label; only then does a missing label mean that people ended the task.  The result is False if the task's end is
+    decided but not yet published, because the label on the issue may already show the end."""
     return not row.is_decided and (row.status is Status.PAUSED or (row.status is Status.QUEUED and row.last_seq > 0))
 
 
 def _state(row: Row) -> tuple[str, int, Status]:
-    """A value of the row that each run of a worker changes."""
+    """(uuid, attempt, status) of the row, which each run of a worker changes."""
     return (row.uuid, row.attempt, row.status)
 
 
 def _mark(row: Row) -> datetime:
-    """The time after which a change on the forge concerns this row: the end of the task, or the creation of the row if
-    it has not ended."""
+    """The time after which a change on the forge concerns the task of `row`: the end of the task, or the creation of
+    the row if the task has not ended."""
     return clock.parse(row.completed_at or row.created_at)

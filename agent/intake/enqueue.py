@@ -1,9 +1,9 @@
 """Puts a task into the ledger, then shows on the forge that the task is taken.
 
-A crash between these two steps leaves a queued row and the old label, which the next poll or the worker changes
-(docs/design/context.md, 4.6).  Between the steps the issue is claimed (`issue/claims.py`): if a daemon with another
-ledger has the issue, the new row is withdrawn before any worker can take it.  `poller.py`, `comment_poller.py` and the
-command `retry` call this module.
+If the process crashes after it has put a task into the ledger and before it has changed the label, the next poll or the
+worker changes the label (docs/design/context.md, 4.6).  After the row is in the ledger and before the label changes,
+the issue is claimed (`issue/claims.py`): if a daemon with another ledger has the issue, the new row is withdrawn before
+a worker can take it.
 """
 
 from __future__ import annotations
@@ -33,16 +33,17 @@ if TYPE_CHECKING:
     from agent.values import Public, TaskKey
 
 Refusal = Literal["", "limit", "known", "taken", "refused"]
-"""The reason why a task was not queued.  `limit`: a daily limit is used up, so the task has to wait until tomorrow.
+"""The reason why a task was not queued, "" if it was queued.  `limit`: a daily limit is used up, so the task has to
+wait until tomorrow.
 
 `known`: a task with this key is open, or the comment has already started a task.  `taken`: the issue does not wait for
-work (any more), because it is closed or another daemon has it.  `refused`: the forge refuses changes of this account
-in the repository, which is tried again later (`forge/refused_changes.py`).
+work (any more), because it is closed or another daemon has it.  `refused`: the forge refuses changes of this account in
+the repository; a change is tried again later (`forge/refused_changes.py`).
 """
 
 HELD = timedelta(seconds=30)
-"""The time for which a new row is not due, so that the label can be changed first; if the process crashes meanwhile,
-the row becomes due after it."""
+"""The time after its creation in which no worker may take a new row, so that the label can be changed first; if the
+process crashes meanwhile, the row becomes due after this time."""
 
 
 def enqueue_task(
@@ -62,13 +63,13 @@ def enqueue_task(
     quiet: timedelta | None = None,
     seen: Callable[[], None] = lambda: None,
 ) -> tuple[str | None, Refusal]:
-    """Put a task into the ledger: (the uuid of the new task, or None; the reason why there is none).
+    """Put a task into the ledger: (the uuid of the new task, or None; the reason why no task was queued).
 
     `started_by`: the id of the comment that asks for this task, if the last task of the issue has ended.  `take` shows
     on the forge that the task is taken (`Forge.mark_taken` by default).  `uuid`: the uuid for the row, if a task that
     lost its row already has a claim on the issue.  `quiet`: the time without a change after which claims of other
-    daemons expire (`quiet_of` by default).  `seen` shows on the forge, at the request for work, that the program has
-    read it; it is called when the row is new.
+    daemons expire (`quiet_of` by default).  `seen` shows on the forge that the program has read the request for work;
+    `seen` is called when the row is new.
     """
     of_project = for_project(settings, getattr(forge, "section", None), f"{key.owner}/{key.repo}")
     if (spent := budget_spent(of_project, ledger, key.owner, key.repo, key.instance)) is not None:
@@ -108,7 +109,7 @@ def enqueue_task(
             place = {"source": forge.source, "instance": forge.instance}
             events.emit("issue_unwritable", **place, task=str(key), why=str(error))
         if uuid is not None and ledger.withdraw(uuid):
-            with suppress(ForgeError):  # a part of the claim may be there
+            with suppress(ForgeError):  # a part of the claim may be on the issue
                 withdraw(forge, key, uuid)
             return None, "refused"
     except (ForgeError, DiskError) as error:
@@ -158,8 +159,8 @@ def claim_issue(
 
 
 def priority_of(settings: Settings, labels: Iterable[str]) -> int:
-    """The priority of an issue with these labels: the highest value that `scheduling.priorities` has for one of them, 0
-    if it has none.  Upper and lower case are treated as equal, as on GitHub."""
+    """The priority of an issue with the labels `labels`: the highest value that `scheduling.priorities` has for one of
+    the labels, 0 if it has none for them.  Upper and lower case of labels are treated as equal, as on GitHub."""
     known = {label.casefold(): number for label, number in settings.scheduling.priorities.items()}
     return max((known[label.casefold()] for label in labels if label.casefold() in known), default=0)
 
@@ -167,10 +168,10 @@ def priority_of(settings: Settings, labels: Iterable[str]) -> int:
 def adopt_open_task(ledger: Ledger, key: TaskKey) -> bool:
     """Whether this process may set the processing label for a task that already has a row.
 
-    The result is False while the process that added the row is about to set the label (HELD).  If that process found
-    the label already changed, it would conclude that a daemon with another ledger has the issue, and withdraw the row.
-    After the delay this process sets the label in its place, since it may have died: before that it offers the row to
-    workers, so that the row cannot be withdrawn any more.
+    The result is False while the process that added the row is about to set the label (HELD), since that process would
+    withdraw the row if it found the label already changed.  After the time HELD the process that added the row may have
+    died, and this process may set the label: it first offers the row to workers, so that the row cannot be withdrawn
+    any more.
     """
     row = ledger.latest(key)
     if row is None or row.status is not Status.QUEUED or row.attempt > 0 or row.not_before is None:
@@ -179,7 +180,7 @@ def adopt_open_task(ledger: Ledger, key: TaskKey) -> bool:
 
 
 def budget_spent(settings: Settings, ledger: Ledger, owner: str, repo: str, instance: str) -> str | None:
-    """The configuration key of a daily limit that this repository has used up, else None."""
+    """The configuration key of a daily limit that the repository has used up, else None."""
     limits = settings.limits
     if limits.runs is None and limits.repository_cost is None:
         return None

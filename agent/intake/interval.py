@@ -1,6 +1,5 @@
 """The polling interval of a forge: it starts at `scheduling.interval`, grows with each poll that finds nothing, and
-returns to `scheduling.interval` when something changes.  The class does no I/O.  `poller.py` uses it, and `doctor`
-computes from it the number of requests that it prints."""
+returns to `scheduling.interval` when something changes."""
 
 from __future__ import annotations
 
@@ -17,9 +16,9 @@ SLOWER = 1.5
 
 
 class PollingInterval:
-    """When to poll one forge next; times are in seconds, and the first poll is due immediately.
+    """Computes when to poll one forge next; times are in seconds, and the first poll is due immediately.
 
-    If `longest` is below `interval`, it counts as `interval`.
+    If `longest` is below `interval`, the longest interval is `interval`.
     """
 
     def __init__(self, interval: float, longest: float) -> None:
@@ -27,12 +26,12 @@ class PollingInterval:
         self.longest = max(interval, longest)
         self.interval = interval
         self.due_at = clock.monotonic()
-        self.rests_until = 0.0  # the forge asked to wait until then
+        self.rests_until = 0.0  # time (of the monotonic clock) until which the forge asked to wait
 
     @classmethod
     def for_forge(cls, settings: Settings, forge: Forge) -> PollingInterval:
-        """The interval for a forge; a forge that is a folder needs no requests, so it is always polled at
-        `scheduling.interval`."""
+        """The PollingInterval of a forge; a forge without requests to a host (a folder) is polled at
+        `scheduling.interval` even if nothing changes."""
         base = settings.scheduling.interval
         return cls(base, idle_interval(settings) if hasattr(forge, "per_hour") else base)
 
@@ -41,9 +40,9 @@ class PollingInterval:
         return clock.monotonic() >= self.due_at
 
     def polled(self, *, happened: bool, pause: float = 0.0) -> None:
-        """Record a poll that has just ended, and compute when the next one is due.
+        """Record a poll that has just ended, and compute when the next poll is due.
 
-        `pause` is the number of seconds that the forge asks to wait, 0 if it does not ask.
+        `pause` is the number of seconds that the forge asks to wait before the next poll, 0 if it does not ask.
         """
         self.interval = self.shortest if happened else min(self.longest, self.interval * SLOWER)
         now = clock.monotonic()
@@ -51,16 +50,16 @@ class PollingInterval:
         self.rests_until = now + pause
 
     def poll_again(self) -> None:
-        """Make the next poll due immediately, because the last one was incomplete."""
+        """Make the next poll due immediately, for example because the last poll was incomplete."""
         self.due_at = clock.monotonic()
 
     def poke(self) -> None:
-        """Make the next poll due immediately, or at the end of a pause that the forge asked for; the interval becomes
-        the shortest one again."""
+        """Make the next poll due immediately, or at the end of a pause that the forge asked for; the interval between
+        polls becomes the shortest one again."""
         self.interval = self.shortest
         self.due_at = min(self.due_at, max(clock.monotonic(), self.rests_until))
 
 
 def idle_interval(settings: Settings) -> float:
-    """The longest interval, at which a forge is polled on which nothing changes."""
+    """The longest interval between polls, in seconds: a forge on which nothing changes is polled at this interval."""
     return max(settings.scheduling.interval, settings.scheduling.idle_interval)

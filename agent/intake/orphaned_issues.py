@@ -1,10 +1,11 @@
-"""Queues issues that have the label `processing` or `paused` but no task in the ledger, since their rows were lost.
+"""Queues issues that have the label `processing` or `paused` but no open task in the ledger, since their rows were
+lost.
 
 If a task's row is lost together with the task's folder, or before the task had a folder, its issue would show
-`processing` or `paused` for ever.  So issues with these labels are compared with the ledger: when a daemon starts and
-its ledger was lost, a few times a day, and by `doctor --repair`.  Such an issue may also belong to a task of another
-daemon with a ledger of its own.  The claim on the issue (`issue/claims.py`) names the ledger of its task by an id (its
-home), which decides what happens:
+`processing` or `paused` for ever.  So issues with the label `processing` or `paused` are compared with the ledger: when
+the ledger is known to be lost, a few times a day, and by `doctor --repair`.  An issue with the label `processing` or
+`paused` may also belong to a task of another daemon with another ledger.  The claim on the issue (`issue/claims.py`)
+names the ledger of its task by an id (its home), which decides what happens:
 
 - The claim is from this ledger: the issue is queued under the uuid of the claim, and continues from the task's replica
   if there is one; at once if the ledger is known to be lost, otherwise after the issue was without a change for
@@ -17,8 +18,8 @@ home), which decides what happens:
   shown again.  This happens if an older attempt was suspended between its check that it still owns the task and its
   write to the issue, and so wrote after the end.
 
-If a daemon later returns to an issue that was queued in this way elsewhere, it finds the claim of another task there
-and ends its own task (`claims.check`).
+If a daemon later continues a task on an issue that another daemon has queued again meanwhile, it finds the claim of
+another task there and ends its own task (`claims.check`).
 """
 
 from __future__ import annotations
@@ -48,15 +49,15 @@ SECONDS = 6 * 3600.0
 """The interval in seconds at which issues are compared with the ledger."""
 
 OTHERS_SECONDS = 45.0
-"""The wait in seconds after the loss of a shared ledger.
+"""Seconds to wait after the loss of a shared ledger before issues are compared with the ledger.
 
-In this time each host restores its rows from its folders, and workers notice that they have no row.  A task that was
-queued under its old uuid before the wait is over would start from the beginning although its conversation exists on
-another host.
+In the OTHERS_SECONDS after the loss each host restores its rows from its folders, and workers notice that they have no
+row.  A task that was queued under its old uuid before OTHERS_SECONDS have passed would start from the beginning
+although its conversation exists on another host.
 """
 
 AWAY_SECONDS = 60.0
-"""The wait in seconds before the next comparison, while a replica does not answer."""
+"""Seconds until issues are compared with the ledger again, while a replica or a part of the forge does not answer."""
 
 ABANDONED = timedelta(days=1)
 
@@ -71,7 +72,7 @@ def enqueue_orphans(
     surely: bool,
     waits: Callable[[str, str], object] = lambda _key, _why: None,
 ) -> list[str]:
-    """Queue the tasks of issues that have lost their rows; returns the uuids.
+    """Queue the issues of which the tasks have lost their rows in the ledger; returns the uuids of the queued tasks.
 
     `surely`: the ledger is known to be lost.  If the replica of an issue does not answer, `waits` is called with the
     issue's key and the error, and the issue is left unchanged until the replica answers.  If a part of the forge does

@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
 
 AT_ONCE = 20
-"""The maximum number of tasks that one poll takes before it reads the comments on waiting tasks.
+"""The maximum number of new tasks that one poll of a forge puts into the ledger before it reads the comments on waiting
+tasks.
 
 There are pauses between label changes on a forge, so it takes hours to take thousands of tasks.
 """
@@ -45,8 +46,8 @@ There are pauses between label changes on a forge, so it takes hours to take tho
 
 @dataclass(slots=True)
 class OrphanCheck:
-    """`at`: when to compare the issues with the ledger next, to find lost rows (a time of the monotonic clock);
-    `surely`: the ledger is known to be lost."""
+    """`at` is the time (of the monotonic clock) of the next comparison of a forge's issues with the ledger, to find
+    lost rows; `surely` is True when the ledger is known to be lost."""
 
     at: float = field(default_factory=clock.monotonic)
     surely: bool = False
@@ -66,7 +67,7 @@ class PolledForge:
     items: Items
     backlog: Backlog
     list_at: float = 0.0
-    problems: set[str] = field(default_factory=set)  # problems of the last poll, so that each is reported once
+    problems: set[str] = field(default_factory=set)  # problems of the last poll, so that each problem is reported once
     left: OrphanCheck = field(default_factory=OrphanCheck)
     labels_checked: bool = False
 
@@ -76,7 +77,8 @@ class PolledForge:
 
 
 class Poller:
-    """Polls every forge.  A forge that fails does not stop the others; its error is announced as an event.
+    """Polls every forge.  An error of one forge does not stop the polls of the others; the error is announced as an
+    event.
 
     `unasked`: the forges that did not answer at the last poll, or of which a part did not answer.  `lost`: a threading
     event that is set when rows of the ledger are known to be lost; then the issues are compared with the ledger once
@@ -97,11 +99,11 @@ class Poller:
         self.ledger = ledger
         self.events = events
         self.unasked: list[str] = []
-        self.away: set[str] = set()  # the forges that did not answer at their last poll
+        self.away: set[str] = set()  # the forges of which the last poll failed
         self.lost = lost
         self.compares = compares
         self.places = [self._place(forge) for forge in forges]
-        # the time (of the monotonic clock) at which the last found task was processed
+        # the time (of the monotonic clock) at which the poller last began to process a found task
         self.moved_at = clock.monotonic()
         self.items = Items(self._failed, whole=tuple(one for one in WHOLE if one is not ForgeUnreachable))
 
@@ -122,7 +124,8 @@ class Poller:
         self.events.emit("poll_failed", source=source, instance=instance, error=why)
 
     def poll(self, *, everything: bool = False) -> list[str]:
-        """Poll the forges that are due (or `everything`); returns the uuids that are new in the ledger."""
+        """Poll the forges that are due (all forges with `everything`); returns the uuids of the tasks that are new in
+        the ledger."""
         new: list[str] = []
         self.unasked = []
         if self.lost is not None and self.lost.is_set():
@@ -134,7 +137,7 @@ class Poller:
         for place in self.places:
             if everything or place.interval.is_due():
                 with self.items.handling(f"{place.forge.source} {place.forge.instance}"):
-                    # set before the poll, so that the next poll is not due at once after an error
+                    # `polled` is called before the poll, so that the next poll is not due at once after an error
                     place.interval.polled(happened=False)
                     self._look(place, None if everything else AT_ONCE, new)
         self.items.finish()
@@ -146,7 +149,7 @@ class Poller:
         return max(self.moved_at, *(when for when in answers if when is not None), 0.0)
 
     def unasks_all(self) -> bool:
-        """Whether no forge answered at its last poll."""
+        """Whether the last poll of every forge failed."""
         return bool(self.places) and len(self.away) == len(self.places)
 
     def poke(self) -> None:
@@ -161,7 +164,8 @@ class Poller:
         return max(0.0, due - clock.monotonic())
 
     def _look(self, place: PolledForge, most: int | None, new: list[str]) -> None:
-        """Poll one forge; takes at most `most` tasks and adds their uuids to `new`."""
+        """Poll one forge; queues at most `most` tasks from its backlog; the uuids of tasks that are new in the ledger
+        are added to `new`."""
         forge = place.forge
         name = f"{forge.source} {forge.instance}"
         before = len(new)
@@ -202,14 +206,14 @@ class Poller:
                 place.interval.poll_again()
 
     def _check_labels(self, place: PolledForge) -> None:
-        """Report misspelt labels of the configuration, once, after the first poll that succeeds."""
+        """Report misspelt labels of the configuration once, after the first poll of the forge that succeeds."""
         if place.labels_checked:
             return
         forge = place.forge
         try:
             problems = list(ForgeReports(forge).label_problems())
         except (ForgeUnreachable, ForgeLimited):
-            return  # try again after the next poll
+            return  # the labels are read again after the next poll
         except ForgeError as error:
             problems = [f"the labels cannot be read: {error}"]
         place.labels_checked = True
@@ -217,7 +221,8 @@ class Poller:
             self.events.emit("label_unknown", source=forge.source, instance=forge.instance, why=problem)
 
     def _compare(self, place: PolledForge, new: list[str]) -> None:
-        """Compare the issues with the ledger, if that is due, and queue those that have lost their rows."""
+        """Compare the issues of a forge with the ledger, if the comparison is due, and queue the issues of which the
+        tasks have lost their rows."""
         due = place.left.surely or self.compares
         if not due or clock.monotonic() < place.left.at:
             return
@@ -250,7 +255,7 @@ def report_skipped(events: Events, forge: Forge, item: str, why: str) -> None:
 
 
 def fetch_and_enqueue_tasks(settings: Settings, ledger: Ledger, forges: Iterable[Forge], events: Events) -> list[str]:
-    """Poll every forge once; returns the uuids that are new in the ledger."""
+    """Poll every forge once; returns the uuids of the tasks that are new in the ledger."""
     return Poller(settings, ledger, forges, events).poll(everything=True)
 
 
@@ -258,7 +263,8 @@ def enqueue(
     settings: Settings, ledger: Ledger, task: Task, events: Events, seen: Callable[[], None] = lambda: None
 ) -> str | None:
     """Put a found task into the ledger, then change the label of its issue; returns the uuid, None when the task is not
-    queued (`Refusal`), for example because a task with this key is already open.  `seen` is that of `enqueue_task`."""
+    queued (`Refusal`), for example because a task with this key is already open.  `seen` is passed to
+    `enqueue_task`."""
     key = task.get_task_key()
     if task.forge is None:
         raise ForgeError(f"task {key} has no forge; make it with TaskFactory.from_dict(task_dict, forges)")

@@ -2,17 +2,16 @@
 `tasks` was dropped, or tasks.db was removed.
 
 The folder of a task contains all data of the task's row: metadata.json has the key of the task, end.json its end, the
-other files its counters, and a receipt in effects.jsonl the other columns of the row (`manager.KEPT`).  A task in
-`completed/` gets a closed row, and its end is not reported again.  A task in `running/` is queued and continues from
-its files.  A task that waits for a person stays paused, so that an answer reaches it, whether it was written before or
-after the loss.
+other files its counters, and a receipt in effects.jsonl the other columns of the row (`manager.KEPT`).  A task with its
+folder in `completed/` gets a closed row, and its end is not reported again.  A task with its folder in `running/` is
+queued and continues from its files.  A task that waits for a person stays paused, so that an answer reaches the task,
+whether the answer was written before or after the loss of the ledger.
 
 If the ledger has a row for one of the folders, the ledger was not lost, and nothing is restored: a single folder may
-lack a row for other reasons.  Rows that another host or the poller has added after the loss do not count for this
-check.  With `everything` rows are restored without the check, and from `quarantine/` too; this is for `doctor
---repair`, after a person has looked at the folders.  `daemon/reconcile.py` calls this module, and so does the daemon's
-supervisor, regularly.  `record_elsewhere` reads the columns of a row from a replica, for a task that has lost both its
-row and its folder (`intake/orphaned_issues.py`).
+lack a row for other reasons.  For this check, rows do not count that another host or the poller has added after the
+loss of the ledger.  With `everything` rows are restored without this check, and from `quarantine/` too; `everything` is
+for `doctor --repair`, after a person has looked at the folders.  `record_elsewhere` reads the columns of a row from a
+replica, for a task that has lost both its row and its folder (`intake/orphaned_issues.py`).
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ if TYPE_CHECKING:
 YOUNGER = timedelta(minutes=1)
 """A row that is younger than its task's folder by more than this time was added after the loss of the ledger.
 
-Normally the folder is created after the row; the tolerance is for differences between the clocks of hosts.
+Normally a task's folder is created after its row; the tolerance is for differences between the clocks of hosts.
 """
 
 TELLING = (
@@ -65,10 +64,10 @@ TELLING = (
 
 
 def restore_rows(wiring: Wiring, *, everything: bool = False, lost: bool = False) -> int:
-    """Restore the rows; returns the number of restored rows.
+    """Restore rows of the ledger from the folders of tasks; returns the number of restored rows.
 
-    A folder without a readable task key gets no row.  `lost`: rows are known to be lost, even if the ledger has rows
-    for some folders.  Raises LedgerError or DiskError.
+    For a folder without a readable task key no row is restored.  `lost`: rows are known to be lost, even if the ledger
+    has rows for some folders.  Raises LedgerError or DiskError.
     """
     folders = list(_folders(wiring.settings.base_dir))
     if not (everything or lost) and any(_is_known(wiring, folder) for folder in folders):
@@ -96,8 +95,8 @@ def restore_rows(wiring: Wiring, *, everything: bool = False, lost: bool = False
 def _is_known(wiring: Wiring, folder: Path) -> bool:
     """Whether the ledger still has the row of the task to which the folder belongs.
 
-    A row that is younger than the folder does not count, since it was added after the loss of the ledger, when the
-    issue was found again (`orphaned_issues.py`).
+    A row that is younger than the folder (by YOUNGER) does not count, since it was added after the loss of the ledger,
+    when the issue was found again (`orphaned_issues.py`).
     """
     row = wiring.ledger.get(folder.name)
     if row is None:
@@ -115,7 +114,7 @@ def _folders(base: Path, parents: tuple[str, ...] = ("completed", "running")) ->
 
 def _taken_back(wiring: Wiring) -> Iterator[Path]:
     """Move the folders of tasks without a row from `quarantine/` back to `running/` or `completed/`, unless the task
-    has another folder there; returns the moved folders."""
+    has another folder in one of these; yields the moved folders."""
     base = wiring.settings.base_dir
     for folder in list(_folders(base, (QUARANTINE,))):
         if _said_by(folder) is None or wiring.ledger.get(folder.name) is not None:
@@ -138,7 +137,8 @@ def _said_by(folder: Path) -> tuple[dict[str, Any], TaskKey] | None:
 
 
 def _made_at(metadata: dict[str, Any]) -> str:
-    """The creation time of the folder according to metadata.json; the present time if that is invalid."""
+    """The creation time of a task's folder according to metadata.json; the present time if metadata.json has no valid
+    time."""
     said = _text(metadata.get("created_at"))
     with suppress(ValueError, OverflowError):
         if said is not None and clock.parse(said):
@@ -185,7 +185,7 @@ def _newest_attempt(settings: Settings, uuid: str) -> int:
     replica.
 
     If the replica is newer than the local folder, the next attempt fetches the replica (`worker/takeover.py`).  The
-    result is also 0 when the storage of the replica does not answer.
+    number is also 0 when the storage of the replica does not answer.
     """
     if settings.context_storage.replica is None:
         return 0
@@ -196,9 +196,9 @@ def _newest_attempt(settings: Settings, uuid: str) -> int:
 
 
 def record_elsewhere(settings: Settings, key: TaskKey, uuid: str) -> dict[str, Any] | None:
-    """The columns of a task's row, read from the replica of the task; None if there is no replica, or if it belongs to
-    another issue.  The attempt number is at least that of the newest attempt in the replica, so that the next attempt
-    gets a higher one and its replica counts as the newest.  Raises ReplicaAway."""
+    """The columns of a task's row, read from the replica of the task; None if there is no replica, or if the replica
+    belongs to another issue.  The attempt number is at least that of the newest attempt in the replica, so that the
+    next attempt gets a higher number and its replica counts as the newest.  Raises ReplicaAway."""
     address = settings.context_storage.replica
     if address is None or not settings.context_storage.enabled:
         return None
@@ -207,7 +207,7 @@ def record_elsewhere(settings: Settings, key: TaskKey, uuid: str) -> dict[str, A
 
 
 def _record_in(place: RemoteFolder, key: TaskKey, uuid: str) -> dict[str, Any] | None:
-    """The part of `record_elsewhere` that reads, after the storage was opened."""
+    """Reads the columns of a row for `record_elsewhere` from the open storage `place`."""
     for manifest in manifests(place, uuid):
         told = {name: them for name, them in manifest.files.items() if name in TELLING}
         with TemporaryDirectory(prefix="makimono-replica-") as top:
@@ -220,7 +220,7 @@ def _record_in(place: RemoteFolder, key: TaskKey, uuid: str) -> dict[str, Any] |
                     durable_files.make_dir(durable_files.make_dir(folder.parent) / uuid),
                 )
             except ContextError:
-                continue  # this manifest lacks files; an older one may be complete
+                continue  # files of this manifest are missing or damaged; an older manifest may be complete
             record = record_of(folder)
         if record is not None:
             is_its = all(record[name] == value for name, value in key.to_dict().items())
@@ -229,8 +229,8 @@ def _record_in(place: RemoteFolder, key: TaskKey, uuid: str) -> dict[str, Any] |
 
 
 def _open(folder: Path, paused: str | None) -> dict[str, str | None]:
-    """Status and outcome of an open task, for its row; `paused` is the reason why the task waits for a person, None
-    when it does not wait."""
+    """Status and outcome of an open task, for its row; `paused` is the reason why the task waits, None when the task
+    does not wait."""
     outcome: str | None
     ending = FinalState.load(folder)
     if ending is not None:
@@ -245,7 +245,7 @@ def _open(folder: Path, paused: str | None) -> dict[str, str | None]:
 def _counters(folder: Path) -> dict[str, int | float]:
     """The same counters as `TaskContextManager.counters`, computed from a folder without writing to it.
 
-    What was counted in a beginning that was copied from another task is left out.
+    Counts of the beginning that was copied from another task are subtracted.
     """
     found = MessageIndex.read(folder / "messages.jsonl", Cut.read(folder / "compactions.jsonl"))
     newest = last_record(folder / "tools.jsonl")
@@ -261,7 +261,7 @@ def _counters(folder: Path) -> dict[str, int | float]:
         int(newest["seq"]) if newest else 0,
         sums.cost,
     )
-    with suppress(MakimonoError):  # inherited.json cannot be read
+    with suppress(MakimonoError):  # inherited.json cannot be read, so nothing is subtracted
         counted = counted.exceeding(Totals.inherited(folder))
     return {
         "last_seq": found.last_seq,

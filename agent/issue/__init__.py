@@ -1,1 +1,1 @@
-"""The communication with people on an issue: claims, comments, status, replies, commands."""
+"""The communication with people on an issue: claims, comments, the status of a task, replies, commands."""

@@ -1,8 +1,6 @@
-"""Shows people that the program has read their request: adds a reaction (👀) to the comment or issue, as soon as a poll
-reads it.
+"""Shows people that the program has read their request: adds a reaction (👀) to the comment or issue with the request.
 
-A failed reaction has no other effect, and each process reports only the first one.  `intake/` calls this module for the
-daemon, `worker/session.py` for a running task.
+If a reaction fails, the task continues, and each `Acknowledgements` object reports only the first failure.
 """
 
 from __future__ import annotations
@@ -27,8 +25,8 @@ class Acknowledgements:
         self.told = False
 
     def show(self, key: TaskKey, comment: Comment | None = None) -> None:
-        """Add the reaction to the comment, or to the issue if `comment` is None; an edited comment has got it
-        before."""
+        """Add the reaction 👀 to the comment, or to the issue if `comment` is None; an edited comment has got the
+        reaction before."""
         if comment is not None and comment.is_edit:
             return
         try:

@@ -1,7 +1,7 @@
-"""Posts the answers to single comments where the comments stand, each only once.
+"""Posts the answers to single comments in the threads or conversations of these comments, each answer only once.
 
-`worker/replies.py` composes the answers at the end of a run; they are stored with the end of the task, so that whoever
-posts the end (`worker/notify.py`, `daemon/finalize.py`) posts them too.
+`worker/replies.py` composes the answers to comments at the end of a run; the answers are stored with the end of the
+task, so that the process that posts the end (`worker/notify.py`, `daemon/finalize.py`) posts the answers too.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _REFUSED = (ForgeRefused, ForgeAccessRefused, IssueUnreadable)
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer that is ready to be posted.  `comment` is the answered one, without its text; `settled`: what it asks
-    for is done."""
+    """An answer that is ready to be posted.  `comment` is the comment that is answered, without its text; with
+    `settled`, the work that `comment` asks for is done."""
 
     comment: Comment
     text: Public
@@ -37,12 +37,12 @@ class Reply:
 
     @classmethod
     def to(cls, comment: Comment, text: Public, *, settled: bool) -> Self:
-        """An answer to a comment; the text of the comment is not kept."""
+        """Make an answer to `comment`; the answer does not contain the text of the comment."""
         return cls(replace(comment, body="", hunk=""), text, settled)
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Self:
-        """Make an answer from a record of `to_dict`."""
+        """Make an answer from a result of `to_dict`."""
         return cls(Comment(**record["comment"]), Public(record["text"]), bool(record["settled"]))
 
     def to_dict(self) -> Json:
@@ -50,7 +50,7 @@ class Reply:
 
     @property
     def name(self) -> str:
-        """The name of the effect and of the marker."""
+        """The name of the effect of posting this answer, and of the answer's marker."""
         return f"reply-{re.sub(r'[^A-Za-z0-9._-]', '-', self.comment.id)}"
 
 
@@ -63,8 +63,8 @@ def post_replies(
     effects: Effects | None,
     check_held: Callable[[], None] = lambda: None,
 ) -> None:
-    """Post each answer, once; then resolve the threads of what is done.  `check_held` is called before each post, since
-    the search for the answer takes time.
+    """Post each answer once, and resolve the thread of its comment if the answer is `settled`.  `check_held` is called
+    before each post, since the search for the answer takes time.
 
     An answer that the forge refuses at its place (a thread that is gone, a locked conversation) is posted on the issue.
     Raises ForgeError when the forge does not answer.
@@ -80,7 +80,7 @@ def post_replies(
         if one.settled:
             try:
                 ForgeReports(forge).settle_thread(key, one.comment)
-            except ForgeError as error:  # a thread that stays open is no reason to keep the task
+            except ForgeError as error:  # if the thread cannot be resolved, the task ends nevertheless
                 events.emit("effect_failed", uuid=uuid, effect=f"{one.name}-settled", error=str(error))
 
 

@@ -1,8 +1,9 @@
-"""How often CI of a pull request has been answered: the tasks that red CI has started for it.
+"""Counts the rounds of red (failed) CI of a pull request: the tasks that red CI has started for the pull request.
 
-The ledger has all of it.  A row has the commit that its task pushed last and the commit of the base below it.  A task
-that red CI has started continues the task before it, and names the red commit in `started_by`, which the ledger takes
-once for an issue.  `intake/ci_watch.py` starts these tasks, `worker/ci_failures.py` tells the model what is red.
+The rounds of red CI are read from the ledger.  A row of the ledger has the commit that its task pushed last, and the
+commit of the base branch below that commit.  A task that red CI has started continues the task before it, and names the
+red commit in `started_by`; the ledger accepts each value of `started_by` once for an issue.  `intake/ci_watch.py`
+starts the tasks for red CI; `worker/ci_failures.py` tells the model which checks are red.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ if TYPE_CHECKING:
 
 _STARTED = re.compile(r"ci-([0-9a-f]{40,64})")
 MOST_TASKS = 100
-"""Maximum number of tasks in a row that are read for one pull request."""
+"""Maximum number of consecutive tasks of one pull request that are read from the ledger."""
 
 
 @dataclass(frozen=True, slots=True)
 class CiRounds:
-    """One pull request of this program: its address, the commit that was pushed last, and the commit of the base below
-    it ("" if unknown).  `first` is the task that opened it, `made` are the tasks that red CI has started, the newest
-    first."""
+    """One pull request of this program: its address, its branch, the commit that was pushed last (`head`), and the
+    commit of the base branch below `head` ("" if unknown).  `first` is the oldest task of the pull request; `made` are
+    the tasks that red CI has started for it, the newest first."""
 
     url: str
     branch: str
@@ -39,23 +40,24 @@ class CiRounds:
 
     @property
     def is_tried(self) -> bool:
-        """Whether red CI of this very commit has started a task already."""
+        """Whether red CI of the commit `head` has started a task already."""
         return any(red_commit(row.started_by) == self.head for row in self.made)
 
 
 def started_by(commit: str) -> str:
-    """The value of `started_by` of the task that red CI of this commit starts."""
+    """The value of `started_by` of a task that red CI of `commit` starts."""
     return f"ci-{commit}"
 
 
 def red_commit(started: str | None) -> str:
-    """The commit whose red CI has started a task; "" for a task that something else has started."""
+    """The commit of which red CI has started a task; "" for a task that was started for another reason."""
     found = _STARTED.fullmatch(started or "")
     return found[1] if found else ""
 
 
 def rounds_of(ledger: Ledger, row: Row) -> CiRounds | None:
-    """The pull request of the newest task of an issue; None if the task has pushed none, or nothing to it is known."""
+    """The CiRounds of the pull request to which the task of `row` and the tasks before it belong; None if they have no
+    pull request, or if no pushed commit is known."""
     rows: list[Row] = []
     url, now = None, ledger.get(row.uuid)
     while now is not None and len(rows) < MOST_TASKS and (url is None or now.url in (None, url)):
@@ -70,7 +72,8 @@ def rounds_of(ledger: Ledger, row: Row) -> CiRounds | None:
 
 
 def red_checks(forge: Forge, key: TaskKey, rounds: CiRounds) -> tuple[Checks, tuple[Check, ...]]:
-    """(the checks of the head, those that failed there and not on the base).  Raises ForgeError."""
+    """(the checks of the commit `rounds.head`, the checks that failed there and not on the base).  Raises
+    ForgeError."""
     reports = ForgeReports(forge)
     checks = reports.checks(key, rounds.head, rounds.url)
     if not checks.failed() or not rounds.base:

@@ -1,22 +1,21 @@
 """Elects one daemon per issue among daemons that use the same account but do not share a ledger: the order of comments
 on the forge decides.
 
-A claim is the progress comment of a task, which every task posts anyway.  It is the first write to an issue, before the
+A claim is the progress comment of a task, which every task posts anyway.  The claim is posted on an issue before the
 label changes.  The marker of the progress comment carries the task's uuid: so a claim belongs to a task, not to a host,
 and can be found after a crash.  A claim is *live* until the final comment of the same task is posted, or until the
-local ledger says that the task has ended.  Among several live claims the oldest wins, in the order of the forge's
-comment ids.  A daemon of which the claim did not win deletes its comment and gives up its row.
+local ledger says that the task has ended.  Among several live claims on an issue the oldest one wins, in the forge's
+order of comments.  A daemon of which the claim did not win deletes its claim and gives up its row.
 
-A forge may make an older comment visible after a younger one (two transactions).  After posting a claim the daemon
-therefore waits `Forge.propagation_delay` seconds, reads the comments again, and only then decides whether it has won.
+A forge may make an older comment visible after a younger comment (two transactions).  So after a daemon has posted a
+claim, it waits `Forge.propagation_delay` seconds, reads the comments again, and then decides whether its claim has won.
 A daemon that has a claim on a waiting issue changes the label at its next poll at the latest.  So if a waiting issue
-has a claim and no activity for the time `quiet_of`, the daemon of the claim is dead, and the next daemon that claims
-the issue removes this claim.  If the removed claim's task resumes later, it finds another claim in place of its own,
-and ends.
+has a claim and no activity for the time `quiet_of`, the daemon of the claim is regarded as dead, and the next daemon
+that claims the issue removes this claim.  If the task of a removed claim resumes later, it finds another claim in place
+of its own claim, and ends.
 
 The id of a comment that requests a new task (`started_by`) is part of a second marker in the progress comment, so that
-it starts only one task, even if that task has ended before another daemon reads the comment.  `intake/enqueue.py` calls
-this module for the poller, `worker/preparation.py` for the worker.
+the requesting comment starts only one task, even if that task has ended before another daemon reads the comment.
 """
 
 from __future__ import annotations
@@ -79,9 +78,9 @@ def over_in(ledger: Ledger) -> Callable[[str], bool]:
 
 
 def home_of(settings: Settings) -> str:
-    """The id of a ledger in claims, 8 hexadecimal digits: a digest of the shared database's address, or of this host
-    and base_dir.  Since the ledger's id is a digest, it reveals no secret and no path.  It stays the same when the data
-    of the ledger is lost (`intake/orphaned_issues.py`).
+    """The id of a ledger in claims, 8 hexadecimal digits: a digest of the shared database's address, or of the host
+    name and the path of base_dir.  Since the ledger's id is a digest, the id reveals no secret and no path.  The id of
+    the ledger stays the same when the data of the ledger is lost (`intake/orphaned_issues.py`).
 
     For a local ledger the id is stored in base_dir, in HOME_FILE, when it is first used.  So the id of the ledger stays
     the same when the host gets another name, when a new container uses the same volume, and when base_dir is moved.  If
@@ -97,7 +96,7 @@ def home_of(settings: Settings) -> str:
         if _HOME_ID.fullmatch(found):
             return found
     home = _digest(address.partition(":")[0], f"{hostname()}\0{settings.base_dir.resolve()}")
-    with suppress(DiskError):  # if the write fails, the next call tries it again
+    with suppress(DiskError):  # if HOME_FILE cannot be written, the next call tries it again
         durable_files.write_file(kept, f"{home}\n".encode())
     return home
 
@@ -112,10 +111,10 @@ def _digest(kind: str, place: str) -> str:
 
 
 def with_claim_markers(words: Public, uuid: str, started_by: str | None, home: str, *, ends: bool = False) -> Public:
-    """A progress comment with its markers, which name the task, its ledger (`home_of`), and the comment that requested
-    the task.
+    """A progress comment with its markers, which name the task, the task's ledger (`home_of`), and the comment that
+    requested the task.
 
-    `ends`: the comment shows the end of the task, which has no other final comment on the issue."""
+    With `ends` the progress comment also shows the end of the task, which has no other final comment on the issue."""
     asking = [marker(uuid, _asking(started_by))] if started_by is not None else []
     end = [marker(uuid, FINAL)] if ends else []
     return with_markers(words, *asking, *end, marker(uuid, f"{HOME}{home}"), marker(uuid, PROGRESS))
@@ -135,12 +134,14 @@ def claim(
 ) -> bool:
     """Claim the issue for the task `uuid`; returns True if the task has the issue now.
 
-    If the result is True, the progress comment with the text of `words` is posted (unless all daemons use the same
-    lock), and `take` has changed the label.  `take` must return False if the issue no longer waits for work.  `is_over`
-    returns True for the uuid of a task that is in this ledger and has ended, even if its end could not be posted yet.
+    If the result of `claim` is True, the progress comment with the text of `words` is posted (unless all daemons use
+    the same lock), and `take` has returned True.  `take` must return False if the issue no longer waits for work.
+    `is_over` returns True for the uuid of a task that is in this ledger and has ended, even if its end could not be
+    posted yet.
 
-    If the result is False, the issue has no comment of the task.  A repeated call does no harm, also from another
-    process.  After a ForgeError it is unknown whether the task has the issue; the caller has to call again.
+    If the result of `claim` is False, the claim of the task is not on the issue.  A repeated call of `claim` does no
+    harm, also from another process.  After a ForgeError it is unknown whether the task has the issue; the caller has to
+    call `claim` again.
     """
     if forge.propagation_delay is None and started_by is None:
         return take()
@@ -164,7 +165,7 @@ def claim(
         return False
     for other in dead.keys() & live.keys():
         forge.remove_comment(key, live[other].id)
-    # the worker and a slow poller may both have posted the task's progress comment; the oldest one stays
+    # the worker and a slow poller may both have posted the task's progress comment; the oldest progress comment stays
     for copy in _of(seen, uuid)[1:]:
         forge.remove_comment(key, copy.id)
     if not take():
@@ -186,11 +187,11 @@ def check(
     posted: bool,
     is_over: Callable[[str], bool] = lambda _uuid: False,
 ) -> None:
-    """The worker's first step: raise TakenElsewhere if the issue belongs to another daemon's task; if this task has no
-    claim yet, claim the issue.
+    """The worker calls `check` first: it raises TakenElsewhere if the issue belongs to another daemon's task, and
+    claims the issue if the worker's task has no claim yet.
 
-    `posted`: an earlier attempt of this task has posted the progress comment, and the task had the issue then.  `issue`
-    is the issue, which the caller has just read.
+    With `posted` an earlier attempt of the task has posted the progress comment, and the task had the issue then.
+    `issue` is the text of the issue, which the caller has just read.
     """
     if forge.propagation_delay is None:
         return
@@ -232,21 +233,21 @@ def lost_claim(marks: Iterable[MarkedComment], home: str, is_over: Callable[[str
 
 
 def is_claimed(marks: Iterable[MarkedComment], is_over: Callable[[str], bool]) -> bool:
-    """Whether there is a live claim of any task."""
+    """Whether one of the comments `marks` is a live claim of any task."""
     return bool(_live(marks, "", is_over))
 
 
 def is_end_shown(marks: Iterable[MarkedComment], uuid: str) -> bool:
-    """Whether the final comment of this task is posted."""
+    """Whether one of the comments `marks` is the final comment of the task `uuid`."""
     return any(marker(uuid, FINAL) in one.markers for one in marks)
 
 
 def shown_end(forge: Forge, key: TaskKey, uuid: str, present: Iterable[str]) -> Status | None:
-    """The status with which a task has ended, as its final comment and the label on the forge show it; None if they
-    show no end.
+    """The status with which a task has ended, as its final comment and the label on the forge show it; None if final
+    comment or label are missing.
 
-    If they show an end although the task's row is open, the forge is right: the row comes from a backup that was
-    restored.
+    If the forge shows an end of a task although the task's row is open, the forge is right: the row comes from a backup
+    that was restored.
     """
     here = set(present) - {""}
     status = next((status for status, state in LABELS.items() if forge.labels.name(state) in here), None)
@@ -272,11 +273,10 @@ def is_held(forge: Forge, key: TaskKey, uuid: str, is_over: Callable[[str], bool
 
 
 def _may_go_on(forge: Forge, key: TaskKey) -> bool:
-    """Whether a comment can start a task: the issue is open and no task works on it (the same rule as in
+    """Whether a comment can start a task on the issue: the issue is open, and no task works on it (the same rule as in
     `Forge.mark_taken`).
 
-    The check comes before the claim is posted, because a comment changes the issue and makes every daemon read the
-    issue again.
+    `_may_go_on` is called before the claim is posted, because a new comment makes every daemon read the issue again.
     """
     issue = forge.read_issue(key)
     return issue.state == "open" and forge.labels.can_start(issue.labels)
@@ -285,11 +285,12 @@ def _may_go_on(forge: Forge, key: TaskKey) -> bool:
 def _dead(
     forge: Forge, key: TaskKey, others: list[MarkedComment], quiet: timedelta, *, again: bool
 ) -> dict[str, MarkedComment]:
-    """The expired claims among those of other tasks (their daemon is dead): uuid → progress comment.
+    """The expired claims among the claims of other tasks, of which the daemons are regarded as dead: uuid of the task →
+    progress comment.
 
-    If a comment requested the task (`again`), it does not matter when the issue last changed: the comment itself has
-    changed the issue, and the label shows that nobody works on it (`Forge.mark_taken`).  The issue is read after the
-    comments, so that a claim posted in between shows as a change.
+    If a comment requested the task (`again`), it does not matter when the issue last changed: the requesting comment
+    itself has changed the issue, and the label shows that no task works on the issue (`Forge.mark_taken`).  The issue
+    is read after its comments, so that a claim that was posted in between shows as a change of the issue.
     """
     if not others:
         return {}
@@ -304,7 +305,7 @@ def _is_after(when: str, moment: datetime) -> bool:
 
 
 def _has_ended(forge: Forge, issue: IssueText) -> bool:
-    """Whether the issue has the done or the failed label, although this task has not ended: then another daemon has
+    """Whether the issue has the done or the failed label; if the task of this daemon has not ended, another daemon has
     done the work."""
     return not {forge.labels.done, forge.labels.failed}.isdisjoint(issue.labels)
 
@@ -316,7 +317,7 @@ def _whose(one: MarkedComment) -> str:
 def _live(marks: Iterable[MarkedComment], own: str, is_over: Callable[[str], bool]) -> dict[str, MarkedComment]:
     """The live claims among the marked comments: uuid of the task → progress comment, the oldest first.
 
-    The claim of the task `own` counts even after its end.
+    The claim of the task `own` counts as live even after the end of that task.
     """
     progress: dict[str, MarkedComment] = {}
     ended = set()

@@ -1,5 +1,5 @@
-"""Closes an open row with an end that was found in the task's folder (`daemon/reconcile.py`) or on the forge
-(`intake/comment_poller.py`)."""
+"""Closes an open row of the ledger if the end of its task was found in the task's folder (`daemon/reconcile.py`) or on
+the forge (`intake/comment_poller.py`)."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def adopt_end(
     error_message: str | None = None,
     error_code: str | None = None,
 ) -> None:
-    """Close an open row with the status of its end.  Raises LedgerError (ClaimLost) if another process claims or closes
-    the row meanwhile."""
+    """Close an open row with the status with which its task has ended.  Raises LedgerError (ClaimLost) if another
+    process claims or closes the row meanwhile."""
     attempt = row.attempt
     # the ledger allows only the process that has claimed a row to complete it, so claim the row first
     if row.status is not Status.RUNNING:

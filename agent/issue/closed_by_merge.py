@@ -1,9 +1,9 @@
 """Distinguishes two reasons for a closed issue: a person who wants to stop the task, and the merge of the task's own
 pull request, which closes the issue.
 
-A forge closes an issue when a pull request with a closing keyword ("closes #7") is merged.  That is automatic and not a
-request to stop: the task continues to its end, and changes after the merge go into another pull request.  The worker
-calls this module while the model works, `intake/comment_poller.py` for a task that waits.
+A forge closes an issue when a pull request with a closing keyword ("closes #7") is merged.  If a merge has closed the
+issue, nobody has asked to stop: the task continues to its end, and changes after the merge go into another pull
+request.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def is_closed_by_merge(forge: Forge, key: TaskKey, branch: str | None) -> bool:
     """Whether the closed issue is the only reason to stop the task, and the pull request of `branch` was merged.
 
-    The caller calls this when `Forge.requested` has returned "stop".  Raises ForgeError."""
+    `is_closed_by_merge` is called when `Forge.requested` has returned "stop".  Raises ForgeError."""
     if not branch:
         return False
     try:

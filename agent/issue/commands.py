@@ -1,9 +1,9 @@
-"""Finds commands and mentions in a comment.  The functions are pure and serve every forge.
+"""Finds commands and mentions in a comment, for every forge.
 
-Adapters deliver only comments of people who have permission to give commands.  A command counts only on the first line
-of a comment, so that a quotation, a code block or a sentence about `/stop` stops nothing.  A mention in code, in a
-quotation or in hidden text does not count.  A Markdown parser recognises these parts of a comment
-(`security/author_text.py`).
+Adapters deliver only comments of people who have permission to give commands.  A command counts only if it is alone on
+the first line of a comment (a mention may precede it), so that a quotation, a code block or a sentence about `/stop`
+stops nothing.  A mention in code, in a quotation or in hidden text does not count.  A Markdown parser recognises code,
+quotations and hidden text in a comment (`security/author_text.py`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Posts the program's comments on an issue: each is cut to the length that the forge allows and posted only once.
+"""Posts the program's comments on an issue: each comment is posted only once, and is shortened if the forge refuses it
+as too long.
 
-Every comment of a task is posted by this module: progress, end, and replies.
+The comments about the progress and the end of a task, and replies on the issue, are posted by `comments.py`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ MARGIN = 200
 """The number of characters of a comment that are reserved for the marker and for a note that the text was cut."""
 
 SHORT = 4000
-"""If a proxy refuses a comment as too long, the comment is shortened and posted again, unless it has at most this many
+"""If a proxy refuses a comment as too long, the comment is shortened and posted again, unless it has at most SHORT
 characters."""
 
 
@@ -45,11 +46,11 @@ def post_once(
     effects: Effects | None,
     signed: Callable[[Public], Public] | None = None,
 ) -> str:
-    """Post a comment of the task with the text of `body`, unless its marker (with `name`) shows that it was already
-    posted; returns the id of the comment.
+    """Post a comment of the task with the text of `body`, unless the marker with `name` shows that the comment was
+    already posted; returns the id of the comment.
 
-    `effects` records the receipt in the task's folder; if it is None, since the task has no folder, only the marker
-    prevents a second post.  `signed` adds the markers to the text, if the comment has more than one.
+    `effects` records the receipt in the task's folder; if `effects` is None, since the task has no folder, only the
+    marker prevents a second post.  `signed` adds the markers to the text, if the comment has more than one.
     """
     mark = marker(uuid, name)
 
@@ -62,7 +63,7 @@ def post_once(
         while True:
             try:
                 return {"id": forge.post_comment(key, signed(text) if signed is not None else with_markers(text, mark))}
-            except ForgeRefused as refused:  # status 413: a proxy in front of the forge has a lower limit
+            except ForgeRefused as refused:  # status 413: a proxy in front of the forge accepts less than the forge
                 if refused.status != http.HTTPStatus.REQUEST_ENTITY_TOO_LARGE or len(text) <= SHORT:
                     raise
                 text = _cut(text, max(SHORT // 2, len(text) // 4), uuid)

@@ -1,10 +1,11 @@
-"""Cleans every text before it is published: comments, pull requests, titles, commit messages, branch names.
+"""Cleans the texts that this program publishes: comments, pull requests, titles, commit messages, branch names.
 
 A `PublishFilter` belongs to one forge.  The filter cleans each value that is filled into a template separately, since
-only the template itself may contain a closing keyword or mention a person.  After the values the filter cleans the
-whole text, because two values side by side may form a secret.  The cleaned text has the type `Public`; the methods of a
-forge accept no other type (`forge/base.py`; the type checker enforces this).  An event reports how many passages of a
-text were masked or made harmless, by the rule ids of `security/finding_catalogue.py`.
+only the template itself may contain a closing keyword or mention a person.  After the values are filled in, the filter
+cleans the whole text, because two values side by side may form a secret.  The cleaned text has the type `Public`; the
+methods of a forge that publish a text accept no other type (`forge/base.py`; the type checker enforces this).  An event
+`publication_masked` reports how many passages of a text were masked or made harmless, by the rule ids of
+`security/finding_catalogue.py`.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
     from agent.observe.events import Events
 
 Kind = Literal["markdown", "description", "plain"]
-"""How a forge interprets a text: as a comment, as the body of a pull request, or as a title or commit message."""
+"""How a forge interprets a text: as a comment (`markdown`), as the body of a pull request (`description`), or as a
+title or commit message (`plain`)."""
 
 KINDS: dict[str, Kind] = {
     "answer": "markdown",
@@ -51,8 +53,8 @@ class PublishFilter:
 
     The filter masks the secrets that `redact` knows, fragments of these secrets, texts with the shape of a token, and
     paths of this machine (`places`).  The filter alters words that would have an effect on the forge, such as mentions
-    and closing keywords, so that they have none.  `tell(what, rules)` is called with the findings of a text (rule id →
-    count), but not again while the findings for this kind of text stay the same.
+    and closing keywords, so that they have no effect.  `tell(what, rules)` is called with the findings of a text (rule
+    id → count), but not again while the findings for texts of the kind `what` stay the same.
     """
 
     def __init__(
@@ -82,8 +84,9 @@ class PublishFilter:
         return cls(masker_of(settings), instance=instance, places=places_of(settings, instance), tell=tell)
 
     def filter(self, text: str, kind: Kind, found: Counter[str]) -> str:
-        """Clean a value for a text: remove control sequences, invisible characters and markers, mask secrets, and alter
-        words that would have an effect on the forge.  The number of findings of each rule is added to `found`."""
+        """Clean a value that is filled into a text: remove control sequences, invisible characters and markers, mask
+        secrets, and alter words that would have an effect on the forge.  The number of findings of each rule is added
+        to `found`."""
         text = without_markers(_shown(text))
         return str(getattr(Inert(self._own, found), kind)(self._masked(text, found)))
 
@@ -93,7 +96,7 @@ class PublishFilter:
         return self._masked(text, Counter())
 
     def render(self, name: str, /, **values: object) -> Public:
-        """Fill the template `name` with cleaned values, and clean the whole text."""
+        """Fill the template `name` with cleaned values, mask secrets in the whole text, and return it."""
         found: Counter[str] = Counter()
         return self._whole(
             name, prompts.publish(name, lambda text: self.filter(text, KINDS[name], found), **values), found
@@ -121,7 +124,7 @@ class PublishFilter:
         return self._whole("branch", self._masked(name, found).replace(MASK, "masked"), found)
 
     def filter_again(self, text: str) -> Public:
-        """Mask secrets again in a text that an earlier process composed, cleaned and saved."""
+        """Mask secrets again in a text that was composed, cleaned and saved earlier."""
         return self._whole("kept", text, Counter())
 
     def shows_whole(self, text: str) -> bool:

@@ -1,9 +1,8 @@
 """Replies to a comment with a command or mention that has no effect, and gives the reason; each comment gets one reply.
 
-Only people with permission to give commands get a reply, since the adapters deliver no other comments.  The task's row
-records the ids of comments that have a reply.  If the process dies after the reply and before this record, the marker
-of the reply prevents a second reply.  `intake/comment_poller.py` calls this module for a task without a worker,
-`worker/session.py` for a running task.
+Only people with permission to give commands get a reply, since the adapters deliver no comments of other people.  The
+task's row records the ids of comments that have a reply.  If the process dies after it has posted a reply and before
+the row records it, the marker of the reply prevents a second reply.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ already works on the task."""
 def post_reply(
     ledger: Ledger, forge: Forge, events: Events, door: PublishFilter, row: Row, comment: Comment, why: Why
 ) -> None:
-    """Post the reply to the comment, unless the comment already has a reply or its command was executed.
+    """Post the reply to `comment`, unless the comment already has a reply or its command was executed.
 
     Raises ForgeError or LedgerError.
     """

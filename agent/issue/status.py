@@ -2,7 +2,7 @@
 
 When the ledger changes the status of a row, it also records that the issue must be updated (the column `tell_at`).  If
 the process dies before it has changed the label, or the forge cannot be reached, the daemon updates the issue later.
-`daemon/finalize.py` does the same for tasks that have ended.
+`daemon/finalize.py` shows on the issue that a task has ended.
 """
 
 from __future__ import annotations
@@ -41,20 +41,21 @@ def show_status(
     """Set the label and the progress comment of an open task, if the issue must be updated; returns False if nothing
     was updated or the update failed.
 
-    `note` is a sentence that is added to the comment, for example about the person who paused the task.  The function
-    `forge` is called only if the issue must be updated.
+    `note` is a sentence that is added to the progress comment, for example about the person who paused the task.  The
+    function `forge` is called only if the issue must be updated.
     """
     until = clock.now() + AGAIN
     if not ledger.begin_notification(row.uuid, until):
         return False
     now = ledger.get(row.uuid)
     if now is None or now.status not in WAITING:
-        return False  # the task ended or started meanwhile; the process that did this updates the issue
+        return False  # the task ended or started meanwhile; the process that ended or started it updates the issue
     try:
         _show(settings, forge(), events, now, note)
     except IssueUnreadable as error:  # the issue was deleted
         events.emit("effect_failed", uuid=row.uuid, effect="progress", error=str(error))
-    except MakimonoError as error:  # the update is tried again later; the caller's command has taken effect already
+    # the update of the issue is tried again later; the caller's command has taken effect already
+    except MakimonoError as error:
         events.emit("effect_failed", uuid=row.uuid, effect="progress", error=str(error))
         return False
     if ledger.mark_notified(row.uuid, until):
@@ -80,13 +81,13 @@ def _show(settings: Settings, forge: Forge, events: Events, row: Row, note: str)
         forge.edit_comment(row.key, progress, with_claim_markers(words, row.uuid, row.started_by, home_of(settings)))
     except IssueUnreadable:
         raise
-    # for example if a person deleted the comment; that is no failure, since the label shows the same state
+    # if a person deleted the progress comment, for example, this is no failure, since the label shows the same state
     except ForgeError as error:
         events.emit("effect_failed", uuid=row.uuid, effect="progress", error=str(error))
 
 
 def for_the_disk(why: str) -> str:
-    """The note for the progress comment of a task that waits for disk space."""
+    """The note in the progress comment of a task that waits for disk space."""
     return f"{why}. It goes on by itself when that is mended."
 
 

@@ -1,7 +1,5 @@
-"""Finds out what ended a task on the forge, and who did it; the final comment of the task contains this reason.
-
-The worker calls this module once, when `Forge.requested` has returned "stop"; `intake/comment_poller.py` calls it for a
-task that waits.
+"""Finds out what ended a task on the forge (a closed issue, a label, an assignment), and which account did so; the
+final comment of the task contains this reason.
 """
 
 from __future__ import annotations
@@ -18,7 +16,8 @@ if TYPE_CHECKING:
 
 
 def reason_on_forge(forge: Forge, key: TaskKey) -> str:
-    """A sentence about what ended the task, with the account if the forge names it.  Raises ForgeError."""
+    """A sentence about what ended the task, with the account that did so if the forge names the account.  Raises
+    ForgeError."""
     try:
         issue = forge.read_issue(key)
     except IssueUnreadable as error:
@@ -37,5 +36,5 @@ def reason_on_forge(forge: Forge, key: TaskKey) -> str:
 
 
 def said(who: str, done: str, passive: str) -> str:
-    """A sentence: `who` and `done`, or `passive` alone if `who` is "" (the account is unknown)."""
+    """Make a sentence from `who` (an account) and `done`, or from `passive` alone if the account is unknown ("")."""
     return f"{plain(who)} {done}." if who else f"{passive}."

@@ -1,5 +1,5 @@
-"""Clients for model servers: one client class for each provider; all use the same transport, the same retries and one
-table of errors.
+"""Clients for model servers: one client class for each provider; the client classes share the transport, the retries
+and the table of errors.
 
 A client class is imported on first use, so a worker imports only the modules of its own provider.
 """

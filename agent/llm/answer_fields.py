@@ -1,9 +1,9 @@
 """Reads fields of a server's JSON and checks their types.
 
 A field that does not have the expected type raises ShapeWrong, which names the field, the expected type and the value
-found.  The modules that parse answers (`wire_*.py`) read every nested field in this way, so that a Python error in
-these modules is a bug of this program and not the effect of a malformed answer.  A missing field, null, and an empty
-value count as an empty object or list.
+found.  The modules that parse answers (`wire_*.py`) read nested fields with the functions of `answer_fields.py`, so
+that a Python error in these modules is a bug of this program and not the effect of a malformed answer.  A missing
+field, null, and an empty value count as an empty object or list.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from agent.values import Json
 
 SHOWN = 60
-"""Maximum characters of the found value that an error message shows."""
+"""Maximum characters of a wrong value that an error message shows."""
 
 
 def object_in(record: Mapping[str, Any], name: str) -> Json:

@@ -49,8 +49,8 @@ class AnthropicClient(ChatClient):
         self, out: BinaryIO, spans: Sequence[Span], shape: Shape, output: int, aside: SideRequest | None = None
     ) -> None:
         system = system_text(spans, shape)
-        # no cache mark (`cache_control`) in a request outside the conversation: nothing would read the cache, and
-        # writing it costs money
+        # a request outside the conversation gets no cache mark (`cache_control`): no later request would read the
+        # cache, and writing the cache costs money
         marked = aside is None and "cache_control" not in self.dropped
         if aside is None and self.calling.in_text:
             form = self.calling.form

@@ -2,26 +2,26 @@
 
 A client turns a plan (spans of files) into one request in the format of its wire (the API of its provider), sends it,
 and appends the answer to the message store.  A client is not the agent's loop: it runs no tools, does not compact the
-conversation and does not know the task.  `wiring/wiring.py` builds a client with `make_client`; `loop.py`,
-`window/compressor.py` and `cli` call it.  See docs/design/context.md, sections 5.2 to 5.4 and 6.2.
+conversation and does not know the task.  `make_client` makes the client of the configured provider.  See
+docs/design/context.md, sections 5.2 to 5.4 and 6.2.
 
 Every client guarantees:
 
 * **Only whole answers are stored.** The client appends an answer after its last byte, with the provider's `usage` and
-  `finish_reason`.  An answer that is cut off, stays idle, is too long or is interrupted leaves messages.jsonl
-  unchanged.
-* **Flat memory.** The client writes `request.json` from the files of the task in chunks or line by line, sends it from
-  the open file, and removes it when the request ends, with or without an error.
+  `finish_reason`.  An answer that breaks off before its end, stays idle, is too long or is interrupted leaves
+  messages.jsonl unchanged.
+* **Flat memory.** The client writes the file of a request (`request.json`) from the files of the task in chunks or line
+  by line, sends it from the open file, and removes or renames it when the request ends, with or without an error.
 * **Only valid message lists are sent.** A message list that breaks a rule of `agent/message_list_check.py` raises
   HistoryRefused before a byte is sent.  A plan contains the result of the planner's check of its lines; the client
-  checks only lines without such a result, each once.
-* **Requests have a stable beginning.** Between two compactions each request begins with the same bytes as the one
-  before it, except for the closing brackets of the earlier request.
+  checks each line that the planner has not checked, once.
+* **Requests have a stable beginning.** Between two compactions each request of the conversation begins with the same
+  bytes as the request before it, except for the closing brackets of the earlier request.
 * **Retries by class of error** (`error_mapping.py`, `retry.py`).  A prompt that is too long raises ContextOverflow at
   once, with the numbers of tokens that the server reported; the caller then compacts the conversation.
-* **Every request is recorded.** Each request that is sent adds a line to `message_store.requests`, if the store has it
-  (`request_record.py`).  If `gate` is set and returns an outcome, the client repeats no request, and sends no request
-  outside the conversation.
+* **Every request is recorded.** Each request that is sent adds a line to `message_store.requests`, if the store has
+  this file (`request_record.py`).  If `gate` is set and returns an outcome, the client repeats no request, and sends no
+  request outside the conversation.
 * **None.** The attribute `last` is None if there is no answer yet; `loaded_window` returns None if the server does not
   report its window.
 """
@@ -54,15 +54,15 @@ CLIENTS = Registry(
 
 CHOICES = ("", "auto", "none", "required")
 TURN = "turn"
-"""The value of `purpose` for a request of the conversation; its values for requests outside the conversation are
-`summary`, `vote` and `memory`."""
+"""The value of `purpose` for a request of the conversation; a request outside the conversation has another purpose,
+such as `summary`, `vote` or `memory`."""
 
 
 class Interrupted(StopHeard):
-    """Raised when the task is to stop, which is not an error: `control` has ended the wait for an answer, and no part
-    of the answer was stored.
+    """Raised when the task is to stop, which is not a failure: the request was not sent or its answer was not awaited,
+    and no part of the answer was stored.
 
-    `outcome` has the reason of the stop.
+    `outcome` contains the reason why the task stops.
     """
 
     code = "interrupted"
@@ -76,7 +76,7 @@ class Interrupted(StopHeard):
 class Check:
     """Result of the `doctor` check of a model server: one line of text for a person, with advice when `ok` is False.
 
-    `answers`: the server replied, even if it does not serve the model.
+    `answers` is True if the server replied, even if it does not serve the model.
     """
 
     ok: bool
@@ -86,11 +86,12 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class SideRequest:
-    """The tools of a request outside the conversation, which has these instead of the tools of the conversation.
+    """The tools of a request outside the conversation, which offers these tools instead of the tools of the
+    conversation.
 
-    `choice` is "auto", "none", "required", the name of a tool that must be called, or "" for the server's default.  An
-    API without an equivalent uses the nearest form: Ollama has no tool choice, so a named tool becomes the only tool of
-    the request, and "none" sends no tools.
+    `choice` is "auto", "none", "required", the name of a tool that must be called, or "" for the server's default.  For
+    an API without an equivalent of `choice` the nearest form is used: Ollama's API has no tool choice, so a named tool
+    becomes the only tool of the request, and with "none" no tools are sent.
     """
 
     tools: tuple[Json, ...] = ()
@@ -136,15 +137,15 @@ class ModelClient(Protocol):
 
     provider: str
     model: str
-    tools: Sequence[Json]  # tool schemas in OpenAI's form; they never change within a task
+    tools: Sequence[Json]  # tool schemas in OpenAI's form, the same for the whole task
     last: Answer | None
     takes_no_pictures: bool  # learnt from a refused request: the server does not accept pictures
-    gate: Callable[[], Outcome | None] | None  # returns an outcome when a limit of the task is reached
-    listener: Callable[[str], None] | None  # called with each piece of an answer as it arrives
+    gate: Callable[[], Outcome | None] | None  # a function that returns an outcome when a limit of the task is reached
+    listener: Callable[[str], None] | None  # a function that is called with each piece of an answer as it arrives
 
     @property
     def picture_form(self) -> str:
-        """The form in which pictures are sent to this API; "" when no pictures are sent."""
+        """The form in which pictures are sent to the model server's API; "" when no pictures are sent."""
         ...
 
     def send_system_prompt(self, prompt: str) -> int:
@@ -162,11 +163,12 @@ class ModelClient(Protocol):
     def get_response(self, plan: Plan | None = None) -> tuple[str, list[Json]]:
         """Send one request of the conversation.
 
-        Returns (text, tool calls as `[{"id", "name", "arguments": dict}]`) after both are appended to the message
-        store.
+        Returns (text of the answer, tool calls as `[{"id", "name", "arguments": dict}]`) after the answer is appended
+        to the message store.
 
         Without a plan the whole current context file of the message store is sent.  The caller must not run a tool call
-        that has a field `"invalid"`, nor any tool call of an answer of which `last.finish_reason` is "length".
+        that has a field `"invalid"`, nor any tool call of an answer with the `finish_reason` "length"
+        (`last.finish_reason`).
 
         Raises ModelError or one of its subclasses, DiskError, or Interrupted.
         """
@@ -186,18 +188,18 @@ class ModelClient(Protocol):
         """Send one request outside the conversation: nothing is appended to the message store, and `last` does not
         change.
 
-        `messages` are in OpenAI's form; a `content` that is a Path means the text of that file, read in pieces.
-        `tool_choice` is "auto", "none", "required", or a tool by its name (or in OpenAI's form).  The files of the
-        request are written to `folder` (default: the task's folder) under unique names, so several threads may send
+        `messages` are in OpenAI's form; a `content` that is a Path stands for the text of that file, which is read in
+        pieces.  `tool_choice` is "auto", "none", "required", or a tool by its name (or in OpenAI's form).  The files of
+        the request are written to `folder` (default: the task's folder) under unique names, so several threads may send
         requests at once.  `output` is the maximum number of tokens of the answer; 0 means the configured maximum.
-        Raises the same errors as `get_response`.
+        `ask_aside` raises the same errors as `get_response`.
         """
         ...
 
     def get_summary(self, path: Path) -> str:
-        """Send the text of the file as the only user message, without tools; returns the answer.
+        """Send the text of the file `path` as the only message, without tools; returns the text of the answer.
 
-        Raises AnswerUnreadable when the answer is empty, was cut off, or is a tool call instead of text.
+        Raises AnswerUnreadable when the answer is empty, a refusal, not complete, or a tool call instead of text.
         """
         ...
 
@@ -205,7 +207,7 @@ class ModelClient(Protocol):
     def slots(self) -> int | None:
         """The number of requests that the server processes at the same time, None if the server reports no such number.
 
-        The value is certain only after `loaded_window` was called."""
+        The value of `slots` is certain only after `loaded_window` was called."""
         ...
 
     def models(self) -> list[str]:
@@ -216,8 +218,8 @@ class ModelClient(Protocol):
         ...
 
     def loaded_window(self) -> int | None:
-        """The context window, in tokens, with which the server has loaded the model, as the server reports it; the
-        client requests it once and caches it."""
+        """The context window, in tokens, with which the server has loaded the model, as the server reports it; None if
+        the server does not report it."""
         ...
 
     def describe(self) -> str:
@@ -229,7 +231,7 @@ class ModelClient(Protocol):
         ...
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the client's connections to the model server."""
         ...
 
 
@@ -249,7 +251,7 @@ def make_client(
     provider may be a dotted path).
 
     `kept` is the storage of facts that earlier processes have learnt about servers; it is passed to a client that has a
-    method `recall`.  Raises ConfigError for an unknown name.
+    method `load_learnt`.  Raises ConfigError for an unknown name of a provider.
     """
     from agent.config import settings_of
 

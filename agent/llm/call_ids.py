@@ -1,7 +1,7 @@
 """Translates the ids of tool calls in a request into a form that the server accepts.
 
-An id has the same translation in every process, for the call and for its result, so no table is needed.  The message
-store keeps the ids of the server's answers unchanged.
+The id of a tool call has the same translation in every process, for the call and for its result, so no table of ids is
+needed.  In the message store the ids of the server's answers are unchanged.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 SIGNS = digits + ascii_letters
 SHORT = r"[A-Za-z0-9]{9}"
-"""A pattern of ids that every server accepts: nine letters and digits, as demanded by Mistral, which has the strictest
-rule."""
+"""A pattern of tool call ids that every known server accepts: nine letters and digits, as demanded by Mistral, which
+has the strictest rule."""
 ANTHROPIC = r"[a-zA-Z0-9_-]{1,64}"
 LENGTHS = (24, 9, 12, 16, 32, 40, 8, 6)
 PREFIXES = ("call_", "", "toolu_", "chatcmpl-tool-")
@@ -33,7 +33,7 @@ NOT_FORM = re.compile(
     r"|unexpected",
     re.IGNORECASE,
 )
-"""Words in a refusal that show that it concerns the message list and not the form of an id."""
+"""Words in a refusal that show that the refusal concerns the message list and not the form of an id."""
 _EXACT = re.compile(
     r"length (?:of|is|must be)?\s{0,9}(?:exactly )?(\d{1,9})|exactly (\d{1,9})"
     r"|(?<!\d)(\d{1,9}) (?:alphanumeric )?(?:char|letter)"
@@ -44,7 +44,8 @@ _PATTERN = re.compile(r"pattern:? ?['\"`]?(\^?[\[(][^'\"`\s]*)", re.IGNORECASE)
 
 @lru_cache(maxsize=4096)
 def translate_id(call_id: str, form: str) -> str:
-    """`call_id` if it matches the pattern `form`; otherwise an id that is computed from it and matches."""
+    """`call_id` if it matches the pattern `form`; otherwise an id that is computed from `call_id` and, where possible,
+    matches `form`."""
     if not form or re.fullmatch(form, call_id):
         return call_id
     number = int.from_bytes(sha256(call_id.encode("utf-8", "surrogatepass")).digest())
@@ -57,8 +58,8 @@ def translate_id(call_id: str, form: str) -> str:
 
 
 def with_ids(message: Json, form: str) -> Json:
-    """The message after its ids were translated into the server's form: those of its tool calls, or that of the call of
-    which it is the result."""
+    """The message with translated ids of tool calls: the ids of its own tool calls, or, in a tool result, the id of the
+    call."""
     if message["role"] == "tool":
         return message | {"tool_call_id": translate_id(message["tool_call_id"], form)}
     if not message.get("tool_calls"):

@@ -1,9 +1,9 @@
-"""The base class of all model clients: it appends messages, checks them, writes request.json, sends it, reads and
-appends the answer, and removes request.json.
+"""The base class of the model clients: it appends and checks messages, writes the file of a request (request.json),
+sends the file, reads and appends the answer, and renames or removes the file.
 
-The subclass for a provider adds the address, the headers, the format of a request and the parser of answers.  The
-contract is in `base.py`, `server_info.py` reads facts about the server, `learnt_from_refusals.py` learns facts from
-refused requests.
+The subclass of `ChatClient` for a provider adds the address, the headers, the format of a request and the parser of
+answers.  The contract of a client is in `base.py`; `server_info.py` reads facts about the server;
+`learnt_from_refusals.py` learns facts from refused requests.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ KEPT = "kept.json"
 
 
 class ChatClient(Learner, ABC):
-    """Base class of the clients.  `config` is a Settings object or a mapping with the same keys
+    """Base class of the model clients.  `config` is a Settings object or a mapping with the same keys
     (docs/design/context.md, 9.1)."""
 
     name: ClassVar[str]
@@ -88,7 +88,7 @@ class ChatClient(Learner, ABC):
         "said",
     )
     key_header: ClassVar[str] = "Authorization"
-    wire_headers: ClassVar[Mapping[str, str]] = {}  # headers of every request to this API
+    wire_headers: ClassVar[Mapping[str, str]] = {}  # headers of every request to the provider's API
     # the dialect (peculiarities of the API) if neither the configuration nor the address selects another
     own_dialect: ClassVar[Dialect] = COMPATIBLE
 
@@ -113,7 +113,7 @@ class ChatClient(Learner, ABC):
         self.recognised = "by its address" if named else "nothing says otherwise"
         self.message_store = message_store
         self.context_dir = Path(context_dir)
-        # the uuid of the task, which is the same in every process that works on it
+        # the name of the task's folder: the uuid of the task, which is the same in every process that works on the task
         self.conversation = self.context_dir.name
         self.tools: Sequence[Json] = tuple(tools)
         self.control = control
@@ -122,11 +122,11 @@ class ChatClient(Learner, ABC):
         self.summary: Answer | None = None  # the last answer of `get_summary`; callers read its usage
         self.lines = Lines()
         self.alternate = False  # learnt: the chat template requires alternating roles
-        # decides which extra fields of earlier answers (such as reasoning) are sent back to the server, and learns this
-        # from refusals
+        # decides which extra fields of earlier answers (such as reasoning) are sent back to the server, and learns from
+        # refusals which fields the server accepts
         self.back = ReturnedFields(self.keys.wire)
         self.id_form = ""  # learnt: a pattern of the tool call ids that this server accepts
-        # what was found in the messages of the current request; None for a request outside the conversation
+        # what the messages of the current request contain (`Shape`); None for a request outside the conversation
         self.shape: Shape | None = None
         self.abilities: dict[str, bool] = {}  # "tools", "images": abilities of the model that the server reports
         self.calling = CallMode(self.keys.tool_calls, self.tools, message_store, self.abilities, self.emit)
@@ -134,7 +134,8 @@ class ChatClient(Learner, ABC):
         self.takes_no_pictures = False  # learnt: a request that was refused with pictures succeeded without them
         self.most_output = 0  # learnt: the model's maximum number of output tokens
         self._asked_output = 0  # the maximum answer length, in tokens, that the newest request contained
-        self._window: int | None = None  # the context window of the loaded model, once the server has reported it
+        # the context window of the loaded model, None before the server has reported it
+        self._window: int | None = None
         self.told_slots = 0  # the number of slots (parallel requests) that the server reported, 0 if it reported none
         self.allocated: int | None = (
             # the context window that the server reported when it seemed to have truncated a prompt
@@ -155,7 +156,7 @@ class ChatClient(Learner, ABC):
         self.dropped: set[str] = set()  # learnt: parameters, and keywords in tool schemas, that the server refuses
         self.said: set[str] = set()  # warnings that were logged and are not repeated
         self.kept: LearntStore | None = None  # storage of learnt facts that processes share
-        self._known: Json = {}  # the facts about this server as they are in the storage
+        self._known: Json = {}  # the learnt facts about the server as they are in the storage
         # the facts that this client had before it added the stored facts; None after the stored facts were dropped
         self._fresh: Json | None = None
 
@@ -165,7 +166,8 @@ class ChatClient(Learner, ABC):
     def encode(
         self, out: BinaryIO, spans: Sequence[Span], shape: Shape, output: int, aside: SideRequest | None = None
     ) -> None:
-        """Write the body of a request to `out`; `output` is the maximum number of tokens of the answer, 0 for no limit.
+        """Write the body of a request to `out`; `output` is the maximum number of tokens of the answer, 0 for no
+        maximum.
 
         If `aside` is given, the request is outside the conversation, and offers the tools of `aside`.
         """
@@ -175,7 +177,8 @@ class ChatClient(Learner, ABC):
         """Read the server's answer to its end."""
 
     def prepare(self) -> None:
-        """Request the facts about the server that `encode` needs; called before each request is written."""
+        """Request the facts about the server that `encode` needs; `prepare` is called before each request is
+        written."""
 
     def request_headers(self, *, summary: bool) -> Mapping[str, str]:
         """The headers of one request that are sent in addition to those of `headers()`."""
@@ -183,8 +186,8 @@ class ChatClient(Learner, ABC):
         return {}
 
     def validate(self, answer: Answer, plan: Plan | None) -> None:
-        """Raise an error when a complete answer must not be used.  Without a plan the answer belongs to a summary
-        request."""
+        """Raise an error when a complete answer must not be used.  If `plan` is None, the answer may belong to a
+        request outside the conversation."""
 
     # --- the conversation -------------------------------------------------------------------------------------
 
@@ -214,8 +217,9 @@ class ChatClient(Learner, ABC):
         answer, form = self.calling.read(answer)
         answer = self.calling.limit_calls(answer)
         more = self.fields_of(answer) | ({} if answer.request is None else {"request": answer.request})
-        # Token counts are stored only if the provider reported the count of the prompt: otherwise `bill` has an
-        # estimate of it.  A missing count of the answer is estimated.
+        # The token counts of an answer are stored only if the provider reported the count of the prompt: otherwise
+        # `bill` has an estimate of that count.  If the provider reported no count of the answer, `bill` has an
+        # estimate.
         reported = answer.usage is not None and 0 < answer.usage.prompt == bill.usage.prompt
         self.message_store.add_message(
             "assistant",
@@ -232,7 +236,7 @@ class ChatClient(Learner, ABC):
     def fields_of(self, answer: Answer) -> Json:
         """The arguments of `add_message` that store the provider-specific fields of an answer, such as its reasoning.
 
-        Returns {} if there are none, or if the answer is empty: empty answers are never sent back.
+        Returns {} if the answer has no such fields, or if the answer is empty, since empty answers are not sent back.
         """
         if not answer.calls and not answer.text.strip():
             return {}
@@ -256,8 +260,8 @@ class ChatClient(Learner, ABC):
         )
 
     def text_mode(self) -> tuple[str, int]:
-        """For a model without tool calls: (the text that is added after the system prompt, the tokens that one call in
-        text needs in addition to its contents).
+        """For a model that writes its tool calls as text: (the text that is added after the system prompt, the tokens
+        that one call in text needs in addition to its contents).
 
         Returns ("", 0) if the tool calls of the server's API are used.
         """
@@ -269,12 +273,13 @@ class ChatClient(Learner, ABC):
         return self.as_text(parsed(spans)) if self.calling.in_text else None
 
     def as_text(self, messages: Iterable[Json]) -> Iterator[Json]:
-        """Change messages for a model without tool calls: their calls become text, and their pictures get the form that
-        this server accepts."""
+        """Change messages for a model that writes its tool calls as text: the calls in them become text, and the
+        pictures get the form that the server accepts."""
         return images.with_pictures(self.calling.form.messages(messages), self.context_dir, self.picture_form)
 
     def message_change(self, shape: Shape) -> Change | None:
-        """A function that changes the stored messages for this server; None when their lines can be sent unchanged."""
+        """A function that changes stored messages as the server demands; None when the stored lines can be sent
+        unchanged."""
         form = self.id_form or self.dialect.id_form
         ids = bool(form) and not all(re.fullmatch(form, call_id) for call_id in shape.ids)
         if self.back.is_as_it_stands(self.dialect, shape) and not ids and not shape.images:
@@ -345,16 +350,17 @@ class ChatClient(Learner, ABC):
         path: Path | None = None,
         offered: Collection[str] | None = None,
     ) -> tuple[Answer, Bill]:
-        """Write the request file, send it, repeat it as far as the errors allow, and read the whole answer; afterwards
-        the file is removed or renamed (`request`).
+        """Write the file of a request, send it, repeat the request as far as the errors allow, and read the whole
+        answer; afterwards the file is removed or renamed (`request`).
 
-        The file is `path`, or request.json if `path` is None.  `offered` are the names of the tools in the request, by
-        default those of the conversation.
+        The file of the request is `path`, or request.json if `path` is None.  `offered` are the names of the tools in
+        the request, by default those of the conversation.
         """
         self.prepare()
         started = clock.monotonic()
         summary = purpose != TURN  # True: the request is outside the conversation
-        looked = not summary  # the agent's loop checks the limits before each turn, so the first attempt needs no check
+        # the agent's loop checks the limits of the task before each turn, so the first attempt needs no check
+        looked = not summary
 
         def once(path: Path) -> PendingRequest:
             nonlocal looked
@@ -412,8 +418,9 @@ class ChatClient(Learner, ABC):
         """Whether a refused request is to be sent again in another form.
 
         If the reason of the refusal is known, only the matching part is changed.  If the reason is unknown, the request
-        is sent without its pictures, then without optional parameters, then with its tools in the text.  In these last
-        two attempts the pictures are included again, since the request without them was refused too.
+        is sent without its pictures, then without optional parameters, then with its tools in the text.  In the
+        attempts without optional parameters and with the tools in the text the pictures are included again, since the
+        request without pictures was refused too.
         """
         explained = self.adapt_to_refusal(error)
         if not explained and self._give_up_pictures(error):
@@ -444,14 +451,14 @@ class ChatClient(Learner, ABC):
             with durable_files.writing(path):
                 if keep:
                     with suppress(FileNotFoundError):  # kept.json does not exist before the first request
-                        os.replace(aside, path)  # noqa: PTH105 - faster than Path.replace, and it runs at each turn
+                        os.replace(aside, path)  # noqa: PTH105 - faster than Path.replace
                 flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
                 with os.fdopen(os.open(path, flags, 0o600), "wb", buffering=READ) as out:
                     write(out)
                     out.truncate()
             yield path
         finally:
-            # an error here would hide an earlier one, and the next request overwrites a file that was left
+            # an error of the removal would hide an earlier error, and the next request overwrites a file that was left
             with suppress(OSError):
                 if keep:
                     os.replace(path, aside)  # noqa: PTH105
@@ -476,15 +483,15 @@ class ChatClient(Learner, ABC):
         try:
             return self.read(stream)
         except ShapeWrong as error:
-            # The answer is JSON, but does not have the form of this API: a list instead of an object, say, or text
-            # instead of a list.
+            # The answer is JSON, but does not have the form of the provider's API: for example a list instead of an
+            # object, or text instead of a list.
             raise AnswerUnreadable(
                 f"{self.label} sent JSON of another shape than an answer has ({error}); check base_url and provider"
             ) from error
 
     def _ended(self, draft: StreamAccumulator) -> None:
-        """Translate the server's stop reason into one of this program's; an unknown reason is kept as it is and does
-        not count as a normal end."""
+        """Translate the server's stop reason into a stop reason of this program; an unknown stop reason stays unchanged
+        and does not count as a normal end.  The reasons `error` and `resample` raise a ModelError."""
         reason = draft.finish
         draft.finish = self.dialect.stop(reason) or reason
         error: ModelError
@@ -499,7 +506,7 @@ class ChatClient(Learner, ABC):
 
     @cached_property
     def request_log(self) -> RequestLog:
-        """Writes a line of requests.jsonl for each request of this client."""
+        """The RequestLog of this client, which writes a line of requests.jsonl for each request."""
         counter = getattr(self.message_store, "counter", None)
         if counter is None or self.model != self.settings.provider().model:
             counter = counter_for(self.model)
@@ -522,7 +529,8 @@ def at_the_limit(answer: Answer, output: int) -> Answer:
     """The answer with its true stop reason: an answer with exactly the maximum number of tokens (`output`) was cut off
     at that limit.
 
-    A router between this program and the model may have replaced the server's stop reason `length` by another.
+    A router between this program and the model may have replaced the server's stop reason `length` by another stop
+    reason.
     """
     if not output or answer.usage is None or answer.usage.completion != output:
         return answer
@@ -544,7 +552,7 @@ def choice_of(tool_choice: str | Mapping[str, Any] | None) -> str:
 
 def write_lines(path: Path, system: str, messages: Iterable[Mapping[str, Any]]) -> None:
     """Write a file with one message per line, the system message first unless `system` is empty; a `content` that is a
-    Path means the text of that file."""
+    Path stands for the text of that file."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
     with os.fdopen(os.open(path, flags, 0o600), "wb", buffering=READ) as out:
         if system:
@@ -555,7 +563,7 @@ def write_lines(path: Path, system: str, messages: Iterable[Mapping[str, Any]]) 
                 out.write(line(message))
                 continue
             rest = {key: value for key, value in message.items() if key != "content"}
-            # the line up to and including the opening quote of the content
+            # the JSON line up to and including the opening quote of the content
             out.write(dumps(rest | {"content": ""})[:-2])
             out.writelines(escaped(content))
             out.write(b'"}\n')

@@ -1,8 +1,8 @@
 """Reads the bodies of error responses: messages, codes and numbers, from a body of any shape.
 
-Known shapes: objects (`{"error": {...}}`), bare strings (`{"error": "..."}`), FastAPI's `detail` with one entry per
-field, lists of errors, JSON inside a message (a gateway quotes the server behind it), HTML pages of a proxy, an empty
-body.  All functions are pure; `error_mapping.py` maps the result to typed errors.
+Known shapes of error bodies: objects (`{"error": {...}}`), bare strings (`{"error": "..."}`), FastAPI's `detail` with
+one entry per field, lists of errors, JSON inside a message (a gateway quotes the server behind it), HTML pages of a
+proxy, an empty body.  `error_mapping.py` maps the parsed error body (`ErrorBody`) to a typed error.
 """
 
 from __future__ import annotations
@@ -26,19 +26,20 @@ MASKED = re.compile(r"(?<![\w.~+/=-])[\w.~+/=-]*+(?:\*{3,}|[•●]{3,})(?:[\w.~
 _OPENS_TITLE = re.compile("<title", re.IGNORECASE)
 _CLOSES_TITLE = re.compile("</title>", re.IGNORECASE)
 _TAG = re.compile(r"<[^>]++(?:>|\Z)")
-"""Matches an HTML tag, or an unclosed `<` with all text after it, so that the search does not start again at each
-`<`."""
+"""Matches an HTML tag, or an unclosed `<` with all text after it, so that the search for tags does not start again at
+each `<`."""
 CAP = 600  # maximum characters of a server's text that an error message of this program quotes
-MATCHED = 8_192  # number of characters of an error body that are searched; the body may be a megabyte of anything
-MOST_CODES, CODE = 64, 200  # the maximum number of codes (the innermost are preferred), and of characters of one code
+MATCHED = 8_192  # maximum characters of an error body that are searched, since the body may be very long
+# the maximum number of error codes (the innermost are preferred), and of characters of one code
+MOST_CODES, CODE = 64, 200
 DEEPEST = 16  # maximum depth of nested JSON: a gateway may quote a router, which quotes a server
-BRANCHES = 16  # maximum number of errors of a list that are read
-MOST_WORDS = 64  # maximum number of texts that are compared with each other, outermost first
+BRANCHES = 16  # maximum number of errors that are read from a list of errors
+MOST_WORDS = 64  # maximum number of texts of nested errors that are compared with each other, outermost first
 MOST_TRIES = 64  # maximum number of brackets in a text at which the search for JSON begins
 LONGEST = MATCHED + MOST_CODES * (CODE + 1)
 """Maximum characters of `ErrorBody.text`."""
 WRAPPERS = ("error", "errors", "detail", "details", "innererror", "base_resp", "cause", "raw", "metadata", "body")
-"""Keys of an error body under which the error itself, or a quoted error of another server, may be."""
+"""Keys of an error body that may contain the error itself, or a quoted error of another server."""
 CODES = ("code", "type", "status", "reason", "error_code", "errorcode", "__type", "status_code", "error_type", "name")
 PLACES = ("body", "query", "path", "header", "__root__")
 """First elements of a `loc` in FastAPI's errors (the place of an error) that are not names of parameters."""
@@ -49,16 +50,16 @@ class ErrorBody:
     """A parsed error body.  `status` is the HTTP status, None when the error arrived inside a stream that began with
     status 200.
 
-    `codes` are all codes, types and reasons of the body and of nested errors, in lower case, the innermost last;
-    `params` the parameters that it names, as dotted paths (`messages.0.content`, `max_tokens`).  `generation`: the body
-    quotes text that the model generated.
+    `codes` are the codes, types and reasons of the error body and of nested errors, in lower case, the innermost last;
+    `params` are the parameters that the error body names, as dotted paths (`messages.0.content`, `max_tokens`).
+    `generation` is True if the error body quotes text that the model generated.
     """
 
     status: int | None = None
     message: str = ""
     codes: tuple[str, ...] = ()
     params: tuple[str, ...] = ()
-    limit: int | None = None  # maximum tokens, from the key `n_ctx`
+    limit: int | None = None  # maximum tokens of a request, from the key `n_ctx`
     requested: int | None = None  # tokens of the prompt, from the key `n_prompt_tokens`
     html: bool = False
     retry_after: float | None = None
@@ -66,12 +67,13 @@ class ErrorBody:
 
     @property
     def text(self) -> str:
-        """Message and codes in one lower-case string, in which codes and wordings are searched for."""
+        """Message and codes of the error in one lower-case string, in which known codes and wordings are searched
+        for."""
         return " ".join([self.message, *self.codes]).lower()
 
     @property
     def quoted(self) -> str:
-        """The server's message as an error message for a person quotes it: masked keys replaced, at most CAP
+        """The server's message for quotation in an error message: masked keys are replaced, and it has at most CAP
         characters."""
         code = next((code for code in self.codes if not code.isdigit()), "")
         words = MASKED.sub("***", " ".join(self.message.split())) or code or "no reason given"
@@ -112,7 +114,7 @@ def parse_document(status: int | None, parsed: Any, headers: Mapping[str, str] |
 
 @dataclass
 class ErrorParts:
-    """What was read of an error body so far, from the outermost to the innermost of nested errors."""
+    """Collects the parts of an error body while it is read, from the outermost to the innermost of nested errors."""
 
     words: list[str] = field(default_factory=list)
     codes: list[str] = field(default_factory=list)
@@ -124,7 +126,7 @@ class ErrorParts:
 
     @property
     def message(self) -> str:
-        """All texts of the nested errors, joined without repetitions: the text of the outermost error first."""
+        """The texts of the nested errors, joined without repetitions, with the text of the outermost error first."""
         said: list[str] = []
         for words in self.words[:MOST_WORDS]:
             if not any(words in other for other in said):
@@ -173,7 +175,8 @@ class ErrorParts:
                 self.add(error[key], depth - 1)
                 break
         else:
-            if not set(error) & {*WRAPPERS, *CODES}:  # such as {"error parsing tool call": "invalid character"}
+            # an object without known keys, such as {"error parsing tool call": "invalid character"}
+            if not set(error) & {*WRAPPERS, *CODES}:
                 self.words.extend(f"{key}: {value}" for key, value in error.items() if isinstance(value, str))
         for key in WRAPPERS:
             if key in error:
@@ -214,7 +217,8 @@ def _embedded(text: str) -> tuple[int, Any]:
 def _title(text: str) -> str | None:
     """The title of an HTML page.
 
-    The closing tag is searched only once: if none follows the first opening tag, none follows a later one.
+    The closing tag `</title>` is searched only once: if none follows the first opening tag, none follows a later
+    opening tag.
     """
     if (opening := _OPENS_TITLE.search(text)) is None or (start := text.find(">", opening.end()) + 1) == 0:
         return None
@@ -223,7 +227,7 @@ def _title(text: str) -> str | None:
 
 
 def looks_like_html(text: str, content_type: str = "") -> bool:
-    """Whether the text is an HTML page, sent by a proxy or from a wrong address."""
+    """Whether the text of an answer is an HTML page, which a proxy or a wrong address may send."""
     begins = text[:200].lstrip().lower()
     return "text/html" in content_type.lower() or begins.startswith(("<!doctype", "<html", "<head"))
 
@@ -243,8 +247,8 @@ def retry_after(text: str, headers: Mapping[str, str]) -> float | None:
     """Seconds to wait before a retry: the longest of the headers `retry-after-ms` and `retry-after` (seconds or a date)
     and of a time that the text names.
 
-    Returns None when the response has no such value; the result is never negative.  The names in `headers` are in lower
-    case.
+    Returns None when the response names no time to wait; the result is not negative.  `headers` must have names in
+    lower case.
     """
     found: list[float] = []
     for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):

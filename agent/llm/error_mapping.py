@@ -1,10 +1,10 @@
-"""Maps the error body of a server to a typed error of `agent/errors.py`, which contains the numbers of tokens that the
-body names.
+"""Maps the error body of a server to a typed error of `agent/errors.py`; an error about the length of a request
+contains the numbers of tokens that the body names.
 
-The codes in a body are checked before its wording; the known codes and wordings are in `error_wordings.py`.
-`error.tries` is the maximum number of attempts; `retry.py` has the delays.  A refusal that matches no rule becomes
-RequestRefused with `unexplained`: the agent's loop then compacts the conversation once, in case its length was the
-reason.
+The codes in an error body are checked before its wording; the known codes and wordings are in `error_wordings.py`.
+`tries` of an error is the maximum number of attempts to send the request; `retry.py` has the delays between them.  A
+refusal (400, 413 or 422) that matches no rule becomes RequestRefused with `unexplained`, unless it names a parameter
+outside the prompt: the agent's loop then compacts the conversation once, in case its length was the reason.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     from agent.llm.error_body import ErrorBody
 
 LONGEST_WAIT = 120.0
-"""The longest delay in seconds for which the client itself waits before a retry; if the server demands a longer one, it
-raises an error that contains the delay."""
+"""The longest delay in seconds for which the client itself waits before a retry; if the server demands a longer delay,
+the client raises an error that contains the delay."""
 DAY = 86_400.0
 
 SLOW_DOWN_TRIES = 8
 TRANSIENT_TRIES = 6
-LOADING_TRIES = 40  # a server takes minutes to load a large model; each wait is at most 30 s
+LOADING_TRIES = 40  # a server may take minutes to load a large model; the delay between two attempts is at most 30 s
 STALLED_TRIES = 3
 RESAMPLE_TRIES = 3
 
@@ -48,15 +48,15 @@ OVERFLOW_STATUSES = (None, 200, 400, 413, 422, 500)
 CLIENT = range(400, 500)
 HTTP_ERRORS = range(400, 600)
 TRANSIENT = frozenset((408, 409, 425, 498, 499))
-"""Statuses below 500 after which a retry may succeed: 408 time-out, 409 conflict, 425 too early, 498 no capacity
+"""HTTP statuses below 500 after which a retry may succeed: 408 time-out, 409 conflict, 425 too early, 498 no capacity
 (Groq), 499 the client disconnected."""
 LASTING = frozenset((501, 505, 510, 511))
-"""Statuses from 500 on after which a retry cannot succeed: 501 not implemented, 505 unsupported version of HTTP, 510 a
-missing extension, 511 a login page."""
+"""HTTP statuses from 500 on after which a retry cannot succeed: 501 not implemented, 505 unsupported version of HTTP,
+510 a missing extension, 511 a login page."""
 
 
 def map_error(said: ErrorBody, who: str) -> ModelError:
-    """The typed error for an error body; `who` names the server in its message ("openai at
+    """The typed error for an error body; `who` names the server in the error's message ("openai at
     https://api.openai.com/v1")."""
     error = _judge(said, who)
     error.tries = _tries(error, said)
@@ -68,7 +68,7 @@ def map_error(said: ErrorBody, who: str) -> ModelError:
 
 def _judge(said: ErrorBody, who: str) -> ModelError:
     status = said.status
-    # without its full stop, since the error message continues after the quotation
+    # the quotation has no full stop, since the error message continues after it
     quote = said.quoted.removesuffix(".")
     heard = f"{who} answered {status}: {quote}" if status else f"{who} broke off: {quote}"
     if said.html and status in (None, 200):
@@ -82,8 +82,8 @@ def _judge(said: ErrorBody, who: str) -> ModelError:
 
 
 def _told_status(said: ErrorBody) -> int | None:
-    """The HTTP status of an error; for an error inside an answer that began with 200, the status that the body
-    names."""
+    """The HTTP status of an error; for an error inside an answer that began with status 200, the status that the error
+    body names."""
     if said.status not in (None, 200):
         return said.status
     named = [int(code) for code in said.codes if code.isdecimal() and len(code) == len("400")]
@@ -92,8 +92,8 @@ def _told_status(said: ErrorBody) -> int | None:
 
 
 def _by_code(said: ErrorBody, heard: str) -> ModelError | None:
-    """The error for a body with a code that means the same under (nearly) every HTTP status; None for any other
-    body."""
+    """The typed error for an error body with a code that means the same under (nearly) every HTTP status; None for any
+    other error body."""
     codes, status = frozenset(said.codes), said.status
     if codes & known.QUOTA_CODES:
         return _quota(heard, status)
@@ -114,7 +114,8 @@ def _by_code(said: ErrorBody, heard: str) -> ModelError | None:
 
 
 def _by_status(said: ErrorBody, heard: str) -> ModelError | None:
-    """The error for an HTTP status that decides (nearly) without the wording of the body; None for any other status."""
+    """The typed error for an HTTP status that decides (nearly) without the wording of the error body; None for any
+    other status."""
     status = said.status
     if status == 402:
         return _overflow(said, heard, (402,)) or _quota(heard, status)
@@ -280,8 +281,8 @@ def _overflow(said: ErrorBody, heard: str, statuses: tuple[int | None, ...]) -> 
 
 
 def _numbers(match: re.Match[str]) -> tuple[int | None, int | None]:
-    """(maximum tokens, tokens of the prompt) from the groups of a regular expression's match; None for a group that is
-    missing or did not match."""
+    """(maximum tokens of a request, tokens of the prompt) from the groups of a match of a pattern in OVERFLOW; None for
+    a group that is missing or did not match."""
     groups = match.groupdict()
     found = [re.sub(r"\D", "", groups.get(name) or "") for name in ("limit", "requested", "answer")]
     limit, requested, answer = (int(digits) if digits else None for digits in found)

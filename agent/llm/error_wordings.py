@@ -1,9 +1,9 @@
-"""Codes and wordings in the error bodies of model servers, as data, each with its source.  `error_mapping.py` checks
-codes first.
+"""Codes and wordings in the error bodies of model servers, as data, with the servers that send them where they are
+known.  `error_mapping.py` checks the codes before the wordings.
 
-A wording is added here only if the server sends no code; no wording decides between two kinds of errors that already
-differ by their HTTP status.  A new wording is one line of this file; `docs/wire.md` describes the kinds of errors.  All
-comparisons are in lower case.
+A wording is in `error_wordings.py` only if the server sends no code; no wording decides between two kinds of errors
+that already differ by their HTTP status.  To add a wording, add one line to `error_wordings.py`; `docs/wire.md`
+describes the kinds of errors.  Codes are compared in lower case, and wordings without regard to case.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ QUOTA_CODES = frozenset(
         "organization_usage_limit_exceeded",  # OpenAI
         "billing_hard_limit_reached",  # OpenAI
         "billing_not_active",  # OpenAI
-        "billing_error",  # sent by Anthropic (its page about errors)
+        "billing_error",  # sent by Anthropic (documented on Anthropic's page about errors)
         # Moonshot sends this code with 429 or 403: MoonshotAI/kimi-code PR#1857, MoonshotAI/Kimi-K2#5
         "exceeded_current_quota_error",
         "insufficient_user_quota",  # the gateway new-api, with status 403 (QuantumNous/new-api)
         "insufficient_balance",  # DeepSeek, if it is used through a gateway
         "payment_required",  # OpenRouter
-        "arrearage",  # sent by DashScope (its page of error codes)
+        "arrearage",  # sent by DashScope (documented on DashScope's page of error codes)
     )
 )
 OVERFLOW_CODES = frozenset(
@@ -100,7 +100,8 @@ REFUSAL_CODES = frozenset(
         "badrequesterror",  # vLLM, LiteLLM
     )
 )
-"""Codes that have the meaning of status 400; they are used for an error inside an answer, which has no HTTP status."""
+"""Error codes that have the meaning of status 400, for an error inside an answer, which has no HTTP status of its
+own."""
 OVERLOAD_CODES = frozenset(
     (
         "overloaded_error",  # Anthropic
@@ -121,8 +122,8 @@ RESAMPLE_CODES = _any(
         r"modelerrorexception",  # Bedrock: "The model produced invalid sequence as part of ToolUse"
     )
 )
-"""Codes with which a server reports that it cannot parse its model's output: the same request may succeed when it is
-repeated."""
+"""Error codes with which a server reports that it cannot parse the output of its model: the same request may succeed
+when it is repeated."""
 
 # --- wordings -------------------------------------------------------------------------------------------------------
 
@@ -154,22 +155,25 @@ TOOLS_REFUSED = _any(
     )
 )
 NO_ANSWER_TO_TOOLS = frozenset(("tools", "tool_choice", "functions", "function_call"))
-"""Parameters for tools: a server without tool calls does not know them and names one of them in its refusal."""
+"""Parameters of a request for tools: a server without tool calls does not know them and may name one of them in its
+refusal."""
 INPUT = re.compile(r"(?:messages|inputs?|prompt|contents?|body)\b|input_|prompt_", re.IGNORECASE)
-"""Names of parameters that contain the prompt, so that a server may refuse them because they are too long."""
+"""Matches the names of parameters that contain the prompt, so that a server may refuse them because they are too
+long."""
 
 _N = r"(?P<{}>\d(?:[\d,_.]{{0,18}}\d)?)"
 _L, _R = _N.format("limit"), _N.format("requested")
 _OF_ANSWER = rf"(?:.{{0,200}}?{_N.format('answer')}(?: tokens)? (?:in|for) the (?:completion|output))?"
-"""Matches the requested maximum of the answer, which is a part of the number `requested`, if the text of the error
-names it separately from the prompt."""
+"""Matches the requested maximum tokens of the answer, which are a part of the number `requested`, if the text of the
+error names them separately from the tokens of the prompt."""
 _ASKED = r"requested(?: a total of| about)?"
 
 
 def _then(first: str, then: str) -> str:
-    """A pattern for a text that contains `first` and, anywhere behind it, `then`.
+    """A regular expression for a text that contains `first` and, anywhere after `first`, `then`.
 
-    Only the first match of `first` is tried: if `then` does not follow it, it follows no later match either.
+    The expression tries only the first match of `first`: if `then` does not follow that match, it follows no later
+    match of `first` either.
     """
     return rf"\A(?>.*?{first}).*?{then}"
 
@@ -177,9 +181,9 @@ def _then(first: str, then: str) -> str:
 OVERFLOW = tuple(
     re.compile(pattern, re.IGNORECASE | re.DOTALL)
     for pattern in (
-        # Wordings with numbers: the groups `limit` and `requested` match the numbers, and `answer` matches a number
-        # that is subtracted from `requested`.  The first of these wordings is that of OpenAI, vLLM, SGLang and
-        # OpenRouter.
+        # Wordings of a prompt that is too long, with numbers: the groups `limit` and `requested` match the numbers of
+        # tokens, and `answer` matches a number that is subtracted from `requested`.  The first of these wordings is
+        # used by OpenAI, vLLM, SGLang and OpenRouter.
         _then(
             rf"maximum context length (?:is|of) {_L} tokens",
             rf"(?:resulted in|{_ASKED}|contains?(?: at least)?|has) {_R}{_OF_ANSWER}",
@@ -214,7 +218,8 @@ OVERFLOW = tuple(
         rf"maximum context length (?:is|of) {_L}",
         rf"maximum prompt length is {_L}",
         rf"body too large for .{{1,80}} max size: {_L} tokens",  # GitHub Models
-        # The wordings from here on contain no numbers of tokens.
+        # The following wordings of a prompt that is too long contain no numbers of tokens, or numbers that are not
+        # read.
         r"input is too long|input_too_long",  # sent by Bedrock: continuedev/continue#9592
         r"prompt exceeds max(?:imum)? length",  # z.ai
         r"prompt too long; exceeded (?:max )?context length",  # Ollama
@@ -242,7 +247,7 @@ OUTPUT_TOO_LONG = _any(
         r"range of max_tokens should be",  # DashScope
     )
 )
-"""Wordings that say that the requested maximum of the answer, not the prompt, is too large."""
+"""Matches the wordings of servers that refuse the requested maximum of the answer, not the prompt, as too large."""
 
 TOO_LARGE = re.compile(rf"request too large.*?(?:limit:? {_L}.*?requested:? {_R})?", re.IGNORECASE | re.DOTALL)
 LIMIT_REQUESTED = re.compile(rf"limit:? {_L}.{{0,300}}?requested:? {_R}", re.IGNORECASE | re.DOTALL)

@@ -1,8 +1,8 @@
-"""Stops an HTTP exchange (a request and its answer) at its deadline, or when `control` reports a stop; a separate
-thread does this.
+"""Stops an HTTP exchange (a request to the model server and its answer) at its deadline, or when `control` reports that
+the task shall stop; a separate thread watches the exchange.
 
-The thread of the exchange may block in a read or a write, so the watching thread shuts the open sockets of the
-transport down, which ends that call.  `transport.py` registers each socket when it connects.
+The thread of the exchange may block in a read or a write, so the watching thread shuts down the open sockets of the
+transport, which ends that read or write.  `transport.py` registers each socket when it connects.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ TICK = 1.0
 class Sockets:
     """The open sockets of one transport.
 
-    `patience` is the number of seconds without progress after which sending a request fails.  `broken_off`: a request
-    was not sent completely, so its connection cannot be used again.  `sent`: at least the headers of the newest request
-    were sent.
+    `patience` is the number of seconds without progress after which sending a request fails.  `broken_off` is True if a
+    request was not sent completely, so that its connection cannot be used again.  `sent` is True if the sending of a
+    request's body has begun.
     """
 
     def __init__(self) -> None:
@@ -56,11 +56,11 @@ class Sockets:
         """A context manager for sending the body of a request.
 
         A server may answer before it has read the whole body (with 413 or 401), and then close the connection or stop
-        reading.  Such an early answer is used: this context manager raises BrokenPipeError, after which urllib3 reads
-        the answer.
+        reading.  So that such an early answer is used, `sending` raises BrokenPipeError, after which urllib3 reads the
+        answer.
         """
         self.sent = True
-        sock.settimeout(self.patience)  # replaces the time-out for connecting
+        sock.settimeout(self.patience)  # the time-out for sending replaces the time-out for connecting
         try:
             yield
         except (ssl.SSLError, ConnectionError, TimeoutError) as error:
@@ -70,7 +70,7 @@ class Sockets:
             raise BrokenPipeError from error
 
     def shut(self) -> None:
-        """Shut the sockets down, so that threads that read from them or write to them return.
+        """Shut down the open sockets, so that a thread that reads from a socket or writes to it returns.
 
         The method `shutdown` of the class `socket.socket` is called also for a TLS socket, so that its TLS state does
         not change.
@@ -82,8 +82,8 @@ class Sockets:
 
 
 class ExchangeWatch:
-    """The state of one watched exchange: `outcome` (the reason of a stop) or `late` is set when the watching thread has
-    shut the sockets down."""
+    """The state of one watched exchange: if the watching thread ends the exchange, it sets `outcome` (the reason of the
+    stop) or `late` (the deadline has passed)."""
 
     def __init__(self, whole: float) -> None:
         self.whole = whole
@@ -95,7 +95,7 @@ class ExchangeWatch:
         self.answering = False  # True: a byte of the answer's body has arrived
 
     def raise_outcome(self) -> None:
-        """If the watching thread has shut the sockets down, raise the reason as an error."""
+        """If the watching thread has ended the exchange, raise the reason as an error: Interrupted or ModelStalled."""
         if self.outcome is not None:
             raise Interrupted(self.outcome)
         if self.late:
@@ -105,17 +105,18 @@ class ExchangeWatch:
 
 
 class Watcher:
-    """A thread that checks `control` and the deadline during an exchange.
+    """A Watcher has a thread that checks `control` and the deadline during an exchange.
 
-    The thread serves one exchange after another, since a new thread for each exchange would take more time than the
-    checks; it ends when it finds no exchange to watch.
+    The watching thread serves one exchange after another, since a new thread for each exchange would take more time
+    than the checks; the thread ends its loop when it finds no exchange to watch.
     """
 
     def __init__(self, sockets: Sockets, control: Control | None) -> None:
         self.sockets = sockets
         self.control = control
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="llm-watch")
-        self._lock = threading.Lock()  # held during a check, so that the watched exchange does not change meanwhile
+        # the watching thread holds this lock during a check, so that the watched exchange does not change meanwhile
+        self._lock = threading.Lock()
         self._wake = threading.Event()
         self._watch: ExchangeWatch | None = None
         self._running: Future[None] | None = None
@@ -143,13 +144,13 @@ class Watcher:
                 failed.result()
 
     def close(self) -> None:
-        """End the watching thread now, without the wait for its next check."""
+        """End the watching thread without waiting for its next check."""
         self._wake.set()
         self._threads.shutdown()
 
     def _run(self) -> None:
-        """The loop of the thread: check `control` and the deadline regularly; shut the sockets down on a stop, at the
-        deadline, or when a check raises an error."""
+        """The loop of the watching thread: check `control` and the deadline regularly; shut down the sockets on a stop,
+        at the deadline, or when a check raises an error."""
         while True:
             watch = self._watch
             self._wake.wait(TICK if watch is None else watch.pause)
@@ -169,6 +170,6 @@ class Watcher:
         finally:
             if ended:
                 self.sockets.shut()
-                # repeated, since a connection may be established just after the first shutdown
+                # the shutdown is repeated, since a connection may be established just after the first shutdown
                 while not watch.done.wait(0.1):
                     self.sockets.shut()

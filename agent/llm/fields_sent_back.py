@@ -1,9 +1,9 @@
 """Selects which provider-specific fields of earlier answers (such as reasoning) a request contains, by the server's
 dialect and by what was learnt from refusals.
 
-The current context file has every field that the current API and model produced (`context/provider_fields.py`).  If the
-server accepts all these fields, the lines of the file are sent unchanged; otherwise each message is changed for the
-request, every time in the same way.
+The current context file has the provider-specific fields that the current API and model produced
+(`context/provider_fields.py`).  If the server accepts all provider-specific fields in the context file, the lines of
+the file are sent unchanged; otherwise each message is changed for the request, every time in the same way.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from agent.message_list_check import Shape
     from agent.values import Json
 
-BLOCKS = "thinking_blocks"  # must be equal to `wire_anthropic.BLOCKS`
+BLOCKS = "thinking_blocks"  # the value must be equal to `wire_anthropic.BLOCKS`
 ANY = "*"
-"""The key in a dialect's table (`send_back`) for every field that has no entry of its own."""
+"""The key in a dialect's table `send_back` for the fields that have no entry in the table."""
 PLAIN = frozenset(("role", "content", "tool_calls", "name"))
 PLAIN_CALL = frozenset(("id", "type", "function"))
 
@@ -42,8 +42,8 @@ STAND_INS: Mapping[str, Any] = {
     "reasoning": " ",
     BLOCKS: [{"type": "thinking", "thinking": " ", "signature": ""}],
 }
-"""Placeholders for fields that a server requires in each answer; they are added to answers that lack the field, such as
-those of another model."""
+"""Placeholders for fields that a server requires in each earlier answer; a placeholder is added to an answer that lacks
+the field, such as an answer of another model."""
 STAND_INS_IN_CALLS: Mapping[str, Any] = {
     "extra_content": {"google": {"thought_signature": "skip_thought_signature_validator"}},
 }
@@ -56,7 +56,7 @@ SPELLINGS: Mapping[str, str] = {
     "thinking block": BLOCKS,
     "content and thinking": "reasoning_content",
 }
-"""Name of a field as servers spell it in refusals → name of the field in the message, where the two differ."""
+"""Spelling of a field in refusals of servers → name of the field in a message, where the two differ."""
 
 
 class ReturnedFields:
@@ -69,13 +69,13 @@ class ReturnedFields:
         self.wire = wire
         self.learnt: dict[str, When] = {}
         self.wanted: set[str] = set()  # learnt: fields that the server requires in each earlier answer
-        self.bare = False  # True: no fields are sent back any more
+        self.bare = False  # True: no provider-specific fields are sent back any more
         self.proven = False  # True: the server has accepted a request in which fields were sent back
 
     # --- reading the rules ------------------------------------------------------------------------------------
 
     def when(self, dialect: Dialect, name: str, *, in_call: bool = False) -> When:
-        """In which requests the field `name` is sent back."""
+        """In which requests the field `name` of an earlier answer is sent back."""
         table = dialect.send_back_in_calls if in_call else dialect.send_back
         if self.bare:
             return When.NEVER
@@ -100,8 +100,8 @@ class ReturnedFields:
         return {} if self.bare else {name: STAND_INS_IN_CALLS[name] for name in sorted(names)}
 
     def is_as_it_stands(self, dialect: Dialect, shape: Shape) -> bool:
-        """Whether the stored lines can be sent unchanged: the server accepts all their fields and requires no
-        others."""
+        """Whether the stored message lines can be sent unchanged: the server accepts all fields in them and requires no
+        other fields."""
         for name in shape.fields:
             if not self._sent(dialect, name, in_loop=name not in shape.older_fields):
                 return False
@@ -115,8 +115,8 @@ class ReturnedFields:
     # --- writing ----------------------------------------------------------------------------------------------
 
     def applied(self, messages: Iterable[Json], dialect: Dialect, shape: Shape) -> Iterator[Json]:
-        """The messages for a request: fields that the server does not accept are removed, and fields that it requires
-        are added."""
+        """The messages for a request: fields that the server does not accept are removed, and fields that the server
+        requires are added."""
         needs, in_calls = self.needs(dialect), self.needs_in_calls(dialect)
         for number, message in enumerate(messages):
             if message["role"] != "assistant":
@@ -155,13 +155,13 @@ class ReturnedFields:
     # --- for the next process ---------------------------------------------------------------------------------
 
     def facts(self) -> dict[str, Any]:
-        """What was learnt about the fields that this server accepts, as JSON."""
+        """The learnt facts about the fields that the server accepts, as JSON."""
         found: dict[str, Any] = {name: when.value for name, when in sorted(self.learnt.items())}
         found |= {"wanted": sorted(self.wanted)} if self.wanted else {}
         return found | ({"bare": True} if self.bare else {})
 
     def take_facts(self, facts: Any) -> None:
-        """Replace what was learnt by `facts` (from `facts()`); values of a wrong type are ignored."""
+        """Replace the learnt facts by `facts` (a result of the method `facts`); values of a wrong type are ignored."""
         facts = facts if isinstance(facts, dict) else {}
         known = {when.value: when for when in When}
         self.bare = facts.get("bare") is True
@@ -202,8 +202,8 @@ class ReturnedFields:
     def give_up(self, dialect: Dialect, shape: Shape | None) -> bool:
         """Stop sending fields back; returns True when the next request will differ.
 
-        This is the last attempt after a refusal that names no field; nothing changes if the server has already accepted
-        a request with such fields.
+        `give_up` is called last, after a refusal that names no known field; nothing changes if the server has already
+        accepted a request with provider-specific fields.
         """
         if shape is None or self.bare or self.proven:
             return False
@@ -218,8 +218,8 @@ class ReturnedFields:
 
     @staticmethod
     def _named(words: str, shape: Shape) -> list[str]:
-        """The fields that a refusal names, the longest name first, since a short name such as `reasoning` is part of
-        longer ones."""
+        """The fields that a refusal names, the longest name first, since a short name such as `reasoning` may be a part
+        of a longer name."""
         known = {name.lower(): name for name in (*shape.fields, *shape.call_fields, *STAND_INS, *STAND_INS_IN_CALLS)}
         known |= SPELLINGS
         found = [spelled for spelled in known if re.search(rf"(?<![\w]){re.escape(spelled)}(?![\w])", words)]

@@ -1,10 +1,10 @@
 """Encodes the pictures that a stored message names, in the form that a server accepts.
 
-A stored message only names the files of its pictures (`context/pictures.py`); this module reads the files, for one
+A stored message only names the files of its pictures (`context/pictures.py`); `images.py` reads these files, for one
 message at a time.  In the request the pictures become parts of the content (the form `image_url` of OpenAI's API,
 https://platform.openai.com/docs/guides/images), base64 texts beside the content (the form `images` of Ollama's API) or
-blocks (the form `source` of Anthropic's API).  For a server that does not accept pictures a sentence replaces them, so
-that the model knows that there are pictures which it does not see.  Called by `client.py`.
+blocks (the form `source` of Anthropic's API).  For a server that does not accept pictures a sentence replaces the
+pictures of a message, so that the model knows that there are pictures which it does not see.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ FORMS = ("image_url", "images", "source")
 
 
 def with_pictures(messages: Iterable[Json], folder: Path, form: str) -> Iterator[Json]:
-    """Each message, with its pictures encoded in the form `form`; if `form` is "", a sentence replaces the pictures."""
+    """Each message, with its pictures encoded in the form `form`; if `form` is "", a sentence replaces the pictures of
+    a message."""
     for message in messages:
         pictures = message.get(NAME)
         yield message if not pictures else _with(message, pictures, folder, form)

@@ -1,6 +1,7 @@
 """Separates reasoning that a server left in the text of an answer from the rest of the answer.
 
-Only text at the beginning of an answer counts as reasoning, so an answer that describes reasoning tags is not changed.
+Reasoning is recognised at the beginning of an answer, so an answer that describes reasoning tags later in its text is
+not changed.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ def split_thoughts(text: str) -> tuple[str, str]:
 
 
 def _up_to_close(text: str, opened: re.Match[str]) -> tuple[str, int]:
-    """Find the closing tag for `opened`: (the reasoning between the tags, the position after the closing tag); without
-    a closing tag all remaining text is reasoning."""
+    """Find the closing tag for the opening tag `opened`: (the reasoning between the tags, the position after the
+    closing tag); without a closing tag all remaining text is reasoning."""
     tag, word, token = (opened[name] for name in ("tag", "word", "token"))
     if tag:
         close = rf"</{re.escape(tag)}>"
@@ -80,6 +81,6 @@ def _channels(text: str) -> tuple[str, str]:
         elif mark in ("end", "return", "call"):
             channel = ""
         if mark in ("start", "constrain") or (mark == "channel" and before in ("message", "constrain")):
-            continue  # this piece belongs to a header and is not text of the model
+            continue  # this piece of the text belongs to a header and is not text of the model
         (thought if channel == "analysis" else said).append(piece.strip())
     return "\n\n".join(part for part in said if part), "\n".join(part for part in thought if part)

@@ -1,9 +1,9 @@
-"""Learns facts about a server from the requests that it refuses; each fact is learnt once, for this process and, after
-`load_learnt`, for later processes too.
+"""Learns facts about a model server from the requests that it refuses; the facts hold for this process and, if they are
+stored (`load_learnt`), for later processes too.
 
 `Learner` is a base class of `ChatClient` (`client.py`), which sets the attributes that `Learner` declares.  A refusal
-can show that the server does not know a parameter, requires a form of ids or alternating roles, limits the length of an
-answer, has no tool calls, or does not accept pictures.
+can show, for example, that the server does not know a parameter, requires a form of ids or alternating roles, limits
+the length of an answer, has no tool calls, or does not accept pictures.
 """
 
 from __future__ import annotations
@@ -39,15 +39,17 @@ MOST_OUTPUT = re.compile(
     r"|range of max_tokens is \[\d+, ?(?P<deepseek>\d+)\]"
     r"|max_tokens`? must be less than or equal to `?(?P<groq>\d+)"
 )
-"""Matches error messages of servers (in lower case) that name the maximum number of output tokens of a model."""
+"""Matches the maximum number of output tokens of a model in error messages of servers (in lower case)."""
 LIMIT_NAME = re.compile(r"max_(?:completion_|output_|new_)?tokens|maxoutputtokens|num_predict")
 SHORTEST = 16  # a smaller number in a refusal cannot be the maximum number of output tokens
 ALTERNATE = re.compile(
     r"alternat|unexpected role '?user'? after role '?tool|role '?tool'? .{0,40}followed by .{0,20}user"
 )
-"""Matches refusals of a user message that follows directly after a tool message."""
+"""Matches refusals by servers that require alternating roles, such as the refusal of a user message directly after a
+tool message."""
 NO_SUCH_PATH = (404, 405)
-AMBIGUOUS = frozenset({"not_found_error"})  # servers send this code both for a missing model and for a missing path
+# servers send the code `not_found_error` both for a missing model and for a missing path
+AMBIGUOUS = frozenset({"not_found_error"})
 NOT_ABOUT_PICTURES = frozenset((401, 402, 403, 407, 408, 429, 502, 503, 504, 529))
 """HTTP statuses that concern the account or the state of the server, so that they cannot mean that pictures are
 refused."""
@@ -80,7 +82,7 @@ class Learner(Server):
 
     @property
     def no_tools(self) -> bool:
-        """A learnt fact: the server refuses tools for this model."""
+        """The learnt fact that the server refuses tools for the client's model."""
         return self.calling.refused
 
     @no_tools.setter
@@ -88,13 +90,13 @@ class Learner(Server):
         self.calling.refused = value
 
     def facts(self) -> Json:
-        """The learnt facts as JSON; an attribute that still has its initial value is left out."""
+        """The learnt facts as JSON; an attribute that is empty, 0 or False is left out."""
         found = {name: getattr(self, name) for name in self.learns if getattr(self, name)}
         found |= {"fields": fields} if (fields := self.back.facts()) else {}
         return {name: sorted(value) if isinstance(value, set) else value for name, value in found.items()}
 
     def take_facts(self, facts: Mapping[str, Any]) -> None:
-        """Replace the learnt facts by `facts` (from `facts()`); values of a wrong type are ignored."""
+        """Replace the learnt facts by `facts` (a result of the method `facts`); values of a wrong type are ignored."""
         for name in self.learns:
             known, value = getattr(self, name), facts.get(name)
             if isinstance(known, set):
@@ -104,7 +106,7 @@ class Learner(Server):
         self.back.take_facts(facts.get("fields"))
 
     def load_learnt(self, kept: LearntStore) -> None:
-        """Load the facts that earlier processes learnt about this model on this server."""
+        """Load the facts that earlier processes learnt about the client's model on its server."""
         self.kept = kept
         self._known = dict(kept.get(self.address, self.model))
         self._fresh = self.facts() if self._known else None
@@ -121,9 +123,9 @@ class Learner(Server):
 
     def reset_learnt(self) -> bool:
         """Drop the facts that earlier processes have learnt, since the server may have been updated meanwhile; only the
-        first call in a process has an effect.
+        first call for a client has an effect.
 
-        Returns whether anything changed.
+        Returns whether the facts of this client have changed.
         """
         fresh, self._fresh = self._fresh, None
         if fresh is None or fresh == {name: value for name, value in self.facts().items() if name != "said"}:
@@ -132,8 +134,8 @@ class Learner(Server):
         return True
 
     def first_time(self, word: str) -> bool:
-        """Whether no process that shares the stored facts has given the warning `word` before; the warning is recorded
-        as given."""
+        """Whether no process that shares the stored facts has given the warning `word` before; after the call the
+        warning is recorded as given."""
         if word in self.said:
             return False
         self.said.add(word)
@@ -141,29 +143,30 @@ class Learner(Server):
         return True
 
     def optional(self) -> Collection[str]:
-        """The names of the parameters that a request to this API can do without."""
+        """The names of optional parameters: a request to the provider's API can do without them."""
         return ("stream", "tool_choice")
 
     def try_plainer(self, error: ModelError) -> bool:
         """Whether to send the refused first request of a conversation again without an optional parameter, although the
-        refusal names none."""
+        refusal names no parameter."""
         del error
         return False
 
     def drop_parameter(self, name: str) -> None:
-        """Leave out a parameter, or a keyword in tool schemas, from all further requests."""
+        """Leave out the parameter `name`, or the keyword `name` in tool schemas, from all further requests."""
         self.dropped.add(name)
 
     def offered_tools(self, tools: Sequence[Json] | None = None) -> list[Json]:
-        """The tools (by default the conversation's), without schema keywords that this server refuses."""
+        """The tools of a request (by default the tools of the conversation), without schema keywords that the server
+        refuses."""
         return refused_parameters.without_keywords(self.tools if tools is None else tools, self.dropped)
 
     def tool_choice(self, fields: Json) -> Json:
-        """The parameters for a tool choice, `fields`, without those that this server refuses."""
+        """The parameters `fields` for a tool choice, without the parameters that the server refuses."""
         return {name: value for name, value in fields.items() if name not in self.dropped}
 
     def adapt_to_refusal(self, error: RequestRefused | HistoryRefused | ModelNotFound) -> bool:
-        """Learn a fact from a refusal; returns True when the next request will differ.  Each fact is learnt once."""
+        """Learn a fact from a refusal; returns True when the next request will differ."""
         words = str(error).lower()
         if self.calling.learn(error):
             return True
@@ -193,10 +196,10 @@ class Learner(Server):
         return self._lower_output(error)
 
     def _lower_output(self, error: RequestRefused) -> bool:
-        """Learn the model's maximum number of output tokens from a refusal; returns whether it was found.
+        """Learn the model's maximum number of output tokens from a refusal; returns whether the refusal names it.
 
-        The number comes from a known phrase; without one it is the largest number in the text that is below the
-        requested maximum.
+        The maximum number of output tokens comes from a known phrase; without a known phrase it is the largest number
+        in the refusal that is below the requested maximum.
         """
         words = str(error).lower()
         if not LIMIT_NAME.search(" ".join([words, *error.params])) and not MOST_OUTPUT.search(words):
@@ -211,16 +214,16 @@ class Learner(Server):
 
     @property
     def picture_form(self) -> str:
-        """The form in which pictures are sent, "" if they are not sent; the configuration, the dialect, the server's
-        own data and refusals decide."""
+        """The form in which pictures are sent, "" if no pictures are sent; it depends on the configuration, the
+        dialect, the data that the server sends, and refusals."""
         none = self.keys.images == "never" or self.takes_no_pictures or self.pictures_refused
         return "" if none or self.abilities.get("images") is False else self.dialect.images
 
     def _give_up_pictures(self, error: ModelError) -> bool:
         """Whether to send the refused request again without its pictures.
 
-        Servers without support for pictures refuse them with many different messages (400, or 500 at llama.cpp,
-        ggml-org/llama.cpp#15377), so any refusal of a request with pictures may be caused by them.
+        Servers without support for pictures refuse pictures with many different messages (400, or 500 at llama.cpp,
+        ggml-org/llama.cpp#15377), so pictures may be the cause of any refusal of a request that has some.
         """
         has_some = self.shape is not None and self.shape.images and self.picture_form
         if not has_some or error.status is None or error.status in NOT_ABOUT_PICTURES:
@@ -229,8 +232,8 @@ class Learner(Server):
         return True
 
     def _went_without_pictures(self) -> None:
-        """After a request has succeeded without the pictures with which it was refused: learn that the server does not
-        accept pictures."""
+        """Learn that the server does not accept pictures, if a request that was refused with its pictures has succeeded
+        without them."""
         if self.pictures_refused and not self.takes_no_pictures:
             self.takes_no_pictures = True
             self.emit("pictures_refused", error=self.pictures_refused)

@@ -1,8 +1,9 @@
-"""The client for LM Studio, which implements OpenAI's API: it finds out with which context window the model is loaded
-(docs/wire.md, "The window").
+"""The client for LM Studio, which implements OpenAI's API: the client finds out with which context window the model is
+loaded (docs/wire.md, "The window").
 
-In LM Studio's list of models `max_context_length` is the model's maximum, not the window with which it is loaded.  If
-the model is not loaded, the client loads it with the configured window.
+In LM Studio's list of models `max_context_length` is the largest context window of the model, not the window with which
+the model is loaded.  If the model is not loaded, the client asks LM Studio to load the model with the configured
+window.
 """
 
 from __future__ import annotations
@@ -61,11 +62,12 @@ class LMStudioClient(OpenAIClient):
             return None
 
     def _load(self, entry: Json) -> int | None:
-        """Load the model with the configured window, limited to the model's maximum."""
+        """Ask LM Studio to load the model with the configured window, limited to the model's largest window; returns
+        the window of the loaded model, None if it is unknown."""
         wanted = min(self.configured_window, positive_int(entry.get("max_context_length")) or self.configured_window)
         length = (
             {} if self.is_window_assumed else {"context_length": wanted}
-        )  # if no window is configured, LM Studio uses its own setting
+        )  # if no window is configured, LM Studio uses its own setting for the window
         answer = self.fetch(
             "POST",
             urls.join(self.base_url, self.root, "/api/v1/models/load"),
@@ -95,7 +97,8 @@ class LMStudioClient(OpenAIClient):
 
 
 def _instance_window(entry: Json, model: str) -> int | None:
-    """The context window of the loaded instance with the id `model`; without one, that of the first loaded instance."""
+    """The context window of the loaded instance with the id `model`; if there is no such instance, the window of the
+    first loaded instance."""
     instances = sorted(entries(entry, "loaded_instances"), key=lambda one: one.get("id") != model)
     for instance in instances:
         config = instance.get("config")

@@ -1,8 +1,7 @@
-"""Reads the message lines (one message in JSON per line) that a request contains: their sizes, their contents, and the
-check of lines that nobody has checked yet.
+"""Reads the message lines (one message in JSON per line) that a request contains, and checks the lines that were not
+checked yet.
 
-A request contains the bytes of the lines unchanged; only lines that were not read before are checked
-(`message_reader.py`; docs/wire.md, "The request").
+A line that was read before is not checked again (`message_reader.py`; docs/wire.md, "The request").
 """
 
 from __future__ import annotations
@@ -23,7 +22,8 @@ if TYPE_CHECKING:
 
 
 def sized(spans: Sequence[Span]) -> list[tuple[Path, int, int]]:
-    """(path, start, end) of each span that is not empty; a span without an end ends at the present end of its file."""
+    """(path, start, end) of each span of a file that is not empty; a span without an end ends at the present end of its
+    file."""
     found = []
     for span in spans:
         end = span.path.stat().st_size if span.end is None else span.end
@@ -46,10 +46,10 @@ def lines(spans: Sequence[Span]) -> Iterator[bytes]:
 class Lines:
     """Checks the lines of a message list, each line once.
 
-    When the planner has read all lines of a context file, its plan contains the result, and nothing is read again.
-    This class reads lists without a plan, lists of requests outside the conversation, and plans that omit lines of the
-    context file.  A list that the planner has not read need not have a system prompt
-    (`message_list_check.MessageList`).
+    When the planner has read all lines of a context file, its plan contains the result of the check, and no line is
+    read again.  `Lines` reads message lists without a plan, message lists of requests outside the conversation, and
+    plans that omit lines of the context file.  A message list that the planner has not read need not have a system
+    prompt (`message_list_check.MessageList`).
     """
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class Lines:
     def check(self, spans: Sequence[Span], reading: object = None) -> Shape:
         """Check a message list and return its shape (what it contains); only lines that were not read before are read.
 
-        `reading` is the result of the planner, from the plan (`values.Plan.reading`).
+        `reading` is the result of the planner's check, from the plan (`values.Plan.reading`).
 
         Raises HistoryRefused, which names the file and the broken rule, for a list that breaks a rule.
         """

@@ -1,7 +1,7 @@
 """Reads a model's context window and abilities from the responses of servers.
 
-The functions are pure and get decoded JSON; they return None or {} if a response does not contain the fact.  The
-clients request these responses.
+The functions in `model_info.py` are pure: they get decoded JSON from a response that a client has requested, and return
+None or an empty result if the response does not contain the fact.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ KEYS = (
     "max_total_tokens",  # TGI
     "max_seq_len",
 )
-"""Keys that contain the context window in an entry of a model list; a server may also nest them inside one of the keys
-in NESTED."""
+"""Keys that contain the context window in an entry of a model list; a server may also nest these keys in an object
+under one of the keys in NESTED."""
 NESTED = ("limits", "top_provider", "model_info", "capabilities", "meta", "metadata")
 
 
@@ -38,7 +38,7 @@ def positive_int(value: Any) -> int | None:
 
 
 def listed_window(entry: Json) -> int | None:
-    """The context window in an entry of a model list; the smallest one if a router names several."""
+    """The context window in an entry of a model list; the smallest window if the entry of a router names several."""
     places = [entry, *(inner for name in NESTED if isinstance(inner := entry.get(name), dict))]
     for key in KEYS:
         if found := [size for place in places if (size := positive_int(place.get(key)))]:
@@ -56,15 +56,15 @@ def entries(answer: Any, key: str) -> Iterator[Json]:
     """The objects in the list under `key` of a response, or in a response that is itself a list; none if there is no
     such list.
 
-    Any other response is possible, since a server may answer an unknown path with status 200.
+    A response of any other form is possible, since a server may answer an unknown path with status 200.
     """
     listed = answer.get(key) if isinstance(answer, dict) else answer
     return (entry for entry in (listed if isinstance(listed, list) else ()) if isinstance(entry, dict))
 
 
 def ollama_windows(answer: Any) -> tuple[int | None, int | None]:
-    """(the context window that the model's Modelfile sets, the one with which the model was trained), from Ollama's
-    response to `/api/show`."""
+    """(the context window that the model's Modelfile sets, the context window with which the model was trained), from
+    Ollama's response to `/api/show`."""
     if not isinstance(answer, dict):
         return None, None
     info = answer.get("model_info")
@@ -79,10 +79,11 @@ def ollama_windows(answer: Any) -> tuple[int | None, int | None]:
 
 
 def abilities(answer: Any) -> dict[str, bool]:
-    """The abilities that a response reports: {"tools": …, "images": …}; an ability that it does not mention is left
-    out.
+    """The abilities of a model that a response reports: {"tools": …, "images": …}; an ability that the response does
+    not mention is left out.
 
-    The function reads llama.cpp's `/props`, Ollama's `/api/show`, and entries of LM Studio and OpenRouter.
+    `abilities` reads the responses of llama.cpp's `/props` and Ollama's `/api/show`, and entries in the model lists of
+    LM Studio and OpenRouter.
     """
     if not isinstance(answer, dict):
         return {}

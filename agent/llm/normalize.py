@@ -1,8 +1,8 @@
 """Adapts the messages of a request for strict chat templates, one message at a time.
 
 In an adapted list a user message follows the system message, and no two consecutive messages have the same role, except
-for tool results.  Chat templates of local models and Anthropic require this (docs/wire.md, "The request").  Only lists
-that a strict server would refuse are changed, and only in the request, never in the stored files.
+for tool results.  Many chat templates of local models, and Anthropic's API, require this order of roles (docs/wire.md,
+"The request").  Messages are adapted only in the request; the stored files stay unchanged.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ UNDERSTOOD = "Understood."
 
 
 def parsed(spans: Sequence[Span]) -> Iterator[Json]:
-    """Decode each message of the spans."""
+    """Decode the message lines in the spans, one at a time."""
     for line in lines(spans):
         yield orjson.loads(line)
 
@@ -44,11 +44,13 @@ def normalized(
     alternate: bool = False,
     change: Change | None = None,
 ) -> Iterator[Json]:
-    """The adapted messages; the system message, if there is one, comes first and only `change` applies to it.
+    """The adapted messages of a request; the system message, if there is one, comes first and only `change` applies to
+    it.
 
-    `merge`: a user message is inserted if the list does not begin with one, and consecutive messages of the same role
-    are joined, except for tool results.  `alternate`: an assistant message is inserted between a tool result and a user
-    message, for templates that require alternating roles.  `change` is applied to all messages first.
+    With `merge` a user message is inserted if the list does not begin with one (after the system message), and
+    consecutive messages of the same role are joined, except for tool results.  With `alternate` an assistant message is
+    inserted between a tool result and a user message, for chat templates that require alternating roles.  `change` is
+    applied to all messages first.
     """
     messages = iter(parsed(spans) if change is None else change(parsed(spans)))
     if shape.system:
@@ -82,8 +84,8 @@ def _merged(messages: Iterable[Json], *, alternate: bool) -> Iterator[Json]:
 
 
 def _joined(run: Sequence[Json]) -> Json:
-    """Join several messages of the same role into one; all at once, since joining one after the other would copy the
-    growing text each time."""
+    """Join several messages of the same role into one message; all are joined at once, since joining them one by one
+    would copy the growing text each time."""
     if len(run) == 1:
         return run[0]
     joined: Json = {}

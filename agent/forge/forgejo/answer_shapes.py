@@ -1,7 +1,7 @@
 """Shapes of the parts of Forgejo's answers that the adapter reads (see `forge/answer_reader.py`).
 
-The shapes follow Forgejo's API document (`/swagger.v1.json` of a server); that of Gitea is similar.  A server sends
-every documented field of an object, with null for a value that is absent.
+The shapes follow Forgejo's API document (`/swagger.v1.json` of a server); the API document of Gitea is similar.  A
+Forgejo server sends every documented field of an object, with null for a value that is absent.
 """
 
 from __future__ import annotations

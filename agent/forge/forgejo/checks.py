@@ -1,7 +1,6 @@
 """The checks of one commit on Forgejo: the newest commit status of each context, also those of Forgejo's Actions.
 
-Forgejo's API has no logs of jobs; the status names the address at which a browser shows them.  `forge.py` calls this
-module.
+Forgejo's API has no logs of jobs; a commit status names the address at which a browser shows the log.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ STATES: dict[str, CheckState] = {
 
 
 def read_checks(wire: ForgejoWire, project: Project, commit: str) -> Checks:
-    """The statuses of a commit; none if Forgejo does not know the commit.  Raises ForgeError."""
+    """The commit statuses of a commit; none if Forgejo does not know the commit.  Raises ForgeError."""
     try:
         answer = wire.get(f"{project.path}/commits/{quote(commit, safe='')}/status")
     except ForgeRefused as error:

@@ -1,11 +1,12 @@
-"""Reads the comments and reviews of an issue and of its pull requests, and maintains the cursor (the comments read so
-far).
+"""Reads the comments and reviews of an issue and of its pull requests, and updates the cursor (the comments that were
+read so far).
 
-The id of a comment is Forgejo's number of it; the prefix `r` means a comment on a line of a pull request, `v` the text
-of a review.  The cursor is a `comment_cursor.CommentCursor`.
+The id of a comment is Forgejo's number of the comment; the prefix `r` means a comment on a line of a pull request, the
+prefix `v` the text of a review.  The cursor of the comments is a `comment_cursor.CommentCursor`.
 
-The comments of the issue itself are read from its timeline, which takes one request, as the list of comments would, and
-also names the pull requests that refer to the issue.  So every process can find the pull request of a task.
+The comments of the issue itself are read from the issue's timeline, which takes one request, as the list of comments
+would, and also names the pull requests that refer to the issue.  The timeline lets every process find the pull request
+of a task.
 """
 
 from __future__ import annotations
@@ -34,9 +35,10 @@ PER_PAGE = 50
 
 
 class CommentReader:
-    """Reads the comments of one issue or pull request of `project`; it writes nothing.
+    """Reads the comments of one issue or pull request of `project`.
 
-    `is_ours` gets the number of a pull request that refers to this issue, and says whether the issue's task opened it.
+    `is_ours` gets the number of a pull request that refers to the issue, and returns whether the issue's task opened
+    that pull request.
     """
 
     def __init__(
@@ -54,7 +56,7 @@ class CommentReader:
         self.is_ours = is_ours
 
     def since(self, cursor: CommentCursor) -> tuple[tuple[Comment, ...], CommentCursor, int]:
-        """What is new since a cursor: (new and edited comments of people with permission, the next cursor, the number
+        """The comments since a cursor: (new and edited comments of people with permission, the next cursor, the number
         of comments of people without permission)."""
         query = _since(cursor)
         rows = self.wire.whole(f"{self._issue(self.number)}/timeline", query=query)
@@ -87,8 +89,8 @@ class CommentReader:
     def _of_pull(self, number: int, query: dict[str, str]) -> Iterator[tuple[Comment, Any]]:
         """The comments, reviews and comments on lines of a pull request, each with its author.
 
-        A comment on a line may be edited without a change of its review, so the comments of all reviews are read.  For
-        a pull request that is gone nothing is returned.
+        A comment on a line may be edited without a change of its review, so the comments of all reviews are read.  If
+        the pull request is gone, no error is raised.
         """
         try:
             if number != self.number:
@@ -134,7 +136,7 @@ def _since(cursor: CommentCursor) -> dict[str, str]:
 
 
 def _comment(item: dict[str, Any], number: int, kind: str = "", heading: str = "") -> Comment:
-    """`number` is that of the issue or pull request where the comment stands."""
+    """`number` is the number of the issue or pull request that has the comment."""
     return Comment(
         f"{kind}{item['id']}",
         login(item.get("user")) or "ghost",

@@ -1,8 +1,9 @@
-"""Name and mail address by which Forgejo assigns a commit to the account of the token, without its private address.
+"""Name and mail address by which Forgejo assigns a commit to the account of the token; the account's private address is
+not used.
 
-Forgejo shows the own account its private address, and shows nobody else the no-reply address of an account unless that
-request has no login: then every account has its no-reply address (`toUser` in Forgejo's and Gitea's
-`services/convert/user.go`).  So this one request is sent without the token.  `forge.py` calls this module.
+To a request with a token Forgejo reports the private mail address of the token's account; to a request without a token
+it reports the no-reply address of every account (`toUser` in Forgejo's and Gitea's `services/convert/user.go`).  So the
+request for the no-reply address is sent without the token.
 """
 
 from __future__ import annotations
@@ -25,9 +26,8 @@ TIMEOUT = (10, 30)
 def commit_identity(wire: ForgejoWire, login: str) -> tuple[str, str]:
     """(name, no-reply address) of the account.
 
-    A server that answers only who has signed in does not tell the address; then it is the one that a server has without
-    a setting of its own (`NO_REPLY_ADDRESS` in docs "Config Cheat Sheet": `noreply.` and the domain).  Raises
-    ForgeError.
+    If the server answers only requests with a login, the default no-reply address of a server is used
+    (`NO_REPLY_ADDRESS` in docs "Config Cheat Sheet": `noreply.` and the domain).  Raises ForgeError.
     """
     user = _seen_by_all(wire, login)
     name, mail = str(user.get("full_name") or login), str(user.get("email") or "")
@@ -37,7 +37,7 @@ def commit_identity(wire: ForgejoWire, login: str) -> tuple[str, str]:
 
 
 def _seen_by_all(wire: ForgejoWire, login: str) -> dict[str, Any]:
-    """The account as the server shows it without a login; {} if it does not."""
+    """The account as the server reports it to a request without a login; {} if the server does not report it."""
     what = f"{wire.host}: GET /users/{login}"
     address = f"{wire.base_url}{wire.api}/users/{quote(login, safe='')}"
     ca_file = wire.ca_file()

@@ -1,6 +1,6 @@
 """Parses one section `forgejo` of the settings: the host and the repositories.
 
-The functions are pure and raise ConfigError, which names the key to set; `forge.py` calls them.
+The functions in this module are pure; if a setting is wrong, they raise ConfigError, which names the key to set.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Translates Forgejo's error answers into errors of this program.
 
-The functions are pure and get the status and the body of an answer; `http.py` calls them.
+The functions in this module are pure: they get the status and the body of an answer.
 """
 
 from __future__ import annotations

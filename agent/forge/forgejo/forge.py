@@ -4,7 +4,7 @@ This module implements each call of the contract; the other modules of this pack
 (`http.py`) and the shapes of its answers (`answer_shapes.py`), repositories and people (`repositories.py`), labels
 (`labels.py`), comments (`comments.py`), pull requests (`pulls.py`), the list of waiting issues (`tasks.py`) and the
 person who asked for work (`requesting_person.py`).  docs/forges.md has the facts about Forgejo on which this module
-relies.  `wiring/wiring.py` builds the adapter.
+relies.
 """
 
 from __future__ import annotations
@@ -83,13 +83,14 @@ class ForgejoForge:
         self.wire = ForgejoWire(section, self.base_url, settings.base_dir, self.instance)
         self.places = Repositories(self.wire, section)
         self.mover = LabelMover(self.wire, self.labels)
-        self.told: set[str] = set()  # problems that were reported, so that each is reported once
+        self.told: set[str] = set()  # problems that were reported, so that each problem is reported once
         self.unanswered = UnansweredLists(lambda: self.wire.get("/version"))
         self.askers: dict[tuple[Any, ...], Any] = {}  # state of a waiting issue → account that asked for work
         self._own_comments: set[str] = set()
         # (time of the issue's last change, whether a person removed the bot from its assignees)
         self._states: dict[TaskKey, tuple[str, bool]] = {}
-        self._heads: dict[tuple[str, int], str] = {}  # branch of each pull request; it never changes
+        # (repository, number of a pull request) → branch, which does not change
+        self._heads: dict[tuple[str, int], str] = {}
 
     @classmethod
     def from_settings(cls, settings: Any) -> tuple[Self, ...]:
@@ -116,8 +117,8 @@ class ForgejoForge:
         """The number of requests that polls send in an hour in which nothing changes.
 
         At each poll the adapter requests one search for the label per owner, one search for assignments and one list of
-        changes per repository (as if each had ended tasks); each repository is requested again when its stored facts
-        are too old.
+        changes per repository (as if each repository had ended tasks); each repository is requested again when its
+        stored facts are too old.
         """
         owners = {owner.casefold() for owner, _ in self.projects} or {self.section.owner}
         looks = 3600 / interval
@@ -226,11 +227,11 @@ class ForgejoForge:
         return (*news, *edit), str(cursor) if cursor and after == known else after.text()
 
     def _edited(self, key: TaskKey, seen: str) -> tuple[tuple[Comment, ...], str]:
-        """(the edit of the issue's title or text as a comment, if its digest is no longer `seen`; the digest of the
-        present title and text).
+        """(an edit of the issue's title or text as a comment, if the digest of title and text is no longer `seen`; the
+        digest of the present title and text).
 
-        Forgejo does not report the editor of a text, who is the author of the issue or an account with write access.
-        So the edit is delivered only if the author of the issue has permission.
+        Forgejo does not report the account that edited a text, which is the author of the issue or an account with
+        write access.  So an edit is delivered only if the author of the issue has permission.
         """
         if not seen:
             return (), seen
@@ -251,7 +252,7 @@ class ForgejoForge:
         with self.wire.hurried(RESERVE):
             return changed_of(watched, cursor, self._changed, number_in)
 
-    def fetch_picture(self, key: TaskKey, address: str) -> bytes:  # noqa: ARG002 - the address suffices
+    def fetch_picture(self, key: TaskKey, address: str) -> bytes:  # noqa: ARG002 - the address of the picture suffices
         from agent.forge.forgejo.pictures import fetch_picture
 
         return fetch_picture(self.wire, address)
@@ -296,7 +297,8 @@ class ForgejoForge:
             if any(self.places.is_own(user) for user in item.get("assignees") or ()):
                 return None
             kept = self._states.get(key)
-            if kept is None or kept[0] != item["updated_at"]:  # the timeline is read once for each change of the issue
+            # the timeline is read again only after a change of the issue
+            if kept is None or kept[0] != item["updated_at"]:
                 kept = str(item["updated_at"]), was_unassigned(self, project, _number(key))
                 self._states[key] = kept
         return "stop" if kept[1] else None
@@ -344,8 +346,8 @@ class ForgejoForge:
         self._own_comments.add(comment_id)
 
     def _own_comment(self, key: TaskKey, comment_id: str) -> str:
-        """The path of a comment of the own account; comments of other accounts are refused here, since Forgejo lets an
-        account with write access edit any comment."""
+        """The path of a comment of the own account; raises ForgeError for a comment of another account, since Forgejo
+        lets an account with write access edit any comment."""
         path = f"{self.places.project_of(key).path}/issues/comments/{number_of(comment_id)}"
         if comment_id not in self._own_comments and not self.places.is_own(self.wire.get(path).get("user")):
             raise ForgeError(f"comment {comment_id} of {key} belongs to somebody else and is left as it is")
@@ -406,13 +408,13 @@ class ForgejoForge:
         project, found, _ = url.rpartition("/pulls/")
         return f"{project}/src/branch/{quote(branch)}" if found else ""
 
-    def checks(self, key: TaskKey, commit: str, url: str = "") -> Checks:  # noqa: ARG002 - Forgejo knows the commit
+    def checks(self, key: TaskKey, commit: str, url: str = "") -> Checks:  # noqa: ARG002 - the commit suffices
         """Implements `ForgeReports.checks`."""
         with self.wire.hurried():
             return read_checks(self.wire, self.places.project_of(key), commit)
 
     def reply(self, key: TaskKey, comment: Comment, body: str) -> str:
-        """Implements `ForgeReports.reply`: in the conversation of the pull request."""
+        """Implements `ForgeReports.reply`: the answer is a comment in the conversation of the issue or pull request."""
         return self.post_comment(replace(key, task_id=comment.address), body)
 
     def find_reply(self, key: TaskKey, comment: Comment, marker: str) -> str | None:
@@ -452,8 +454,8 @@ class ForgejoForge:
     def _issue(self, key: TaskKey) -> tuple[Project, dict[str, Any]]:
         """(the repository that the task key names, Forgejo's answer about the issue).
 
-        If the repository was renamed, Forgejo redirects the request; then the stored facts about the repository are
-        read again.
+        If the repository was renamed, Forgejo redirects the request for the issue, and the stored facts about the
+        repository are read again.
         """
         number = _number(key)
         project = self.places.project_of(key)
@@ -467,9 +469,9 @@ class ForgejoForge:
 
     @contextmanager
     def _about(self, key: TaskKey, project: Project | None = None) -> Iterator[None]:
-        """A context manager: if Forgejo answers that the issue does not exist, it raises IssueUnreadable.
+        """A context manager that raises IssueUnreadable if Forgejo answers that the issue does not exist.
 
-        Forgejo also answers 404 where issues are switched off; the error then says so.
+        Forgejo also answers 404 where issues are switched off; then IssueUnreadable has the code `issues_off`.
         """
         try:
             yield

@@ -1,8 +1,8 @@
 """Finds out whether the branch of a pull request from a fork has changed since somebody asked for work on it.
 
-Each push to the branch leaves a row `pull_push` in the timeline of the pull request, with the time of Forgejo's clock
-and, as JSON in its text, the hashes of the commits.  The dates in commits are not used, since the author of a commit
-chooses them.  `forge.py` calls this module.
+Each push to the branch of a pull request adds a row `pull_push` to its timeline, with the time of Forgejo's clock and,
+as JSON in the row's text, the hashes of the commits.  The dates in commits are not used, since the author of a commit
+chooses them.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _is_forced(event: dict[str, Any]) -> bool:
 
 
 def _commits(event: dict[str, Any]) -> list[str]:
-    """The hashes of the commits of a push, oldest first; of a forced push the newest commit before it and the newest
-    after it."""
+    """The hashes of the commits of a push, oldest first; for a forced push the newest commit before the push and the
+    newest commit after it."""
     found = _content(event).get("commit_ids")
     return [str(one) for one in found] if isinstance(found, list) else []

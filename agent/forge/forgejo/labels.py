@@ -2,7 +2,7 @@
 
 Facts about Forgejo: a repository may have two labels with the same name; adding a label by a name that does not exist
 is ignored without an error; removing a label that the issue does not have is a success.  So labels are added by their
-numbers, and the labels in the answer are checked for the added one.  `forge.py` calls this module.
+numbers, and the program checks that the answer contains the added label.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class LabelMover:
-    """Adds and removes labels; it remembers the numbers of the labels of each repository."""
+    """Adds and removes labels, and stores the numbers of the labels of each repository in memory."""
 
     def __init__(self, wire: ForgejoWire, labels: Labels) -> None:
         self.wire = wire
@@ -29,7 +29,7 @@ class LabelMover:
         self._numbers: dict[tuple[str, str], int] = {}
 
     def names_in(self, project: Project) -> list[str]:
-        """The names of the labels of a repository; without the labels of its organisation."""
+        """The names of the labels of a repository, without the labels of its organisation."""
         return [str(one["name"]) for one in self.wire.pages(f"{project.path}/labels")]
 
     def move(self, project: Project, number: str, to: LabelState) -> None:
@@ -47,8 +47,8 @@ class LabelMover:
     def _add(self, project: Project, path: str, to: LabelState) -> tuple[list[dict[str, Any]], int]:
         """Add the label of the state `to`: (the labels of the issue after the change, the number of the added label).
 
-        A remembered number may belong to a label that somebody has deleted since; Forgejo ignores such a number, so it
-        is looked up again.
+        A stored number may belong to a label that somebody has deleted since; Forgejo ignores such a number, and then
+        the number of the label is looked up again.
         """
         name = self.labels.name(to)
         for _ in (1, 2):
@@ -60,9 +60,11 @@ class LabelMover:
         raise ForgeError(f"{self.wire.host}: {project.full_name}: the label `{name}` is not taken by the issue")
 
     def _number(self, project: Project, to: LabelState) -> int:
-        """The number of the label of a state, which is created with its colour if the repository does not have it.
+        """The number of the label of the state `to`; the label is created with its colour if the repository does not
+        have it.
 
-        If several labels have this name, because two daemons have created it at the same time, the oldest one is used.
+        If several labels have the same name, because two daemons have created the label at the same time, the oldest
+        label is used.
         """
         name = self.labels.name(to)
         kept = self._numbers.get((project.full_name, name))

@@ -1,7 +1,7 @@
 """Recognises addresses of pictures in Forgejo issues, and downloads the pictures with a token.
 
 `/attachments/{uuid}` and `/{owner}/{name}/attachments/{uuid}` are two addresses of the same attachment.  Forgejo
-accepts a token for the first address only; the second needs a browser's session, as other pages do
+accepts a token for the address `/attachments/{uuid}` only; the address with owner and name needs a browser's session
 (services/auth/auth.go).
 """
 

@@ -1,7 +1,7 @@
 """The pull requests of one repository: finds one by its branch, opens at most one per branch, changes single fields.
 
 Forgejo marks a draft in the title (`WIP: …`), lists pull requests by author and not by branch, and answers 409 for a
-second pull request between the same two branches.  `forge.py` calls this module.
+second pull request between the same two branches.
 """
 
 from __future__ import annotations
@@ -19,14 +19,16 @@ if TYPE_CHECKING:
     from agent.forge.forgejo.repositories import Project, Repositories
 
 MAX_BODY = 65_536
-"""Maximum characters of a comment or of a pull request's text.  Forgejo documents no maximum; this one keeps a request
-below a megabyte, the usual limit of a proxy."""
+"""Maximum characters of a comment or of a pull request's text.  Forgejo documents no maximum length of a text; with
+MAX_BODY a request stays below a megabyte, the usual limit of a proxy."""
 MAX_TITLE = 255
-"""Maximum bytes of a title; Forgejo cuts a longer one silently."""
+"""Maximum bytes of a pull request's title; Forgejo cuts a longer title silently."""
 LOOKED_AT = 200
-"""How many closed pull requests of the own account, newest first, are searched for one of a given branch."""
+"""The maximum number of closed pull requests of the own account, newest first, among which `find` searches for one of a
+given branch."""
 LOOKED_AT_OF_ALL = 50
-"""How many closed pull requests of all accounts, last changed first, are searched for one of a given branch."""
+"""The maximum number of closed pull requests of all accounts, last changed first, among which `find` searches for one
+of a given branch."""
 DRAFT = "WIP: "
 CUT = "\n\n… cut: it is longer than this program sends. The whole text is in the task's folder."
 _ANY_DRAFT = re.compile(r"^(?:\s*(?:wip:|\[wip\]))+\s*", re.IGNORECASE)
@@ -44,8 +46,8 @@ class Pulls:
     def find(self, head: str) -> PullRef | None:
         """The open pull request of the branch; if none is open, the newest closed or merged one.
 
-        Forgejo cannot list pull requests by branch.  So a closed one is searched for among the newest pull requests of
-        the own account, and among the last changed ones of all accounts.
+        Forgejo cannot list pull requests by branch.  So a closed pull request is searched for among the newest pull
+        requests of the own account, and among the last changed pull requests of all accounts.
         """
         if (there := self._open_one(head)) is not None:
             return there
@@ -61,8 +63,9 @@ class Pulls:
     def open(self, *, title: str, body: str, head: str, base: str, draft: bool) -> PullRef:
         """Open a pull request with a POST.
 
-        If the result of the POST is unknown, the method searches for the pull request before the second attempt; if
-        Forgejo answers that the branch has one already, the method returns that one, even if another account opened it.
+        If the result of the POST is unknown, `open` searches for the pull request before the second attempt; if Forgejo
+        answers that the branch has a pull request already, `open` returns that pull request, even if another account
+        opened it.
         """
         wanted = {"title": fit_title(title, draft=draft), "body": fit_body(body), "head": head, "base": base}
         for attempt in (1, 2):
@@ -96,7 +99,7 @@ class Pulls:
         draft: bool | None,
         state: Literal["open", "closed"] | None,
     ) -> PullRef:
-        """Update the pull request; only fields that differ are sent."""
+        """Update a pull request; only the fields that differ from the present ones are sent."""
         if not number.isascii() or not number.isdigit():
             raise ForgeError(f"{number!r} is not the number of a pull request")
         path = f"{self.path}/{number}"
@@ -126,15 +129,16 @@ class Pulls:
         return next((pull_ref(item) for item in items if _is_of(item, head)), None)
 
     def _check_draft(self, pull: PullRef, *, draft: bool) -> None:
-        """Log it if a pull request that should be a draft is not one: the server marks drafts with other prefixes than
-        Forgejo's default (`WORK_IN_PROGRESS_PREFIXES`)."""
+        """Log a warning if a pull request that should be a draft is not one, since the server marks drafts with other
+        prefixes than Forgejo's default (`WORK_IN_PROGRESS_PREFIXES`)."""
         if draft and not pull.draft and pull.state == "open":
             log.get("forge").warning("draft_unsupported", repository=self.project.full_name)
 
 
 def _is_of(item: dict[str, Any], head: str) -> bool:
-    """Whether the pull request is from the branch of this name in this repository, not in a fork.  The field `ref`
-    names the branch only as long as the branch exists, the field `label` always does."""
+    """Whether the pull request is from the branch `head` of the repository itself, not of a fork.  In Forgejo's answer
+    the field `ref` names the branch only as long as the branch exists; the field `label` also names a deleted
+    branch."""
     return bool(item["head"]["label"] == head and item["head"].get("repo_id") == item["base"].get("repo_id"))
 
 
@@ -167,7 +171,7 @@ def without_draft(title: str) -> str:
 
 
 def fit_title(text: str, *, draft: bool) -> str:
-    """`text` as one line of at most 255 bytes, with the prefix of a draft or without it."""
+    """`text` as a title of one line and at most 255 bytes, with the prefix of a draft or without it."""
     return marked(without_draft(" ".join(text.split())), draft=draft)
 
 

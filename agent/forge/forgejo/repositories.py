@@ -1,8 +1,7 @@
 """Finds out facts about repositories and people for one Forgejo account: which repository a task key means, and who may
 write to it.
 
-Facts about repositories and people are stored in memory for ten minutes.  `forge.py` and the other modules of this
-package call this module.
+Facts about repositories and people are stored in memory for ten minutes.
 """
 
 from __future__ import annotations
@@ -57,9 +56,9 @@ class Project:
 class Assignees:
     """The accounts that may be assigned to issues of a repository.
 
-    `all_write`: each of these accounts may write code.  `all_write` is False in an organisation with a team that may
-    write only to other parts (the wiki, say) or may only read pull requests, since the members of such a team may be
-    assigned too.
+    `all_write`: each account that may be assigned may also write code.  `all_write` is False in an organisation with a
+    team that may write only to other parts (the wiki, say) or may only read pull requests, since the members of such a
+    team may be assigned too.
     """
 
     names: frozenset[str]
@@ -67,7 +66,7 @@ class Assignees:
 
 
 class Repositories:
-    """Repositories, people and the own account, as far as the token can see them."""
+    """Reads facts about repositories, people and the own account, as far as the token can see them."""
 
     def __init__(self, wire: ForgejoWire, section: Any) -> None:
         self.wire = wire
@@ -81,7 +80,7 @@ class Repositories:
     def project(self, owner: str, repo: str) -> Project:
         """The repository that a task key names.
 
-        Raises IssueUnreadable when it is gone or the token may not see it.
+        Raises IssueUnreadable when the repository is gone or the token may not see it.
         """
         name = f"{owner}/{repo}"
         kept = self._projects.get(name)
@@ -118,7 +117,7 @@ class Repositories:
         return self.project(key.owner, key.repo)
 
     def forget(self, key: TaskKey) -> None:
-        """Remove the stored facts about the repository of a key, because it may have been renamed."""
+        """Remove the stored facts about the repository of a task key, because the repository may have been renamed."""
         self._projects.pop(f"{key.owner}/{key.repo}", None)
 
     # --- people -----------------------------------------------------------------------------------------------
@@ -130,13 +129,14 @@ class Repositories:
         return self._own
 
     def is_own(self, user: Any) -> bool:
-        """Whether the `user` in an answer of Forgejo is the own account."""
+        """Whether the account in the field `user` of Forgejo's answer is the own account."""
         return login(user).casefold() == self.own().casefold()
 
     def may_ask(self, project: Project, user: Any) -> bool:
-        """Whether a person has permission to ask for work: that person has write access, and is listed in
-        `allowed_users` when that is set.  The server's own account for CI runners and the program's own account have
-        permission only when `allowed_users` lists them; a deleted account never has permission."""
+        """Whether a person has permission to ask for work: that person must have write access, and must be in the
+        setting `allowed_users` when the setting is not empty.  The server's own account for CI runners and the
+        program's own account have permission only when `allowed_users` lists them; a deleted account never has
+        permission."""
         name = login(user).casefold()
         if not name or (self.allowed and name not in self.allowed):
             return False
@@ -192,7 +192,7 @@ class Repositories:
 
 
 def _writes_code(team: dict[str, Any]) -> bool:
-    """Whether every member of a team who may be assigned to issues may write code; True also if no member of the team
+    """Whether all members of a team that may be assigned to issues may write code; also True if no member of the team
     may be assigned."""
     units = team.get("units_map") or {}
     if units.get("repo.code") in WRITERS or team.get("permission") in ("admin", "owner"):
@@ -201,10 +201,11 @@ def _writes_code(team: dict[str, Any]) -> bool:
 
 
 def login(user: Any) -> str:
-    """The login of the `user` in an answer; "" for a deleted account, which Forgejo reports as Ghost with the id -1."""
+    """The login of the account in the field `user` of an answer; "" for a deleted account, which Forgejo reports as
+    Ghost with the id -1."""
     return "" if user is None or user.get("id") == -1 else str(user.get("login") or "")
 
 
 def is_bot(user: Any) -> bool:
-    """Whether the account belongs to the server itself: its account for CI runners has an id below -1."""
+    """Whether an account is the Forgejo server's own account for CI runners, which has an id below -1."""
     return int((user or {}).get("id") or 0) < -1

@@ -1,8 +1,9 @@
-"""Sends one request to Forgejo's API with the library `requests`; each thread has its own connection.
+"""Sends requests to Forgejo's API with the library `requests`; each thread has its own connection.
 
-For a renamed repository Forgejo answers 301 to every verb.  `requests` would turn a POST into a GET then, and the list
-in the answer would pass for a success; so this module follows the redirects itself, keeps verb and body, and stays on
-the same host.  This module never waits and never retries.  `http.py` calls this module.
+For a renamed repository Forgejo answers 301 to every verb.  After a 301 the library `requests` would turn a POST into a
+GET, and the list in the answer would pass for a success; so `requester.py` follows redirects itself, with the same verb
+and body, and only on the same host.  `requester.py` does not wait for a rate limit and does not repeat a request that
+failed.
 """
 
 from __future__ import annotations

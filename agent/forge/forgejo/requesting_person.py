@@ -1,8 +1,7 @@
 """Finds the person who asked for the work on an issue of Forgejo.
 
-The module determines who set the label or assigned the bot, whether the text was edited afterwards, and whom to ask for
-a review.  `tasks.py` and `forge.py` call it; `forge.py` also does so when a pull request is no longer a draft, to
-request a review.
+The module determines which account set the label or assigned the bot, whether the text of the issue was edited
+afterwards, and which account to ask for a review.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from agent.forge.forgejo.repositories import Project
 
 TOLERANCE = timedelta(seconds=1)
-"""Maximum difference between an issue's time of change and the time of the timeline row for the same change."""
+"""Maximum difference between an issue's time of change and the time of the row in the timeline for the same change."""
 
 
 def events_of(forge: Forgejo, project: Project, number: Any) -> list[dict[str, Any]]:
@@ -37,7 +36,7 @@ def last_actor(forge: Forgejo, project: Project, events: Iterable[dict[str, Any]
     """The account of the newest event that asks for work (with `labelled` the addition of the bot label, otherwise an
     assignment of the bot).
 
-    Returns None if there is no such event.  An event of the own account counts only if that account has permission to
+    Returns None if no event asks for work.  An event of the own account counts only if that account has permission to
     ask for work.
     """
     actor = None
@@ -49,8 +48,8 @@ def last_actor(forge: Forgejo, project: Project, events: Iterable[dict[str, Any]
 
 
 def _asks(forge: Forgejo, event: dict[str, Any], *, labelled: bool) -> Any:
-    """The account that asks for work by this row of the timeline, {} if that account was deleted; None if the row does
-    not ask for work.  In a row about a label the field `body` is `1` if the label was added."""
+    """The account that asks for work by the row `event` of the timeline, {} if that account was deleted; None if the
+    row does not ask for work.  In a row about a label the field `body` is `1` if the label was added."""
     if labelled and event["type"] == "label" and event.get("body") == "1":
         if (event.get("label") or {}).get("name") == forge.labels.queued:
             return event.get("user") or {}
@@ -82,10 +81,10 @@ def altered(
     """The reason why the title or text is not the one for which a person with permission asked, "" if it is (see
     `Forge.altered`).
 
-    Forgejo's timeline has a row with the author for a new title, but none for a new text, which only alters the issue's
-    time of change.  So a time of change after the last row of the timeline counts as an edit.  If the timeline has a
-    later row by somebody without permission, an edit before that row cannot be excluded, since the row has altered the
-    time too.
+    Forgejo's timeline has a row with the author for a new title, but no row for a new text, which only alters the
+    issue's time of change.  So a time of change after the last row of the timeline counts as an edit.  If somebody
+    without permission caused a row of the timeline after the request, an edit before that row cannot be excluded, since
+    the row has altered the issue's time of change too.
     """
     may_ask = forge.places.may_ask
     if may_ask(project, item.get("user")):  # Forgejo allows edits by the author and by accounts with write access
@@ -140,7 +139,7 @@ def request_review(forge: Forgejo, project: Project, pull: str, actor: Any) -> N
     """Request a review from an account, also if it has reviewed before; do nothing for the own account or an account of
     the server.
 
-    If Forgejo refuses the reviewer, this is logged and no error is raised."""
+    If Forgejo refuses the reviewer, the refusal is logged and no error is raised."""
     if not login(actor) or is_bot(actor) or forge.places.is_own(actor):
         return
     try:
@@ -151,8 +150,8 @@ def request_review(forge: Forgejo, project: Project, pull: str, actor: Any) -> N
 
 
 def who_ended(forge: Forgejo, project: Project, number: str, act: Act) -> str:
-    """The account of the newest row of the timeline by which a task was ended in the way `act`; "" if it is the own
-    account, or unknown."""
+    """The account of the newest row of the timeline by which a task was ended in the way `act`; "" if that account is
+    the own account, or unknown."""
     ours = {forge.labels.queued, forge.labels.processing, forge.labels.paused}
     for event in reversed(events_of(forge, project, number)):
         label, is_added = (event.get("label") or {}).get("name"), event.get("body") == "1"

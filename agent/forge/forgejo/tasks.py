@@ -1,9 +1,8 @@
 """Lists the issues and pull requests of Forgejo that wait for the agent (see `base.TaskGetter`).
 
-An issue waits when it has the label or is assigned to the bot, and an account with write access asked for the work in
-this way.  One search per owner finds the label in all repositories of that owner, also if it is a label of an
-organisation, and one search finds the assignments in all repositories.  The poller uses this module through
-`ForgejoForge.task_getter`.
+An issue waits for work when it has the bot label or is assigned to the bot, and the account that set the label or
+assigned the bot has permission.  One search per owner finds the label in all repositories of that owner, also if it is
+a label of an organisation, and one search finds the assignments in all repositories.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ if TYPE_CHECKING:
 
 SEARCH = "/repos/issues/search"
 PAGE = 50
-# the person who asked for work on an issue is cached only if the issue has not changed for this time, since a second
-# change within the same second would not alter the issue's time of change
+# the person who asked for work on an issue is cached only if the issue has not changed for the time SETTLED, since a
+# second change within the same second would not alter the issue's time of change
 SETTLED = timedelta(minutes=1)
 
 
@@ -75,7 +74,7 @@ class ForgejoTaskGetter(BaseTaskGetter):
         return found
 
     def _candidates(self, served: Mapping[str, tuple[str, str]]) -> Iterator[dict[str, Any]]:
-        """All issues and pull requests that may be waiting."""
+        """The issues and pull requests that may wait for work."""
         owners = {full.partition("/")[0] for full in served} if self.forge.projects else {self.forge.section.owner}
         lists = Items(self._skipped, refusals=(AnswerOdd, ForgeAccessRefused, ForgeRefused))
         listed: list[dict[str, Any]] = []
@@ -92,7 +91,7 @@ class ForgejoTaskGetter(BaseTaskGetter):
         """The open issues of an owner that have one of the labels for which this poll searches.
 
         Forgejo ignores a label that no repository of the host has; if it ignores all labels of a search, it lists every
-        open issue.  So reading ends at the first page on which no issue has one of the labels.
+        open issue.  So the list is read only up to the first page on which no issue has one of the labels.
         """
         wanted = frozenset(self._labels())
         query = {"state": "open", "labels": ",".join(sorted(wanted)), "owner": owner}
@@ -128,7 +127,8 @@ class ForgejoTaskGetter(BaseTaskGetter):
         waits = not present.isdisjoint(self._labels()) or (assigned and not ours)
         if item["state"] != "open" or not waits:
             return None
-        labelled = labelled or (self._left and not assigned)  # a taken task has lost its bot label
+        # the label of a taken task is the processing label, and no longer the bot label
+        labelled = labelled or (self._left and not assigned)
         project = self.forge.places.project_of(key)
         title = str(item["title"])
         state = (project.full_name, item["number"], item["updated_at"], labelled)
@@ -146,13 +146,14 @@ class ForgejoTaskGetter(BaseTaskGetter):
             return None
 
     def _asker(self, project: Project, item: dict[str, Any], state: tuple[Any, ...]) -> str:
-        """The login of the account that set the label or assigned the bot; the author if Forgejo reports neither.
+        """The login of the account that set the label or assigned the bot; the author of the issue if Forgejo reports
+        no such account.
 
         Raises IssueUnreadable when no account with permission has asked, or when the text was edited after the request:
         comments that the program writes later would hide such an edit from the worker (`requesting_person.altered`).
 
-        The account is looked up once for each state of an issue: during a poll if the issue's author has no permission,
-        otherwise when the task is taken.
+        The account that asked is looked up during a poll if the issue's author has no permission, otherwise when the
+        task is taken; it is looked up again when the issue has changed.
         """
         places = self.forge.places
         where = f"{project.full_name}#{item['number']}"

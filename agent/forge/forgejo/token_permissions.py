@@ -1,7 +1,7 @@
 """Checks the rights of a Forgejo token, as far as that is possible without a change on Forgejo.
 
-`doctor` uses this module.  Forgejo does not report the scopes of a token, but a refusal names the missing scope; so
-this module sends read requests with the token.  No sentence that this module makes contains the token.
+Forgejo does not report the scopes of a token, but a refusal names the missing scope; so this module sends read requests
+with the token.  No sentence that this module makes contains the token.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NEEDED = "write:repository, write:issue and read:user"
 
 
 def rights(forge: Forgejo) -> Iterator[str]:
-    """Sentences about problems, each with the remedy; no sentence when there is no problem."""
+    """Sentences about problems of the token's rights, each with the remedy; no sentence when there is no problem."""
     with forge.wire.hurried():
         try:
             forge.wire.get("/user")

@@ -1,7 +1,8 @@
-"""Provides the GitHub token: the one in the settings, or an installation token of a GitHub App, which is created with
+"""Provides the GitHub token: the token in the settings, or an installation token of a GitHub App, which is created with
 the app's key and renewed before it expires.
 
-`http.py` gets the token at each request, and git at each call.  The token is in memory only, never on disk.
+The HTTP client reads the token at each request, and git at each call, so that a renewed token is used at once.  An
+installation token is in memory only and not stored on disk.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ class Tokens(Protocol):
     """An object that provides the token of one account."""
 
     def current(self) -> str:
-        """The token to use now; it has not expired, but the host may have revoked it."""
+        """The token to use for the next request; the host may have revoked it."""
         ...
 
     def refresh(self) -> bool:
-        """Called after the host refused the token; returns whether another token is available (then `current` returns
-        it)."""
+        """`refresh` is called after the host refused the token; it returns whether another token is available (then
+        `current` returns that token)."""
         ...
 
 
@@ -75,7 +76,7 @@ class AppToken:
         return True
 
     def slug(self) -> str:
-        """The name of the app in addresses; its account is `{slug}[bot]`."""
+        """The name of the GitHub App in addresses; the account of the app is `{slug}[bot]`."""
         return str(self.call("GET", "/app")["slug"])
 
     def _make(self) -> None:
@@ -105,7 +106,8 @@ class AppToken:
 
 
 def private_key(section: Any) -> str:
-    """The key of the app as PEM text; it is read from its file at each use, so that a new key needs no restart."""
+    """The private key of the GitHub App as PEM text; a key in a file is read from the file at each use, so that a new
+    key needs no restart."""
     app = section.app
     if app.private_key is not None:
         return str(app.private_key.get_secret_value())

@@ -1,7 +1,8 @@
 """The checks of one commit on GitHub: check runs, commit statuses, and logs of the jobs of Actions.
 
 A fine-grained token cannot have the permission Checks (github.com/orgs/community/discussions/179545).  When GitHub
-refuses the check runs, the runs and jobs of Actions are read instead, which need the permission Actions.
+refuses to list the check runs, the workflow runs and jobs of Actions are read instead, which need the permission
+Actions.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 FAILED = ("failure", "timed_out", "startup_failure")
 ACTIONS = "github-actions"
 MOST_RUNS = 20
-"""The jobs of at most this many failed workflow runs are listed."""
+"""Maximum number of failed workflow runs of which the jobs are listed."""
 MOST_ANNOTATIONS = 30
 TIMEOUT = (10, 30)
 _JOB, _RUN = "job:", "run:"
@@ -38,7 +39,8 @@ class CheckReader:
         self.project = project
 
     def read(self, commit: str) -> Checks:
-        """The check runs and statuses of a commit; none if GitHub does not know the commit.  Raises ForgeError."""
+        """The check runs and commit statuses of a commit; none if GitHub does not know the commit.  Raises
+        ForgeError."""
         unread = []
         path = f"{self.project.path}/commits/{quote(commit, safe='')}"
         try:
@@ -73,7 +75,7 @@ class CheckReader:
             yield from self._jobs(commit)
 
     def _jobs(self, commit: str) -> Iterator[Check]:
-        """The workflow runs of Actions, and of failed ones the jobs in their place."""
+        """The workflow runs of Actions as checks; in place of a failed workflow run, its failed jobs."""
         path = f"{self.project.path}/actions/runs"
         failed = 0
         for run in self.wire.pages(path, query={"head_sha": commit}, part="workflow_runs"):
@@ -103,8 +105,8 @@ class CheckReader:
     # --- logs ---------------------------------------------------------------------------------------------------
 
     def log(self, check: Check) -> str:
-        """The end of the log of a job of Actions; the annotations of another check run, and of a job if its log is gone
-        or may not be read.  Raises ForgeError."""
+        """The end of the log of a job of Actions; if the check is another check run, or the log is gone or may not be
+        read, the annotations of the check run.  Raises ForgeError."""
         number = check.log.removeprefix(_JOB).removeprefix(_RUN)
         if not number.isdigit():
             return ""
@@ -121,7 +123,7 @@ class CheckReader:
             yield f"{one.get('path')}:{one.get('start_line')}: {one.get('message') or ''}"
 
     def _job_log(self, number: str) -> str:
-        """The log of a job, from the host to which GitHub redirects; that host gets no token.  The text is "" if the
+        """The log of a job, from the host to which GitHub redirects; that host gets no token.  The result is "" if the
         log is gone or may not be read."""
         wire, path = self.wire, f"{self.project.path}/actions/jobs/{number}/logs"
         what = f"{wire.host}: GET {path}"
@@ -139,10 +141,11 @@ class CheckReader:
 
 
 class _Unfollowed(http.OneHost):
-    """A session that follows no redirect: the caller does, without the token."""
+    """A session that follows no redirect; `_job_log` follows the redirect itself, without the token."""
 
     def rebuild_auth(self, prepared_request: requests.PreparedRequest, response: requests.Response) -> None:
-        """Does nothing: `requests` prepares the next request of a redirect also where it is not sent."""
+        """Does nothing: `requests` calls this method to prepare the next request of a redirect, also if that request is
+        not sent."""
 
 
 def _fetch(wire: GitHubWire, address: str, headers: dict[str, str]) -> requests.Response:
@@ -158,7 +161,8 @@ def _fetch(wire: GitHubWire, address: str, headers: dict[str, str]) -> requests.
 
 
 def _state(run: dict[str, Any]) -> CheckState:
-    """The state of a check run, a workflow run or a job: a status, and after its end a conclusion."""
+    """The state of a check run, a workflow run or a job; in GitHub's answer each has a status, and after its end a
+    conclusion."""
     if run.get("status") != "completed":
         return "pending"
     conclusion = run.get("conclusion")
@@ -168,8 +172,8 @@ def _state(run: dict[str, Any]) -> CheckState:
 
 
 def unread_of(reader: CheckReader, branch: str) -> tuple[str, ...]:
-    """What the token may not read of the checks of a branch, for `doctor`."""
+    """Sentences about the checks of a branch that the token may not read, for `doctor`."""
     try:
         return reader.read(branch).unread
     except ForgeError:
-        return ()  # the polls report what is wrong with the host
+        return ()  # the polls report the error of the host

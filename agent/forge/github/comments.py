@@ -1,8 +1,8 @@
-"""Reads the comments and reviews of an issue and of its pull requests, and maintains the cursor (the comments read so
-far).
+"""Reads the comments and reviews of an issue and of its pull requests, and updates the cursor (the comments that were
+read so far).
 
-The id of a comment is GitHub's number of it; the prefix `r` means a comment on a line of a pull request, `v` the text
-of a review.  The cursor is a `comment_cursor.CommentCursor`.
+The id of a comment is GitHub's number of the comment; the prefix `r` means a comment on a line of a pull request, the
+prefix `v` the text of a review.  The cursor of the comments is a `comment_cursor.CommentCursor`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ OVERLAP = timedelta(seconds=2)
 
 
 class CommentReader:
-    """Reads the comments of one issue or pull request of `project`; it writes nothing."""
+    """Reads the comments of one issue or pull request of `project`."""
 
     def __init__(self, wire: GitHubWire, places: Repositories, project: Project, number: str) -> None:
         self.wire = wire
@@ -40,7 +40,7 @@ class CommentReader:
         self.number = int(number)
 
     def since(self, cursor: CommentCursor) -> tuple[tuple[Comment, ...], CommentCursor, int]:
-        """What is new since a cursor: (new and edited comments of people with permission, the next cursor, the number
+        """The comments since a cursor: (new and edited comments of people with permission, the next cursor, the number
         of comments of people without permission)."""
         query = {}
         if cursor.since:
@@ -58,8 +58,8 @@ class CommentReader:
     def _all(self, query: dict[str, Any], cursor: CommentCursor) -> Iterator[tuple[Comment, Any]]:
         """Every comment that has changed since the cursor, with its author.
 
-        The comments and reviews of the cursor's pull requests are included; of a pull request that was never read, all
-        comments are.
+        The comments and reviews of the cursor's pull requests are included; if one of these pull requests was never
+        read, all its comments are included.
         """
         path, pulls = self.project.path, cursor.pulls
         queries = {number: {} if number in cursor.new else query for number in (self.number, *pulls)}
@@ -111,8 +111,8 @@ def _comment(item: dict[str, Any], kind: str, address: str, heading: str = "") -
 def _place(item: dict[str, Any]) -> str:
     """The file and lines of a review comment, and its thread.
 
-    `line` is null once the change has other lines there, and `side` LEFT means the file before the change:
-    https://docs.github.com/en/rest/pulls/comments.
+    In GitHub's answer `line` is null once a later push has changed that line, and `side` LEFT means the file before the
+    change: https://docs.github.com/en/rest/pulls/comments.
     """
     outdated = "" if item.get("line") or not item.get("original_line") else "original_"
     first, last = _side(item, f"{outdated}start_line", "start_side"), _side(item, f"{outdated}line", "side")

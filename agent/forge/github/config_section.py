@@ -1,6 +1,6 @@
 """Parses one section `github` of the settings: the host, the repositories, the terms of the issue search.
 
-The functions are pure; `forge.py` calls them.
+The functions in this module are pure.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _PROJECT = re.compile(r"[A-Za-z0-9._-]+/[A-Za-z0-9._-]+")
 
 
 def instance_of(base_url: str) -> str:
-    """The name of the instance: `github.com`, or the host (with port and path) of a GitHub Enterprise server."""
+    """The name of the GitHub instance: `github.com`, or the host (with port and path) of a GitHub Enterprise server."""
     if base_url.rstrip("/") == PUBLIC:
         return "github.com"
     parts = urlsplit(base_url)
@@ -25,7 +25,8 @@ def instance_of(base_url: str) -> str:
 
 
 def projects_of(section: Any) -> tuple[tuple[str, str], ...]:
-    """(owner, name) of each project that the section lists.  Raises ConfigError, which names the key to set."""
+    """(owner, name) of each project that the section lists.  If a setting is missing or wrong, raises ConfigError,
+    which names the key to set."""
     if section.token is None and section.app is None:
         raise ConfigError(
             "github.token is not set: set it, or GITHUB_TOKEN in the environment, or github.app for a GitHub App"

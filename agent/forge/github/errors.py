@@ -1,6 +1,6 @@
 """Translates an error answer of GitHub into an error of this program.
 
-The functions are pure and get the status and the text of an answer; `http.py` calls them.
+The functions in this module are pure: they get the status and the text of an answer.
 """
 
 from __future__ import annotations

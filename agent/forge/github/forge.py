@@ -3,7 +3,7 @@
 This module implements each call of the contract; the other modules of this package are its parts: the HTTP client
 (`http.py`) and the shapes of its answers (`answer_shapes.py`), repositories and people (`repositories.py`), comments
 (`comments.py`), pull requests (`pulls.py`), the list of waiting issues (`tasks.py`).  docs/forges.md has the facts
-about GitHub on which this module relies.  `wiring/wiring.py` builds the adapter.
+about GitHub on which this module relies.
 """
 
 from __future__ import annotations
@@ -76,12 +76,12 @@ class GitHubForge:
         names = tuple("/".join(project) for project in self.projects)
         self.wire = GitHubWire(section, settings.base_dir, self.instance, names, learn=masker_of(settings).learn)
         self.places = Repositories(self.wire, section)
-        self.told: set[str] = set()  # problems that were reported, so that each is reported once
+        self.told: set[str] = set()  # problems that were reported, so that each problem is reported once
         # GitHub does not count this request against the rate limit
         self.unanswered = UnansweredLists(lambda: self.wire.get("/rate_limit"))
         self.askers: dict[tuple[Any, ...], Any] = {}  # state of a waiting issue → account that asked for work
         self._spelling = {name.casefold(): name for name in self.labels.names()}
-        self._described: set[tuple[str, str]] = set()  # (repository, label) whose description was set
+        self._described: set[tuple[str, str]] = set()  # (repository, label) of each label that has got a description
         self._own_comments: set[str] = set()
 
     @classmethod
@@ -114,7 +114,7 @@ class GitHubForge:
         nothing changes.
 
         At each poll the adapter requests the lists of waiting issues and a list of changes per repository (as if each
-        had ended tasks); each repository is requested again when its stored facts are too old.
+        repository had ended tasks); each repository is requested again when its stored facts are too old.
         """
         looks = 3600 / interval
         lists = 1 if isinstance(self.wire.tokens, AppToken) else 2
@@ -222,11 +222,11 @@ class GitHubForge:
         return (*news, *edit), str(cursor) if unchanged else after.text()
 
     def _edited(self, key: TaskKey, seen: str) -> tuple[tuple[Comment, ...], str]:
-        """(the edit of the issue's title or text as a comment, if its digest is no longer `seen`; the digest of the
-        present title and text).
+        """(an edit of the issue's title or text as a comment, if the digest of title and text is no longer `seen`; the
+        digest of the present title and text).
 
-        The REST API does not report the editor of a text, who is the author of the issue or an account with write
-        access.  So the edit is delivered only if the author of the issue has permission.
+        GitHub's REST API does not report the account that edited a text, which is the author of the issue or an account
+        with write access.  So an edit is delivered only if the author of the issue has permission.
         """
         if not seen:
             return (), seen
@@ -397,7 +397,7 @@ class GitHubForge:
         project, found, _ = url.rpartition("/pull/")
         return f"{project}/tree/{quote(branch)}" if found else ""
 
-    def checks(self, key: TaskKey, commit: str, url: str = "") -> Checks:  # noqa: ARG002 - GitHub knows the commit
+    def checks(self, key: TaskKey, commit: str, url: str = "") -> Checks:  # noqa: ARG002 - GitHub needs only the commit
         """Implements `ForgeReports.checks`."""
         with self.wire.hurried():
             return CheckReader(self.wire, self.places.project_of(key)).read(commit)
@@ -463,14 +463,14 @@ class GitHubForge:
         raise IssueUnreadable(f"{key} was moved to {found}#{item.get('number')}; set the label there")
 
     def _of_issue(self, key: TaskKey, verb: str, path: str, body: Any = None, **more: Any) -> Any:
-        """Send one request about an issue.  It is repeated after a lost answer even if it is a POST, because adding a
-        label is idempotent."""
+        """Send one request about an issue.  A request about an issue is repeated after a lost answer even if it is a
+        POST, because adding a label is idempotent."""
         with self._about(key):
             return self.wire.call(verb, path, body=body, **{"again": True, **more}).data
 
     @contextmanager
     def _about(self, key: TaskKey) -> Iterator[None]:
-        """A context manager: if GitHub answers that the issue does not exist, it raises IssueUnreadable."""
+        """A context manager that raises IssueUnreadable if GitHub answers that the issue does not exist."""
         try:
             yield
         except ForgeRefused as error:
@@ -511,7 +511,7 @@ class GitHubForge:
 
     def _move(self, project: Project, key: TaskKey, to: LabelState) -> set[str]:
         """Add the label of the state `to` and remove the five other labels of this program; returns the labels that
-        this call removed, without those that another process removed first."""
+        this call removed, without the labels that another process removed first."""
         target = self.labels.name(to)
         path = f"{project.path}/issues/{_number(key)}/labels"
         if target:
@@ -527,8 +527,8 @@ class GitHubForge:
         """Give a label its colour and description if GitHub has just created it.
 
         GitHub creates an unknown label that is added to an issue, in a default colour and without a description:
-        https://github.com/github/docs/issues/35718.  A refusal is ignored, since the label works without
-        its own colour and description.
+        https://github.com/github/docs/issues/35718.  If GitHub refuses to set colour and description of the label, this
+        is ignored, since the label works without them.
         """
         name = self.labels.name(state)
         new = any(
@@ -545,7 +545,7 @@ class GitHubForge:
         """Remove a label; returns whether this call removed it, False when another process removed it first.
 
         If the answer of one attempt was lost and the label is gone afterwards, this call counts as the one that removed
-        it: otherwise no daemon would regard the issue as its own.
+        the label: otherwise no daemon would regard the issue as its own.
         """
         unknown = False
         for attempt in (1, 2, 3):

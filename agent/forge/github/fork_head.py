@@ -1,14 +1,15 @@
 """Finds out whether the branch of a pull request from a fork has changed since somebody asked for work on it.
 
-When a label or a comment was added, GitHub does not report the newest commit of that time.  The dates in commits are
-not used, since the author of a commit chooses them.  This module uses facts from GitHub's own clock:
+GitHub does not report which commit of a branch was the newest one when a label or a comment was added.  The dates in
+commits are not used, since the author of a commit chooses them.  To find changes of a fork's branch, this module uses
+facts from GitHub's own clock:
 
 - `head.repo.pushed_at` of the pull request: the last push to any branch of the fork (REST, "Get a pull request");
 - the pushes to one branch, each with its time and the commits before and after (REST, "List repository activities");
 - the commit that a review was written on (REST, "List reviews for a pull request").
 
-If the last push (`pushed_at`) is older than the request for work, the branch has not changed since, and no further
-request to GitHub is needed; this is the usual case.  `forge.py` calls this module.
+If the last push (`pushed_at`) is older than the request for work, the branch has not changed since the request, and no
+further request to GitHub is needed; this is the usual case.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ def head_moved(forge: GitHub, project: Project, number: str, pull: PullRef, sinc
 
 
 def _commit_at(forge: GitHub, fork: str, branch: str, when: datetime) -> str | None:
-    """The commit of a fork's branch just before a time; None if GitHub lists no push that shows this commit."""
+    """The newest commit of a fork's branch just before the time `when`; None if GitHub lists no push from which that
+    commit is known."""
     if not fork:
         return None
     ref, later = f"refs/heads/{branch}", None
@@ -69,6 +71,6 @@ def _commit_at(forge: GitHub, fork: str, branch: str, when: datetime) -> str | N
 
 
 def _is_reviewed(forge: GitHub, project: Project, number: str, commit: str) -> bool:
-    """Whether a person with permission has written a review of the commit `commit`."""
+    """Whether a person with permission has written a review of the pull request at the commit `commit`."""
     reviews: Any = forge.wire.pages(f"{project.path}/pulls/{number}/reviews", odd=lambda _error: None)
     return any(one.get("commit_id") == commit and forge.places.may_ask(project, one.get("user")) for one in reviews)

@@ -1,13 +1,12 @@
-"""The HTTP client of GitHub: rate limiter, token, conditional requests, retries; it translates every error of GitHub or
-PyGithub into an error of this program.
+"""The HTTP client of the GitHub adapter: rate limiter, token, conditional requests, retries; it translates errors of
+GitHub and PyGithub into errors of this program.
 
-The adapter sends every request through `GitHubWire.call`, and PyGithub transmits it (`requester.py`).  This module
-handles HTTP and GitHub's rules for clients; it does not interpret issues, labels or pull requests.
+The adapter sends its requests to the API through `GitHubWire`, and PyGithub transmits them (`requester.py`).  This
+module handles HTTP and GitHub's rules for clients; it does not interpret issues, labels or pull requests.
 
-Requests are conditional: the answer to each GET is stored, compressed, with its ETag, and the next request for the same
-resource sends that ETag as `If-None-Match`.  A 304 does not count against the rate limit, and its result is the stored
-answer.  A request is sent for every read outside of the scopes of `forge/single_reads.py`, so an outdated answer
-is never used.
+GET requests are conditional: an answer with an ETag is stored, compressed, and the next request for the same resource
+sends that ETag as `If-None-Match`.  An answer 304 does not count against the rate limit, and then the stored answer is
+used.  Outside of the scopes of `forge/single_reads.py` each read sends a request, so an outdated answer is not used.
 """
 
 from __future__ import annotations
@@ -39,8 +38,8 @@ if TYPE_CHECKING:
 
 TRIES = 3
 LIMITED_TRIES = 5
-QUICK = 5.0  # longest wait in seconds for a rate limit before a request that is repeated soon anyway
-PATIENT = 900.0  # longest wait in seconds for a rate limit before a request that must not be lost
+QUICK = 5.0  # maximum wait in seconds for a rate limit before a request that is repeated soon anyway
+PATIENT = 900.0  # maximum wait in seconds for a rate limit before any other request
 KEPT_BYTES = 8 << 20
 AGENT = f"makimono/{__version__}"
 API = "application/vnd.github+json"
@@ -75,8 +74,8 @@ class GitHubWire:
         )
         self.kept = EtagCache(KEPT_BYTES)
         self.reads = SingleReads()
-        self.answered_at: float | None = None  # time of the last answer, by the monotonic clock
-        self.pause = 0.0  # seconds between two polls that the host's last answer demanded
+        self.answered_at: float | None = None  # time of the host's last answer, by the monotonic clock
+        self.pause = 0.0  # seconds between two polls that the host last demanded
         self._manner = threading.local()
         self._requesters: dict[str, Any] = {}
 
@@ -90,12 +89,13 @@ class GitHubWire:
         again: bool | None = None,
         checked: bool = True,
     ) -> Answer:
-        """Send one request, and repeat it if it fails and a repetition is safe.
+        """Send one request, and repeat the request if it fails and a repetition is safe.
 
         `again`: the request may be sent a second time although the first may have been executed (the default for all
         verbs but POST); otherwise ForgeUnreachable with `maybe` is raised.  `checked`: the shape of the answer is
-        checked (`answer_shapes.py`), and AnswerOdd is raised when it is wrong.  Other errors are ForgeLimited,
-        ForgeUnreachable, ForgeAccessRefused and ForgeRefused.  In a scope of `reads` a GET is sent once.
+        checked (`answer_shapes.py`), and AnswerOdd is raised when the shape is wrong.  The other errors of `call` are
+        ForgeLimited, ForgeUnreachable, ForgeAccessRefused, ForgeRefused, and IssueUnreadable for an archived
+        repository.  In a scope of `reads` the same GET is sent once until a change is sent.
         """
         if (known := self.reads.find(verb, path, query)) is not None:
             return known
@@ -182,9 +182,9 @@ class GitHubWire:
         odd: Callable[[AnswerOdd], None] | None = None,
         part: str = "items",
     ) -> Iterator[dict[str, Any]]:
-        """Every item of a list; the method follows `Link: rel="next"` to the last page (its paths may be
-        `/repositories/{id}/…`).  If the answer is an object, the list is its field `part`.  Invalid items are left out
-        and passed to `odd`; if `odd` is None, AnswerOdd is raised.
+        """Every item of a list; `pages` follows `Link: rel="next"` to the last page (the path of a page may be
+        `/repositories/{id}/…`).  If the answer is an object, the list is the object's field `part`.  Invalid items of
+        the list are left out and passed to `odd`; if `odd` is None, an invalid item raises AnswerOdd.
         """
         following: str | None = path
         params: Mapping[str, Any] | None = {"per_page": 100} | dict(query or {})
@@ -202,7 +202,7 @@ class GitHubWire:
             following = self._next(answer.headers.get("link", ""))
 
     def mutation(self, name: str, variables: Mapping[str, Any], schema: str) -> Any:
-        """Execute the GraphQL mutation of this name.
+        """Execute the GraphQL mutation `name`.
 
         All mutations that this program sends are idempotent, so a failed request is repeated like a PUT.  Raises
         ForgeRefused (422) with the message when GraphQL answers with errors.
@@ -234,8 +234,8 @@ class GitHubWire:
 
     def ca_file(self) -> Path | None:
         """The path of a file with the CA certificates for the host: those of the system, and those of the setting
-        `ca_file`.  It is written again first if one of them has changed.  None if the section has no `ca_file`; the
-        default certificates are used then."""
+        `ca_file`.  The file is written again first if one of its sources has changed.  The result is None if the
+        section has no `ca_file`; then the default certificates are used."""
         return None if self.trust is None else self.trust.file()
 
     def close(self) -> None:
@@ -258,7 +258,8 @@ class GitHubWire:
                 key = private_key(self.section)
                 self.learn(key)
                 token = requester.app_token(self.section.app.id, key)
-                self.learn(token, until=clock.now())  # the redactor masks the token for longer than its ten minutes
+                # the redactor masks the token for longer than the ten minutes in which it is valid
+                self.learn(token, until=clock.now())
                 return token
 
             current = self.tokens.current if kind == "user" else as_app
@@ -279,7 +280,7 @@ class GitHubWire:
         return status, answered, text
 
     def _as_app(self, verb: str, path: str) -> Any:
-        """Send a request as the GitHub App itself, to create an installation token or to get the app's name."""
+        """Send a request as the GitHub App itself, for example to create an installation token."""
         what = f"{self.host}: {verb} {path}"
         for attempt in count(1):
             try:
@@ -304,7 +305,8 @@ class GitHubWire:
         raise AssertionError  # not reached, since the loop ends only with a return or an error
 
     def _next(self, link: str) -> str | None:
-        """The path of the next page, without the prefix of the API; the host in the link is ignored."""
+        """The path of the next page of a list, without the prefix of the API; the host in the `Link` header is
+        ignored."""
         for one in requests.utils.parse_header_links(link) if link else ():
             if one.get("rel") == "next":
                 parts = http.parts_of(one["url"], f"{self.host}: Link")
@@ -327,11 +329,12 @@ class GitHubWire:
         self.limiter.note_budget(named, remaining=remaining, limit=limit, reset_in=reset - http.server_now(headers))
 
     def _limited(self, bucket: str, status: int, headers: Mapping[str, str], message: str) -> float | None:
-        """Seconds to wait when the answer is a rate limit, None when it is another error.
+        """Seconds to wait when the answer is a rate limit, None when the answer is another error.
 
-        An answer with `x-ratelimit-remaining: 0` means the primary limit; only requests of the same bucket wait, until
-        the reset.  An answer with Retry-After, or with GitHub's message about it, means the secondary limit; requests
-        of all buckets wait.  Any other 403 means a missing permission.
+        An error with `x-ratelimit-remaining: 0` and without Retry-After means the primary limit; only requests of the
+        same bucket wait, until the reset.  An error with Retry-After, or with GitHub's message about a secondary rate
+        limit, means the secondary limit; requests of all buckets wait.  A 403 without a sign of a rate limit is another
+        error, such as a missing permission.
         """
         if status not in (403, 429):
             return None

@@ -1,10 +1,10 @@
 """Recognises addresses of pictures in GitHub issues, and downloads the pictures with a token.
 
-`/user-attachments/assets/{id}`, and the older `/{owner}/{repo}/assets/…`, redirect to a signed address
-(openai/codex#43923, pingdotgg/t3code#10775); an Enterprise Server has `/storage/user/…` (desktop/desktop#16553).  For
-pictures of a private repository GitHub answers 404 at these addresses to a fine-grained token
-(josegonzalez/python-github-backup#477).  So for a private repository this module takes a signed address of the same
-picture from the issue's HTML, which the API returns.
+GitHub's addresses of pictures, `/user-attachments/assets/{id}` and the older `/{owner}/{repo}/assets/…`, redirect to a
+signed address (openai/codex#43923, pingdotgg/t3code#10775); an Enterprise Server has pictures at `/storage/user/…`
+(desktop/desktop#16553).  To a request with a fine-grained token for the address of a picture in a private repository,
+GitHub answers 404 (josegonzalez/python-github-backup#477).  So if a picture cannot be read, this module takes a signed
+address of the same picture from the issue's HTML, which the API returns.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ def fetch_picture(wire: GitHubWire, key: TaskKey, address: str) -> bytes:
 
 
 def _is_store(parts: SplitResult, web: SplitResult) -> bool:
-    """Whether an address is on one of GitHub's file hosts; an Enterprise Server has them at its subdomain `media.`."""
+    """Whether an address is on one of GitHub's file hosts; the file host of an Enterprise Server is its subdomain
+    `media.`."""
     name = (parts.hostname or "").lower()
     if STORES.fullmatch(name):
         return parts.scheme == "https"
@@ -62,8 +63,8 @@ def _is_store(parts: SplitResult, web: SplitResult) -> bool:
 
 
 def _rendered(wire: GitHubWire, key: TaskKey) -> Iterator[str]:
-    """The addresses of all pictures in the API's HTML of an issue and its comments; HTML that cannot be read is
-    skipped."""
+    """The addresses of the pictures in the HTML that GitHub's API returns for an issue and its first hundred comments;
+    HTML that cannot be read is skipped."""
     place = f"/repos/{key.owner}/{key.repo}/issues/{key.task_id}"
     for path in (place, f"{place}/comments?per_page=100"):
         try:

@@ -1,7 +1,7 @@
 """The pull requests of one repository: finds one by its branch, opens at most one per branch, changes single fields.
 
-"Draft" and "ready for review" are set through GraphQL: REST can open a draft but cannot change its state later.
-`forge.py` calls this module.
+An open pull request becomes a draft or ready for review through GraphQL: GitHub's REST API can open a draft but cannot
+change this state later.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class Pulls:
     def open(self, *, title: str, body: str, head: str, base: str, draft: bool) -> PullRef:
         """Open a pull request with a POST.
 
-        If the result of the POST is unknown, the method searches for the pull request before the second attempt; if
-        GitHub reports "already exists", it returns the existing one.
+        If the result of the POST is unknown, `open` searches for the pull request before the second attempt; if GitHub
+        reports "already exists", `open` returns the existing pull request.
         """
         wanted = {"title": fit_title(title), "body": fit_body(body), "head": head, "base": base, "draft": draft}
         for attempt in (1, 2):
@@ -88,7 +88,7 @@ class Pulls:
         draft: bool | None,
         state: Literal["open", "closed"] | None,
     ) -> PullRef:
-        """Update the pull request; only fields that differ are sent."""
+        """Update a pull request; only the fields that differ from the present ones are sent."""
         if not number.isascii() or not number.isdigit():
             raise ForgeError(f"{number!r} is not the number of a pull request")
         path = f"{self.path}/{number}"
@@ -108,7 +108,7 @@ class Pulls:
         return pull_ref(item)
 
     def _is_of(self, item: dict[str, Any], head: str) -> bool:
-        """Whether the pull request is from the branch of this name in this repository, not in a fork."""
+        """Whether the pull request is from the branch `head` of the repository itself, not of a fork."""
         source = (item.get("head") or {}).get("repo") or {}
         same = str(source.get("full_name") or "").casefold() == self.project.full_name.casefold()
         return str(item["head"]["ref"]) == head and same
@@ -139,7 +139,7 @@ def number_in(url: str | None) -> str | None:
 
 
 def fit_title(text: str) -> str:
-    """`text` as one line of at most 256 characters."""
+    """`text` as a title of one line and at most 256 characters."""
     line = " ".join(text.split())
     return line if len(line) <= MAX_TITLE else f"{line[: MAX_TITLE - 1]}…"
 

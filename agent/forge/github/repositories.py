@@ -1,8 +1,7 @@
 """Finds out facts about repositories and people for one GitHub account: which repository a task key means, and who may
 write to it.
 
-Facts about repositories and people are stored in memory for ten minutes.  `forge.py` and the other modules of this
-package call this module.
+Facts about repositories and people are stored in memory for ten minutes.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class Project:
 
 
 class Repositories:
-    """Repositories, people and the own account, as far as the token can see them."""
+    """Reads facts about repositories, people and the own account, as far as the token can see them."""
 
     def __init__(self, wire: GitHubWire, section: Any) -> None:
         self.wire = wire
@@ -59,7 +58,8 @@ class Repositories:
         self._projects: dict[str, tuple[float, Project]] = {}
         self._writers: dict[tuple[str, str], tuple[float, bool]] = {}
         self._own: str | None = None
-        self._account: dict[str, Any] | None = None  # GitHub's answer about the account of the token, once it was read
+        # GitHub's answer about the account of the token, None before it was read
+        self._account: dict[str, Any] | None = None
 
     def project(self, owner: str, repo: str) -> Project:
         """The repository that a task key names.
@@ -92,9 +92,9 @@ class Repositories:
         return project
 
     def labels(self, listed: Sequence[tuple[str, str]], serves: Callable[[str, str], bool]) -> Mapping[str, list[str]]:
-        """Repository → names of its labels, for at most MOST_PROJECTS repositories: those that the section lists, or
-        else those that the token can see and `serves` accepts.  Repositories that cannot be read are left out, since a
-        poll reports them."""
+        """Repository → names of its labels, for at most MOST_PROJECTS repositories: those that the section lists, or,
+        if it lists none, those that the token can see and `serves` accepts.  Repositories that cannot be read are left
+        out, since a poll reports the error."""
         found = {}
         for owner, repo in islice(listed or (one for one in self._seen() if serves(*one)), MOST_PROJECTS):
             with suppress(IssueUnreadable, ForgeRefused, ForgeAccessRefused, AnswerOdd):
@@ -103,7 +103,8 @@ class Repositories:
         return found
 
     def _seen(self) -> Iterator[tuple[str, str]]:
-        """(owner, repository) of the repositories that the token can see, most recently changed first."""
+        """(owner, repository) of at most 100 repositories that the token can see; for a token of a user the last pushed
+        repository is first."""
         if isinstance(self.wire.tokens, AppToken):
             found = self.wire.get("/installation/repositories", query={"per_page": 100})["repositories"]
         else:
@@ -117,7 +118,7 @@ class Repositories:
         return self.project(key.owner, key.repo)
 
     def forget(self, key: TaskKey) -> None:
-        """Remove the stored facts about the repository of a key, because it may have been renamed."""
+        """Remove the stored facts about the repository of a task key, because the repository may have been renamed."""
         self._projects.pop(f"{key.owner}/{key.repo}", None)
 
     # --- people -----------------------------------------------------------------------------------------------
@@ -135,7 +136,7 @@ class Repositories:
         return self._own
 
     def _user(self) -> dict[str, Any]:
-        """GitHub's facts about the account of the token; the account of an App is a user with an id of its own."""
+        """GitHub's facts about the account of the token; a GitHub App has a user account with an id of its own."""
         if self._account is None:
             tokens = self.wire.tokens
             path = f"/users/{quote(self.own(), safe='')}" if isinstance(tokens, AppToken) else "/user"
@@ -147,8 +148,8 @@ class Repositories:
         GitHub's answer has no id for the account.
 
         Source: https://docs.github.com/en/account-and-profile/reference/email-addresses-reference ("Your noreply email
-        address": `ID+USERNAME@users.noreply.github.com`).  An Enterprise host has its own name in place of
-        `github.com`.
+        address": `ID+USERNAME@users.noreply.github.com`).  In the no-reply addresses of an Enterprise host its own name
+        takes the place of `github.com`.
         """
         user = self._user()
         login, number = user.get("login"), user.get("id")
@@ -158,13 +159,13 @@ class Repositories:
         return str(user.get("name") or login), f"{number}+{login}@users.noreply.{host}"
 
     def is_own(self, user: Any) -> bool:
-        """Whether the `user` in an answer of GitHub is the own account."""
+        """Whether the account in the field `user` of GitHub's answer is the own account."""
         return login(user).casefold() == self.own().casefold()
 
     def may_ask(self, project: Project, user: Any) -> bool:
-        """Whether a person has permission to ask for work: that person has write access, and is listed in
-        `allowed_users` when that is set.  A machine account, and the own account, have permission only when
-        `allowed_users` lists them; a deleted account never has permission."""
+        """Whether a person has permission to ask for work: that person must have write access, and must be in the
+        setting `allowed_users` when the setting is not empty.  A machine account, and the own account, have permission
+        only when `allowed_users` lists them; a deleted account never has permission."""
         name = login(user).casefold()
         if not name or (self.allowed and name not in self.allowed):
             return False
@@ -203,7 +204,7 @@ class Repositories:
 
 
 def login(user: Any) -> str:
-    """The login of the `user` in an answer; "" for a deleted account (null)."""
+    """The login of the account in the field `user` of an answer; "" for a deleted account (null)."""
     return str((user or {}).get("login") or "")
 
 

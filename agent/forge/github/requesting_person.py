@@ -1,10 +1,7 @@
 """Finds the person who asked for the work on an issue of GitHub.
 
-The module determines who set the label or assigned the bot, whether the text was edited afterwards, and whom to ask for
-a review.
-
-`tasks.py` and `forge.py` call it; `forge.py` also does so when a pull request is no longer a draft, to request a
-review.
+The module determines which account set the label or assigned the bot, whether the text of the issue was edited
+afterwards, and which account to ask for a review.
 """
 
 from __future__ import annotations
@@ -36,9 +33,9 @@ EDITS = """query Edits($owner: String!, $name: String!, $number: Int!) {
 }"""
 """The GraphQL query for the newest edits of an issue's text.
 
-GraphQL is used because REST reports neither the time of an edit nor the editor.  The time of the last edit
-(`lastEditedAt`) alone is not enough: if somebody with permission ticks a box in a task list, this last edit would hide
-an earlier edit by somebody else.
+The query uses GraphQL because GitHub's REST API reports neither the time of an edit nor its author.  The time of the
+last edit (`lastEditedAt`) alone is not enough: if somebody with permission ticks a box in a task list, this last edit
+would hide an earlier edit by somebody else.
 """
 
 
@@ -51,8 +48,8 @@ def last_actor(forge: GitHub, project: Project, events: Iterable[dict[str, Any]]
     """The account of the newest event that asks for work (with `labelled` the addition of the bot label, otherwise an
     assignment of the bot).
 
-    Returns None if there is no such event, {} for a deleted account.  An event of the own account counts only if that
-    account has permission to ask for work.
+    Returns None if no event asks for work, {} if the account was deleted.  An event of the own account counts only if
+    that account has permission to ask for work.
     """
     actor = None
     for event in events:
@@ -63,8 +60,8 @@ def last_actor(forge: GitHub, project: Project, events: Iterable[dict[str, Any]]
 
 
 def _asks(forge: GitHub, event: dict[str, Any], *, labelled: bool) -> Any:
-    """The account that asks for work by this event, {} if that account was deleted; None if the event does not ask for
-    work."""
+    """The account that asks for work by the event `event`, {} if that account was deleted; None if the event does not
+    ask for work."""
     if labelled and event.get("event") == "labeled":
         if forge.own_name((event.get("label") or {}).get("name")) == forge.labels.queued:
             return event.get("actor") or {}
@@ -97,8 +94,8 @@ def altered(
     `Forge.altered`)."""
     may_ask, number = forge.places.may_ask, item["number"]
     events = events_of(forge, project, number) if events is None else events
-    # GitHub allows edits by the author and by accounts with write access.  In a repository from which the issue was
-    # transferred, others have that access.
+    # GitHub allows edits of an issue by its author and by accounts with write access.  If the issue was transferred,
+    # accounts with write access to the earlier repository may have edited it.
     came = any(event.get("event") == "transferred" for event in events)
     if may_ask(project, item.get("user")) and not came:
         return ""
@@ -118,7 +115,7 @@ def altered(
 def _edits_of_text(forge: GitHub, project: Project, item: dict[str, Any]) -> list[tuple[datetime, Any]]:
     """(time, account) of each edit of the text, oldest first.
 
-    GitHub lists the original text as the first edit; it is left out.
+    GitHub lists the original text as the first edit; the original text is left out here.
     """
     owner, name = project.full_name.split("/", 1)
     answer = forge.wire.graph("repository", EDITS, {"owner": owner, "name": name, "number": int(item["number"])})
@@ -144,7 +141,7 @@ def request_review(forge: GitHub, project: Project, pull: str, actor: Any) -> No
     """Request a review from an account, also if it has reviewed before; do nothing for a machine account or the own
     account.
 
-    If GitHub refuses the reviewer, this is logged and no error is raised."""
+    If GitHub refuses the reviewer, the refusal is logged and no error is raised."""
     if not actor or not login(actor) or is_bot(actor) or forge.places.is_own(actor):
         return
     try:
@@ -156,7 +153,7 @@ def request_review(forge: GitHub, project: Project, pull: str, actor: Any) -> No
 
 def who_ended(forge: GitHub, project: Project, number: str, act: Act) -> str:
     """The account of the newest event by which an account other than the own one ended a task in the way `act`; "" if
-    there is none."""
+    there is no such event."""
     ours = {forge.labels.queued, forge.labels.processing, forge.labels.paused}
     for event in reversed(events_of(forge, project, number)):
         label = forge.own_name((event.get("label") or {}).get("name"))

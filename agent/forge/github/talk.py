@@ -1,7 +1,4 @@
-"""Shows and says something at a comment of GitHub: reactions and answers.
-
-`forge.py` calls this module.
-"""
+"""Adds reactions and answers to comments on GitHub."""
 
 from __future__ import annotations
 
@@ -26,9 +23,9 @@ EYES = "eyes"
 def react(wire: GitHubWire, project: Project, number: str, comment: Comment | None) -> None:
     """Add the reaction 👀 to the comment, or to the issue `number` if `comment` is None.
 
-    GitHub stores the same reaction of an account once.
+    If an account adds the same reaction twice, GitHub stores it once.
 
-    The REST API has no reactions to the text of a review, so such a reaction is added through GraphQL:
+    GitHub's REST API has no reactions to the text of a review, so a reaction to a review is added through GraphQL:
     https://docs.github.com/en/rest/reactions/reactions, https://docs.github.com/en/graphql/reference/mutations
     ("addReaction").
     """
@@ -46,10 +43,11 @@ def react(wire: GitHubWire, project: Project, number: str, comment: Comment | No
 
 
 def reply(wire: GitHubWire, project: Project, comment: Comment, text: str, is_own: Callable[[Any], bool]) -> str:
-    """Answer a comment on a line in its thread, and any other one in the conversation where it stands.
+    """Answer a comment on a line in the comment's thread, and any other comment in the conversation of its issue or
+    pull request.
 
-    Only the first comment of a thread can be answered, and a thread that is gone is answered in the conversation:
-    https://docs.github.com/en/rest/pulls/comments ("Create a reply for a review comment").
+    GitHub accepts an answer only to the first comment of a thread; if the thread is gone, the answer is posted in the
+    conversation: https://docs.github.com/en/rest/pulls/comments ("Create a reply for a review comment").
     """
     number, thread = _place(comment)
     marker = hidden_in(text)
@@ -75,7 +73,8 @@ def reply(wire: GitHubWire, project: Project, comment: Comment, text: str, is_ow
 def find_reply(
     wire: GitHubWire, project: Project, comment: Comment, marker: str, is_own: Callable[[Any], bool]
 ) -> str | None:
-    """The id of the answer with the marker, in the thread of the comment or in the conversation."""
+    """The id of the own account's answer with the marker, in the thread of the comment or in the conversation; None if
+    there is none."""
     number, thread = _place(comment)
     places = [(f"issues/{number}/comments", ""), *([(f"pulls/{number}/comments", "r")] if thread else [])]
     for path, kind in places:
@@ -86,7 +85,8 @@ def find_reply(
 
 
 def _place(comment: Comment) -> tuple[str, str]:
-    """(number of the issue or pull request, first comment of the thread or "")."""
+    """Reads the address of a comment: (number of the issue or pull request, id of the first comment of the thread or
+    "")."""
     number, _, rest = comment.address.partition("/")
     if re.fullmatch(r"[1-9][0-9]{0,9}", number) is None:
         raise ForgeError(f"comment {comment.id!r} has no place that this program knows")

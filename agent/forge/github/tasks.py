@@ -1,10 +1,10 @@
 """Lists the issues and pull requests of GitHub that wait for the agent (see `base.TaskGetter`).
 
-An issue waits when it has the label or is assigned to the bot, and an account with write access asked for the work in
-this way.  Each project needs two conditional requests for lists (by label and by assignment); if the section has
-`query`, or `owner` without projects, two searches find the issues of all projects instead.  Lists that have not changed
-do not count against GitHub's rate limit, since GitHub answers 304.  The poller uses this module through
-`GitHubForge.task_getter`.
+An issue waits for work when it has the bot label or is assigned to the bot, and the account that set the label or
+assigned the bot has permission.  A poll sends two conditional requests for lists per project (by label and by
+assignment); if the section has `query`, or `owner` without projects, two searches find the issues of all projects
+instead.  A request for a list that has not changed does not count against GitHub's rate limit, since GitHub answers
+304.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from agent.forge.github.adapter_interface import GitHub
     from agent.forge.github.repositories import Project
 
-# the person who asked for work on an issue is cached only if the issue has not changed for this time, since a second
-# change within the same second would not alter the issue's time of change
+# the person who asked for work on an issue is cached only if the issue has not changed for the time SETTLED, since a
+# second change within the same second would not alter the issue's time of change
 SETTLED = timedelta(minutes=1)
 
 
@@ -108,7 +108,8 @@ class GitHubTaskGetter(BaseTaskGetter):
         waits = not present.isdisjoint(self._labels()) or (assigned and not ours)
         if item.get("state") != "open" or not waits:
             return None
-        labelled = labelled or (self._left and not assigned)  # a taken task has lost its bot label
+        # the label of a taken task is the processing label, and no longer the bot label
+        labelled = labelled or (self._left and not assigned)
         kind = "pull_request" if item.get("pull_request") else "issue"
         key = TaskKey(self.forge.source, owner, repo, kind, str(item["number"]), self.forge.instance)
         project = self.forge.places.project(owner, repo)
@@ -128,13 +129,14 @@ class GitHubTaskGetter(BaseTaskGetter):
             return None
 
     def _asker(self, project: Project, item: dict[str, Any], state: tuple[Any, ...]) -> str:
-        """The login of the account that set the label or assigned the bot; the author if GitHub reports neither.
+        """The login of the account that set the label or assigned the bot; the author of the issue if GitHub reports no
+        such account.
 
-        Raises IssueUnreadable when no account with permission has asked.  This method does not check whether the text
-        was edited after the request: the worker does (`Forge.altered`) and reports it on the issue.
+        Raises IssueUnreadable when no account with permission has asked.  Whether the text of the issue was edited
+        after the request is not checked here: the worker checks this (`Forge.altered`) and reports it on the issue.
 
-        The account is looked up once for each state of an issue: during a poll if the issue's author has no permission,
-        otherwise when the task is taken.
+        The account that asked is looked up during a poll if the issue's author has no permission, otherwise when the
+        task is taken; it is looked up again when the issue has changed.
         """
         places = self.forge.places
         where = f"{project.full_name}#{item['number']}"

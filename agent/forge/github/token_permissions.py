@@ -1,10 +1,9 @@
 """Checks the rights of a GitHub token, as far as that is possible without a change on GitHub.
 
-`doctor` uses this module.
-
 GitHub reports the scopes of a classic token in a header of every answer, and the permissions of an app in the answer
-that contains its token.  For a fine-grained token it reports neither: the module sends read requests with such a token,
-and a header of GitHub's refusal names the missing permission.  No sentence that this module makes contains the token.
+that contains its token.  GitHub reports neither scopes nor permissions of a fine-grained token: this module sends read
+requests with such a token, and a header of GitHub's refusal names the missing permission.  No sentence that this module
+makes contains the token.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ TRIED = {"/commits": "Contents", "/issues": "Issues", "/pulls": "Pull requests"}
 
 
 def rights(forge: GitHub) -> Iterator[str]:
-    """Sentences about problems, each with the remedy; no sentence when there is no problem."""
+    """Sentences about problems of the token's rights, each with the remedy; no sentence when there is no problem."""
     with forge.wire.hurried():
         if isinstance(forge.wire.tokens, AppToken):
             yield from _of_app(forge, forge.wire.tokens)
@@ -104,7 +103,7 @@ def _of_project(forge: GitHub, owner: str, repo: str, *, tried: bool) -> Iterato
 
 
 def _of_checks(forge: GitHub, owner: str, repo: str) -> Iterator[str]:
-    """What of CI the token may not see; a classic token with `repo` sees all of it."""
+    """Sentences about checks that the token may not read; a classic token with the scope `repo` can read all checks."""
     try:
         project = forge.places.project(owner, repo)
     except IssueUnreadable:

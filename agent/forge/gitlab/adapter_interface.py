@@ -1,8 +1,8 @@
 """The type of the GitLab adapter, as the modules of this package see it: the contract of a forge and the attributes
 that the modules share.
 
-This module defines a type only.  The class in `forge.py` implements the type and imports the other modules, so these
-import this module instead of `forge.py`.
+The class in `forge.py` implements this type and imports the other modules of the package, so the other modules import
+`adapter_interface.py` instead of `forge.py`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Finds the changes on GitLab since the last poll, among the issues and merge requests of tasks (see
 `Forge.changed_since`).
 
-The module reads two lists (issues and merge requests) for each project with tasks; if the last poll searched whole
-groups, it reads two lists for each of these groups instead.  GitLab updates the time of change of an issue or merge
-request when a note is added to it; `forge/changed_issues.py` relies on this.  `forge.py` calls this module.
+To find changes, two lists (issues and merge requests) are read for each project with tasks; if the last poll searched
+whole groups, two lists are read for each of these groups instead.  GitLab updates the time of change of an issue or
+merge request when a note is added to it; the search for changes relies on this.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ def number_in(url: str | None) -> str | None:
 
 
 def _lists(forge: GitLab, places: Mapping[TaskKey, set[Place]]) -> list[str]:
-    """The API paths of which to request lists: the groups that the last poll searched and the projects that it searched
-    by themselves; if it searched no group, each project with a task."""
+    """The API paths of the groups and projects of which the lists of changes are requested: those that the last poll
+    searched; if the last poll searched no group, each project with a task."""
     projects = sorted({f"/projects/{project}" for ones in places.values() for project, _, _ in ones})
     groups = [path for path in forge.lists if path.startswith("/groups/")]
     return groups + [path for path in forge.lists if path in projects] if groups else projects

@@ -1,7 +1,7 @@
 """The checks of one commit on GitLab: its newest pipeline, and the failed jobs of that pipeline.
 
-For the head of a merge request the pipeline is the `head_pipeline` of that merge request, which may have run on the
-result of the merge.  Statuses of other services are parts of a pipeline.  `forge.py` calls this module.
+For the newest commit of a merge request the pipeline is its `head_pipeline`, which may have run on the result of the
+merge.  Commit statuses that other services have set are parts of a pipeline.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ STATES: dict[str, CheckState] = {
     "failed": "failed",
     **dict.fromkeys(("canceled", "skipped", "manual"), "neutral"),
 }
-"""The states of a pipeline that has ended, or waits for a person; every other state is pending."""
+"""GitLab's states of a pipeline that has ended, or waits for a person → state of a check; every other state counts as
+pending."""
 
 
 class CheckReader:
@@ -33,9 +34,9 @@ class CheckReader:
         self.project = project
 
     def read(self, commit: str, merge_request: str | None) -> Checks:
-        """The checks of a commit; of the head of a merge request if its number is given.
+        """The checks of a commit, which is the newest one of a merge request if `merge_request` is given.
 
-        There are none if the merge request has another head by now.  Raises ForgeError.
+        The result has no checks if the merge request has another newest commit by now.  Raises ForgeError.
         """
         try:
             pipeline = self._newest(commit) if merge_request is None else self._of_head(commit, merge_request)
@@ -53,8 +54,8 @@ class CheckReader:
             return Checks(unread=(said,))
 
     def log(self, check: Check) -> str:
-        """The end of the log of a job; "" for a status of another service, or a log that is gone.  Raises
-        ForgeError."""
+        """The end of the log of a job; "" for a status of another service, or a log that is gone or may not be read.
+        Raises ForgeError."""
         if not check.log.isdigit():
             return ""
         try:
@@ -79,7 +80,7 @@ class CheckReader:
         return found[0] if found else None
 
     def _failed(self, pipeline: dict[str, Any]) -> Iterator[Check]:
-        """The failed jobs of a pipeline; if it has none, the failed statuses that other services have set."""
+        """The failed jobs of a pipeline; if the pipeline has none, the failed statuses that other services have set."""
         jobs = f"{self.project.path}/pipelines/{pipeline['id']}/jobs"
         found = [
             Check(str(job["name"]), "failed", str(job.get("failure_reason") or ""), str(job["id"]))

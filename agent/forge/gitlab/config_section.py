@@ -1,6 +1,6 @@
 """Parses a section `gitlab` of the settings: the host and the projects.
 
-The functions of this module raise ConfigError, which names the key to set.
+If a setting is missing or wrong, the functions of this module raise ConfigError, which names the key to set.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ _PROJECT = re.compile(rf"[1-9][0-9]*|{_PART}(?:/{_PART})+")
 def addresses(base_url: str) -> tuple[str, str]:
     """(address of GitLab with its sub-path, `instance`: host, port and sub-path), from the setting `base_url`.
 
-    `base_url` may end with the path of the API in any version (`/api/v4`), which is removed: the adapter always uses
-    v4, since v3 no longer exists.
+    `base_url` may end with the path of the API in any version (`/api/v3`), which is removed: the adapter uses version
+    4.
     """
     parts = urlsplit(base_url)
     path = re.sub(r"/api(/v\d+)?$", "", parts.path.rstrip("/")).rstrip("/")

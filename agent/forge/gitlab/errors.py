@@ -1,6 +1,6 @@
 """Translates GitLab's error answers into errors of this program, and interprets its rate-limit headers.
 
-The functions are pure and get the status, headers or body of an answer; `http.py` calls them.
+The functions in this module are pure: they get the status, the headers or the body of an answer.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ LONGEST = 300
 def parse_error(body: bytes) -> tuple[str, ...]:
     """The messages in the body of an error, one sentence for each.
 
-    GitLab writes the messages in several forms: `message` as text, list, or mapping of field to list; `error` with
-    `error_description`; plain text of a proxy.
+    An error has its messages in one of several forms: `message` as text, list, or mapping of field to list; `error`
+    with `error_description`; plain text, for example of a proxy.
     """
     text = body.decode("utf-8", "replace")
     try:
@@ -67,7 +67,8 @@ def error_of(what: str, verb: str, status: int, reasons: tuple[str, ...]) -> For
 
 
 def retry_delay(headers: Mapping[str, str]) -> float | None:
-    """Seconds to wait after a 429: the value of Retry-After, else the time until `RateLimit-Reset`, else None."""
+    """Seconds to wait after a 429: the value of Retry-After, else the time until `RateLimit-Reset`; None if both
+    headers are missing."""
     wait = retry_after(headers)
     if wait is not None:
         return wait
@@ -78,7 +79,8 @@ def retry_delay(headers: Mapping[str, str]) -> float | None:
 
 
 def budget(headers: Mapping[str, str]) -> tuple[int, int, float] | None:
-    """(remaining, limit, seconds until the reset) from the `RateLimit-*` headers, None if they are missing."""
+    """The rate limit from the `RateLimit-*` headers: (remaining requests, limit, seconds until the reset); None if the
+    headers are missing."""
     try:
         remaining, limit = int(headers["ratelimit-remaining"]), int(headers["ratelimit-limit"])
         return remaining, limit, float(headers["ratelimit-reset"]) - server_now(headers)

@@ -4,7 +4,7 @@ This module implements each call of the contract; the other modules of this pack
 (`http.py`), projects and people (`projects.py`), notes and discussions (`notes.py`), merge requests
 (`merge_requests.py`), the list of waiting issues (`tasks.py`), the person who asked for work (`requesting_person.py`)
 and text without quick actions (`outgoing_text.py`).  docs/forges.md has the facts about GitLab on which this module
-relies.  `wiring/wiring.py` builds the adapter.
+relies.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ GIT_USER = "oauth2"
 class GitLabForge:
     """The adapter of one section `gitlab` of the settings: a host, an account, and the projects that it serves.
 
-    `alone`: no other section of the settings has the same host, so this adapter serves every task key of the host.
+    `alone`: no other section of the settings has the same GitLab host, so this adapter serves every task key of the
+    host.
     """
 
     source = "gitlab"
@@ -78,7 +79,7 @@ class GitLabForge:
         self.wire = GitLabWire(section, self.base_url, settings.base_dir, self.instance)
         self.places = Projects(self.wire, section)
         self.items = Items(self.wire, self.places, self.labels)
-        self.told: set[str] = set()  # problems that were reported, so that each is reported once
+        self.told: set[str] = set()  # problems that were reported, so that each problem is reported once
         self.unanswered = UnansweredLists(lambda: self.wire.get("/version", patience=QUICK))
         self.groups: set[str] = set()  # project owners that are groups, not people
         self.lists: list[str] = []  # API paths in which the last poll searched for issues with the label
@@ -120,9 +121,9 @@ class GitLabForge:
     def per_hour(self, interval: float) -> float:
         """The number of requests that polls send in an hour in which nothing changes.
 
-        At each poll the adapter requests two lists of waiting issues and two lists of changes (as if each had ended
-        tasks) per project or group, and two lists of assignments; each project is requested again when its stored facts
-        are too old.
+        At each poll the adapter requests two lists of waiting issues and two lists of changes (as if each project had
+        ended tasks) per project or group, and two lists of assignments; each project is requested again when its stored
+        facts are too old.
         """
         looks = 3600 / interval
         places = self.projects or self.lists
@@ -252,9 +253,9 @@ class GitLabForge:
         return (*news, *edit), str(cursor) if unchanged else after.text()
 
     def _edited(self, key: TaskKey, seen: str, who: dict[str, Any] | None) -> tuple[tuple[Comment, ...], str]:
-        """(the edit of the issue's title or text as a comment, if its digest is no longer `seen`; the digest of the
-        present title and text); an edit by an account without permission is left out.  `who`: the author of GitLab's
-        system note about the edit; if there is no such note, no request is sent."""
+        """(an edit of the issue's title or text as a comment, if the digest of title and text is no longer `seen`; the
+        digest of the present title and text); an edit by an account without permission is left out.  `who` is the
+        author of GitLab's system note about the edit; if it is None, there was no edit, and no request is sent."""
         if not seen or who is None:
             return (), seen
         try:
@@ -314,7 +315,8 @@ class GitLabForge:
             return None
         seen = str(item.get("updated_at") or "")
         kept = self._states.get(key)
-        # the notes of the issue report who unassigned whom; they are read once per change of the issue
+        # the system notes of the issue report who unassigned whom; the notes are read again only after a change of the
+        # issue
         if kept is None or kept[0] != seen:
             path = self.items.path(key, project)
             kept = seen, taken_away(self.wire, self.places, path, self.labels.processing)
@@ -356,7 +358,7 @@ class GitLabForge:
                 raise
 
     def _own_note(self, key: TaskKey, comment_id: str) -> str:
-        """The API path of a note, which must be of the own account."""
+        """The API path of a note of the own account; raises ForgeError for a note of another account."""
         if not comment_id.isascii() or not comment_id.isdigit():
             raise ForgeError(f"{comment_id!r} is not the number of a note")
         path = f"{self.items.path(key, self.places.project_of(key))}/notes/{comment_id}"
@@ -550,8 +552,8 @@ class GitLabForge:
         return project.owner in self.groups
 
     def _names(self, one: str) -> str:
-        """The path of a listed project; if the section lists the project by its number, the path is requested from
-        GitLab."""
+        """The path of a project that the section lists; if the section lists the project by its number, the path is
+        requested from GitLab; "" if GitLab does not report it."""
         if not one.isdigit():
             return one
         try:
@@ -565,7 +567,8 @@ class GitLabForge:
         )
 
     def _listened(self, key: TaskKey, project: Project, patience: float) -> tuple[int, ...]:
-        """The merge requests that the bot opened for the task of an issue; their comments belong to the task."""
+        """The numbers of the merge requests that the bot opened for the task of an issue; the comments on them belong
+        to the task."""
         if is_merge(key):
             return ()
         path = f"{self.items.path(key, project)}/related_merge_requests"
@@ -580,7 +583,7 @@ class GitLabForge:
     def _reviewer(self, key: TaskKey, project: Project) -> int | None:
         """The id of the person who asked for the work, if that person has permission.
 
-        The label that started the task is no longer on the issue, but GitLab still lists the event of its addition.
+        The bot label that started the task is no longer on the issue, but GitLab still lists the event of its addition.
         """
         _, item = self.items.get(key)
         who = who_asked(self.wire, self.places, project, collection_of(key), item, self.labels.queued, patience=PATIENT)
@@ -607,8 +610,7 @@ def _unfit(project: Project) -> str | None:
         return "it is archived, so nothing can be asked for there"
     if not (project.has_issues or project.has_merges):
         return "its issues and merge requests are switched off, so nothing can be asked for there"
-    # the role 0 in GitLab's answer means that the account inherits its role from a higher group, which the answer does
-    # not contain
+    # the role 0 means that GitLab's answer contains no role; the account may inherit its role from a higher group
     if 0 < project.access < DEVELOPER:
         return "the account of the token has less than Developer access there and can push nothing; make it Developer"
     return None

@@ -2,8 +2,8 @@
 
 At each push GitLab creates a version of the merge request, with the time and the newest commit (Merge requests API,
 "Get merge request diff versions").  GitLab also creates a version with the same commit, for example after a change of
-the target branch; it does not count as a change.  The dates in commits are not used, since the author of a commit
-chooses them.  `forge.py` calls this module.
+the target branch; such a version does not count as a change.  The dates in commits are not used, since the author of a
+commit chooses them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def head_moved(
         return said_unknown(pull.fork, present, f"its versions cannot be read: {error}")
     if not versions:
         return said_unknown(pull.fork, present, "GitLab lists no version of it")
-    # GitLab creates the first version shortly after the merge request, perhaps later than a label with which the merge
-    # request was opened
+    # GitLab creates the first version shortly after the merge request, perhaps later than a label that was set when the
+    # merge request was opened
     asked_for = next((commit for when, commit in reversed(versions) if when < asked), versions[0][1])
     return "" if asked_for == present else said_moved(pull.fork, asked_for, present, asked)

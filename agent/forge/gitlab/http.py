@@ -1,7 +1,7 @@
 """The HTTP client for GitLab: the parts of the client in `forge/rest_wire.py` that are specific to GitLab's API.
 
-The adapter sends every request through `GitLabWire.call`, and python-gitlab transmits it (`requester.py`).  This module
-handles HTTP and GitLab's rules for clients; it does not interpret issues, labels or merge requests.
+The adapter sends its requests to the API through `GitLabWire.call`, and python-gitlab transmits them (`requester.py`).
+This module handles HTTP and GitLab's rules for clients; it does not interpret issues, labels or merge requests.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ class GitLabWire(RestWire):
         answer: Answer,
         number: int,  # noqa: ARG002 - GitLab's header names the next page
     ) -> tuple[str, dict[str, Any]] | None:
-        """The next page of a list without a `Link` header, which a proxy may have removed; GitLab's header
-        `x-next-page` has its number."""
+        """The next page of a list if the answer has no `Link` header, which a proxy may have removed; GitLab's header
+        `x-next-page` has the number of the next page."""
         page = answer.headers.get("x-next-page", "")
         return (path, {**params, "page": page}) if page.isdigit() and "link" not in answer.headers else None
 

@@ -1,7 +1,7 @@
 """The merge requests of one project: finds one by its branch, opens at most one per branch, changes single fields.
 
 Peculiarities of GitLab: a draft is marked in the title; a branch may be unknown to the API for some seconds after its
-push; GitLab answers 409 to a second merge request with the same branch and target.  `forge.py` calls this module.
+push; GitLab answers 409 to a second merge request with the same branch and target.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from agent.forge.gitlab.projects import Project
 
 BRANCH_WAITS = (1.0, 2.0, 4.0, 8.0, 15.0)
-"""Seconds between attempts while the API does not know a branch after its push."""
+"""Seconds between the attempts to open a merge request while GitLab's API does not know the branch after its push."""
 
 LOOK_UP_WAIT = 2.0
 """Seconds to wait after a POST without an answer before the merge request is searched for, since GitLab may still be
@@ -39,7 +39,8 @@ _STATES: dict[str, Literal["open", "closed", "merged"]] = {
 
 
 class BranchUnknown(ForgeError):
-    """GitLab's API does not have the source branch, perhaps only not yet: GitLab processes a push in the background."""
+    """GitLab's API does not know the source branch, perhaps because GitLab is still processing the push in the
+    background."""
 
 
 class MergeRequests:
@@ -70,10 +71,10 @@ class MergeRequests:
     def open(self, *, title: str, body: str, head: str, base: str, draft: bool, reviewer: int | None) -> PullRef:
         """Open a merge request with a POST.
 
-        If the result of the POST is unknown, the method searches for the merge request before the second attempt; if
-        GitLab reports "already exists", it returns the existing one.
+        If the result of the POST is unknown, `open` searches for the merge request before the second attempt; if GitLab
+        reports "already exists", `open` returns the existing merge request.
 
-        Raises BranchUnknown when GitLab does not know the branch; the caller then waits.
+        Raises BranchUnknown when GitLab does not know the branch; after BranchUnknown the caller waits and tries again.
         """
         wanted: dict[str, Any] = {
             "source_branch": head,
@@ -119,9 +120,10 @@ class MergeRequests:
         state: Literal["open", "closed"] | None,
         reviewer: Callable[[], int | None],
     ) -> PullRef:
-        """Update the merge request; only fields that differ are sent.
+        """Update a merge request; only the fields that differ from the present ones are sent.
 
-        If the update makes a draft ready for review, `reviewer` becomes its reviewer, unless it has reviewers already.
+        If the update makes a draft ready for review, `reviewer` becomes the reviewer of the merge request, unless the
+        merge request has reviewers already.
         """
         if not number.isascii() or not number.isdigit():
             raise ForgeError(f"{number!r} is not the number of a merge request")
@@ -136,7 +138,7 @@ class MergeRequests:
                 "description": None if body is None else outgoing_text.truncate(body, outgoing_text.MAX_DESCRIPTION),
             }
             if title is None and draft in (None, now.draft):
-                wanted["title"] = None  # the title is not to change, so do not normalise what a person wrote
+                wanted["title"] = None  # the title does not change, so the title that a person wrote is not normalised
             changes: dict[str, Any] = {
                 name: value for name, value in wanted.items() if value is not None and value != (item.get(name) or "")
             }
@@ -151,11 +153,11 @@ class MergeRequests:
             raise
 
     def ask_again(self, number: str, name: str) -> None:
-        """Ask an account for a review, also if it has reviewed before.
+        """Ask an account for a review of the merge request, also if the account has reviewed it before.
 
-        The API cannot ask the same reviewer again; the quick action `/request_review` can, in a note that GitLab does
-        not store (docs.gitlab.com, "GitLab quick actions").  If GitLab refuses the reviewer, this is logged and no
-        error is raised."""
+        GitLab's API cannot ask the same reviewer again; the quick action `/request_review` can, in a note that GitLab
+        does not store (docs.gitlab.com, "GitLab quick actions").  If GitLab refuses the reviewer, the refusal is logged
+        and no error is raised."""
         if re.fullmatch(r"[A-Za-z0-9_.-]+", name) is None:
             return
         path = f"{self.path}/{number}"
@@ -180,15 +182,15 @@ class MergeRequests:
         return None
 
     def _is_unknown(self, error: ForgeRefused, head: str) -> bool:
-        """Whether a refusal means that the source branch is unknown: the message of the refusal says so, or a request
-        for the branch finds none."""
+        """Whether a refusal means that the source branch is unknown: the message of the refusal says so, or GitLab
+        answers 404 to a request for the branch."""
         words = " ".join(error.reasons).lower()
         if "source" in words and "not exist" in words:
             return True
         return error.status in (400, 404, 409, 422) and not self._knows(head)
 
     def _knows(self, head: str) -> bool:
-        """Whether the API knows the branch."""
+        """Whether GitLab's API knows the branch."""
         try:
             self.wire.get(f"{self.project.path}/repository/branches/{quote(head, safe='')}")
         except ForgeRefused as error:

@@ -1,9 +1,9 @@
 """Reads the comments of an issue and of its merge requests: notes, and the discussions that contain them.
 
-System notes ("assigned to @x") are left out as comments, and so are internal notes, because the text of an internal
-note must not reach a public merge request.  Notes are listed by newest change, so a poll that finds nothing new needs
-one request.  The discussions are read only when a new note belongs to a thread.  A note's number is unique in all of
-GitLab.
+System notes ("assigned to @x") are left out, and so are internal notes, because the text of an internal note must not
+reach a public merge request.  Notes are listed by newest change, so if there is no new note, one request for each issue
+or merge request is enough.  The discussions are read only when a new note belongs to a thread.  The number of a note is
+unique on the GitLab host.
 """
 
 from __future__ import annotations
@@ -26,20 +26,21 @@ if TYPE_CHECKING:
     from agent.forge.gitlab.http import GitLabWire
     from agent.forge.gitlab.projects import Project, Projects
 
-# subtracted from the time of the newest note that was read: the clocks of GitLab's processes differ, and their writes
-# may end in another order
+# OVERLAP is subtracted from the time of the newest note that was read: the clocks of GitLab's processes differ, and
+# their writes may end in another order
 OVERLAP = timedelta(seconds=30)
 EDITS = ("changed the description", "changed title", "marked the checklist item", "marked the task")
-"""Beginnings of the system note that GitLab writes when somebody edits the text of an issue or merge request.
+"""Beginnings of the system notes that GitLab writes when somebody edits the title or text of an issue or merge request.
 
-For an edit that also ticks an item of a task list GitLab writes only the note about the item ("marked the task" before
-GitLab 15), so that note may also mean an edit of the whole text:
+For an edit that also ticks an item of a task list GitLab writes only a system note about the item ("marked the task"
+before GitLab 15), so such a note may also mean an edit of the whole text:
 https://gitlab.com/gitlab-org/gitlab/-/blob/master/app/services/issuable/common_system_notes_service.rb
 """
 THREADED = ("DiffNote", "DiscussionNote")
 _BY_CHANGE = {"sort": "desc", "order_by": "updated_at"}
 _COMMENTS = {"sort": "asc", "order_by": "created_at", "activity_filter": "only_comments"}
-"""Queries for a list of notes: those that changed last first, and the comments of people and programs, oldest first."""
+"""Queries for a list of notes: all notes, the last changed first (`_BY_CHANGE`), and the notes that are comments,
+oldest first (`_COMMENTS`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class ItemNumber:
 
 
 class NoteReader:
-    """Reads the comments of one issue or merge request (`thing`); it writes nothing.
+    """Reads the comments of one issue or merge request (`thing`).
 
     `patience` is the maximum number of seconds to wait for a rate limit.
     """
@@ -64,15 +65,15 @@ class NoteReader:
         self.project = project
         self.thing = thing
         self.patience = patience
-        # the account that last edited the text of `thing`, if it did so after the cursor given to `since`
+        # the account that last edited the text of `thing`, None if nobody edited it after the cursor given to `since`
         self.editor: dict[str, Any] | None = None
 
     def since(
         self, cursor: CommentCursor, *, with_edits: bool = True
     ) -> tuple[tuple[Comment, ...], CommentCursor, int]:
-        """What is new since a cursor: (new and edited comments of people with permission, the next cursor, the number
-        of comments of people without permission).  `with_edits` False: `editor` is not searched, so that this reads the
-        same list as `own`."""
+        """The comments since a cursor: (new and edited comments of people with permission, the next cursor, the number
+        of comments of people without permission).  With `with_edits` False `editor` is not determined, so that the same
+        list is requested as by `own`."""
         newest, digests, left_out = cursor.since, dict(cursor.digests), 0
         news: list[tuple[ItemNumber, dict[str, Any]]] = []
         edited: set[str] = set()
@@ -186,16 +187,16 @@ class NoteReader:
 
 
 def utc(text: Any) -> str:
-    """A time of GitLab in UTC, so that times can be compared as text: GitLab writes times in its own time zone, of
-    which the offset changes twice a year."""
+    """A time of GitLab in UTC, so that times can be compared as text: GitLab writes times in its own time zone, and the
+    offset of that time zone from UTC may change in summer."""
     return clock.stamp(clock.parse(str(text))) if text else ""
 
 
 def _place(position: dict[str, Any], body: str) -> str:
     """File and lines of a note on a change, and what its suggestions replace.
 
-    A line without a number in the new file is a removed one; `line_range` has the ends of a note on several lines:
-    https://docs.gitlab.com/api/discussions/ ("Parameters for multiline comments").
+    A line without a number in the new file is a removed line; `line_range` has the first and the last line of a note on
+    several lines: https://docs.gitlab.com/api/discussions/ ("Parameters for multiline comments").
     """
     path = position.get("new_path") or position.get("old_path")
     if not path:

@@ -2,7 +2,7 @@
 
 A line `/close` or `/assign @x` in a note or a description is a *quick action*: GitLab executes it with the rights of
 the author.  Texts that this program posts quote models and people, so lines that look like quick actions are escaped.
-All functions are pure.
+All functions in `outgoing_text.py` are pure.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _LEFT_OUT = re.compile(r"^```.+?\n```$|^<[^>\n]+?>\n.+?\n</[^>\n]+?>$|^>>>\n.+?\
 """Parts of a text in which GitLab recognises no quick actions: lib/gitlab/quick_actions/extractor.rb,
 `EXCLUSION_REGEX`."""
 MOST_OPENINGS = 20
-"""If more than this number of code blocks begin in a text, no part of it counts as code, since the search for the end
-of each block would scan the rest of the text."""
+"""If more than this number of code blocks begin in a text, no part of the text counts as code, since the search for the
+end of each block would scan the rest of the text."""
 _OPENING = re.compile(r"^(?:```|<[^>\n]*+>$|>>>$)", re.MULTILINE)
 
 _ANY_DRAFT = re.compile(r"^(?:\s*(?:draft:|\[draft\]|\(draft\)))+\s*", re.IGNORECASE)
@@ -33,10 +33,10 @@ _ANY_DRAFT = re.compile(r"^(?:\s*(?:draft:|\[draft\]|\(draft\)))+\s*", re.IGNORE
 def plain(text: str) -> str:
     """`text` in which quick actions are escaped, and unpaired surrogates and NUL are replaced.
 
-    A quick action gets a backslash before its slash.  A block of code stays unchanged, so that a patch in it can be
-    applied, if both Markdown and GitLab's parser of quick actions treat it as code; if only one of them does, quick
-    actions in the block get the backslash too.  GitLab removes carriage returns before it searches for quick actions,
-    so they are removed here first.
+    A quick action gets a backslash before its slash.  A block of code stays unchanged, so that a patch in the block can
+    be applied, if both Markdown and GitLab's parser of quick actions treat the block as code; if only one of them
+    treats it as code, quick actions in the block get the backslash too.  GitLab removes carriage returns before it
+    searches for quick actions, so `plain` first replaces them by line feeds.
     """
     text = text.encode("utf-8", "replace").decode().replace("\0", "\ufffd")
     text = text.replace("\r\n", "\n").replace("\r", "\n")
@@ -59,7 +59,7 @@ def truncate(text: str, limit: int) -> str:
         return text
     mark = hidden_in(text)
     tail = f"{CUT}\n\n{hide(mark)}" if mark else CUT
-    # the cut may turn `/close/x` into a quick action; one character is left for its backslash
+    # the cut may turn `/close/x` into the quick action `/close`; one character is left for a backslash
     head = text[: limit - len(tail) - 1]
     return plain(head) + tail
 

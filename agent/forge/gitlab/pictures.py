@@ -1,9 +1,9 @@
 """Recognises addresses of pictures in GitLab issues, and downloads the pictures with a token.
 
 `![](/uploads/{secret}/{file})` in Markdown is an upload of the project; `/-/project/{id}/uploads/…` and
-`/{path}/uploads/…` are the addresses of the same upload for a browser.  The API serves uploads since GitLab 17.4
-(docs.gitlab.com, Markdown uploads API: download an uploaded file by secret and filename); for an older host the token
-is sent to the address for a browser.
+`/{path}/uploads/…` are the addresses of the same upload for a browser.  GitLab's API serves uploads since GitLab 17.4
+(docs.gitlab.com, Markdown uploads API: download an uploaded file by secret and filename); if the API does not serve the
+upload, the token is sent to the address for a browser.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Finds out facts about projects and people for one GitLab account: which project a task key means, who may ask for
 work, and which accounts are machines.
 
-Facts about projects and people are stored in memory for ten minutes.  `forge.py` and the other modules of this package
-call this module.
+Facts about projects and people are stored in memory for ten minutes.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _MACHINE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """One project.  `path` is `/projects/{number}`, which stays valid when the project is renamed."""
+    """One project.  `path` is the API path `/projects/{number}`, which stays valid when the project is renamed."""
 
     id: int
     full_name: str
@@ -47,8 +46,8 @@ class Project:
 
     @property
     def owner(self) -> str:
-        """The path of the group, with all groups above it, or of the person that owns the project (`a/b` of
-        `a/b/c`)."""
+        """The path of the group (with all groups above it) or person that owns the project: `a/b` for the project
+        `a/b/c`."""
         return self.full_name.rpartition("/")[0]
 
     @property
@@ -57,7 +56,7 @@ class Project:
 
 
 class Projects:
-    """Projects, people and the own account, as far as the token can see them."""
+    """Reads facts about projects, people and the own account, as far as the token can see them."""
 
     def __init__(self, wire: GitLabWire, section: Any) -> None:
         self.wire = wire
@@ -74,7 +73,7 @@ class Projects:
 
         Raises IssueUnreadable when the project is gone or the token may not see it.
 
-        GitLab redirects the old path of a project that was moved to its new path.
+        GitLab redirects a request for the old path of a moved project to the project's new path.
         """
         kept = self._projects.get(name)
         if kept is not None and clock.monotonic() - kept[0] < KEPT_SECONDS:
@@ -105,7 +104,7 @@ class Projects:
             return f"project {project_id}"
 
     def forget(self, key: TaskKey) -> None:
-        """Remove the stored facts about the project of a key, because they may be outdated."""
+        """Remove the stored facts about the project of a task key, because they may be outdated."""
         self._projects.pop(f"{key.owner}/{key.repo}", None)
 
     def learn(self, found: dict[str, Any]) -> Project:
@@ -137,8 +136,8 @@ class Projects:
         return self._own
 
     def commit_identity(self) -> tuple[str, str]:
-        """(name, mail address for commits) of the own account: the address that is set in its profile, or else its
-        no-reply address.
+        """(name, mail address for commits) of the own account: the mail address is the one that is set in the account's
+        profile, or else its no-reply address.
 
         Source: https://docs.gitlab.com/api/users/ ("Retrieve the current user": `commit_email`) and
         https://docs.gitlab.com/user/profile/ ("Use an automatically generated private commit email":
@@ -150,7 +149,7 @@ class Projects:
         return str(self._account.get("name") or username), str(mail)
 
     def is_own(self, user: Any) -> bool:
-        """Whether the `user` in an answer of GitLab is the own account."""
+        """Whether the account in the field `user` of GitLab's answer is the own account."""
         return number(user) == self.own()[0]
 
     def is_ours(self, user: Any) -> bool:
@@ -159,9 +158,9 @@ class Projects:
         return self.is_own(user) or (bool(self.bot_name) and username(user).casefold() == self.bot_name)
 
     def may_ask(self, project: Project, user: Any, *, patience: float = PATIENT) -> bool:
-        """Whether a person has permission to ask for work: that person has the Developer role or a higher one, which
-        may be inherited, and is listed in `allowed_users` when that is set.  A machine account, and the own account,
-        have permission only when `allowed_users` lists them."""
+        """Whether a person has permission to ask for work: that person must have the Developer role or a higher one,
+        which may be inherited, and must be in the setting `allowed_users` when the setting is not empty.  A machine
+        account, and the own account, have permission only when `allowed_users` lists them."""
         name = username(user).casefold()
         if not name or (self.allowed and name not in self.allowed):
             return False
@@ -170,8 +169,8 @@ class Projects:
         return self.access_of(project, number(user), patience) >= DEVELOPER
 
     def is_machine(self, user: Any, *, patience: float = PATIENT) -> bool:
-        """Whether GitLab marks the account as a bot; GitLab reports this only at `/users/{id}`, which is requested once
-        for each account."""
+        """Whether the account belongs to a machine: its username is one that GitLab gives to bots, or GitLab marks the
+        account as a bot; GitLab reports this mark only at `/users/{id}`, which is requested once for each account."""
         name, who = username(user), number(user)
         if _MACHINE.fullmatch(name):
             return True
@@ -185,7 +184,7 @@ class Projects:
         return self._machines[who]
 
     def access_of(self, project: Project, who: int, patience: float) -> int:
-        """The access level of an account in a project, which may be inherited; 0 if it has none."""
+        """The access level of an account in a project, which may be inherited; 0 if the account has no access."""
         asked = (project.id, who)
         kept = self._access.get(asked)
         if kept is not None and clock.monotonic() - kept[0] < KEPT_SECONDS:
@@ -202,15 +201,15 @@ class Projects:
 
 
 def username(user: Any) -> str:
-    """The account's name for mentions; "" if the answer names no account.
+    """The username of an account in GitLab's answer; "" if the answer names no account.
 
-    The display name is not used, since it may be empty.
+    The display name of the account is not used, since the display name may be empty.
     """
     return str((user or {}).get("username") or "")
 
 
 def number(user: Any) -> int:
-    """The account's number, 0 if the answer names no account."""
+    """The number of an account in GitLab's answer; 0 if the answer names no account."""
     return int((user or {}).get("id") or 0)
 
 

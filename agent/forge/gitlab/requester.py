@@ -1,10 +1,10 @@
-"""Sends one request with python-gitlab, and changes three of its behaviours.
+"""Sends requests with python-gitlab, and changes three behaviours of python-gitlab.
 
-No other module imports python-gitlab.  This module is imported at the first request (0.15 s), so a process without a
-GitLab task does not pay for it.  python-gitlab drops the headers of an error (such as Retry-After), follows a redirect
-to any host with the token, and reads `~/.netrc`.  This module stores the last answer with its headers, refuses a
-redirect to another host, and never reads `~/.netrc`.  This module never waits and never retries.  `http.py`
-calls this module.
+`requester.py` imports python-gitlab, which takes 0.15 s; it is imported at the first request, so a process without a
+GitLab task does not import python-gitlab.  python-gitlab drops the headers of an error (such as Retry-After), follows a
+redirect to any host with the token, and reads `~/.netrc`; `requester.py` stores the last answer with its headers,
+refuses a redirect to another host, and does not read `~/.netrc`.  `requester.py` does not wait for a rate limit and
+does not repeat a request that failed.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ class Requester:
     ) -> tuple[int, dict[str, str], bytes]:
         """Send one request and return (status, headers with lower-case names, body).
 
-        Raises the exceptions of `requests` when there is no answer.
+        Raises the exceptions of `requests` when GitLab does not answer, and HostChanged for a redirect to another host
+        or of a change.
         """
         client, session = self._of_thread(token)
         session.answer = None

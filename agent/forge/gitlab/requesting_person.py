@@ -1,8 +1,7 @@
 """Finds the person who asked for the work on an issue or merge request: the person who last set the label or assigned
-the bot.  The module also determines whether the text was edited afterwards.
+the bot.  The module also determines whether the title or text was edited after the request.
 
-GitLab stores label changes as resource events, and assignments and edits as system notes.  `tasks.py` and `forge.py`
-call this module; `forge.py` also does so to make the person who asked the reviewer of the task's merge request.
+GitLab stores label changes as resource events, and assignments and edits as system notes.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ def who_asked(
     patience: float,
 ) -> Any:
     """The account (`id`, `username`) that added `label`, or that assigned the bot if `label` is None; the author of the
-    issue when GitLab does not report that account."""
+    issue or merge request when GitLab does not report that account."""
     path = f"{project.path}/{kind}/{item['iid']}"
     try:
         actor = (
@@ -78,7 +77,7 @@ def altered(
     """The reason why the title or text is not the one for which a person with permission asked, "" if it is (see
     `Forge.altered`).
 
-    GitLab's system notes report the edits; the check is needed because people below the Developer role can edit too.
+    GitLab's system notes report the edits of title and text; people below the Developer role can edit an issue too.
     """
     path = f"{project.path}/{kind}/{item['iid']}"
 
@@ -94,7 +93,8 @@ def altered(
     if not edits:
         return ""
     asked = times_of_requests(wire, places, project, path, item, label, since=since, patience=patience, notes=notes)
-    # the request is missing if the issue was moved here, and the label of the project it comes from was deleted
+    # the events contain no request if the issue was moved from another project and the label of that project was
+    # deleted
     return said_altered(edits, max(asked)) if asked else said_unasked(edits)
 
 
@@ -113,7 +113,7 @@ def times_of_requests(
     """The times at which people with permission asked for the work, by a label, by an assignment, or by a comment
     (`since` is the time of that comment).
 
-    `path` is the issue's path in the API; `notes` are its system notes, which are requested if it is None.
+    `path` is the issue's path in the API; `notes` are the issue's system notes, which are requested if `notes` is None.
     """
     asked = [clock.parse(since)] if since else []
     asked += [
@@ -133,7 +133,7 @@ def times_of_requests(
     # this version of GitLab has no such events, or the account may not read them
     except (ForgeRefused, ForgeAccessRefused):
         if item.get("created_at"):
-            # without events the author counts as the person who asked (`who_asked`)
+            # without events the author of the issue counts as the person who asked (`who_asked`)
             asked.append(clock.parse(str(item["created_at"])))
     return asked
 
@@ -157,8 +157,8 @@ def taken_away(wire: GitLabWire, places: Projects, path: str, label: str) -> boo
 
 
 def who_ended(wire: GitLabWire, places: Projects, path: str, labels: Labels, act: Act) -> str:
-    """The account that last removed the program's label, set the stopped label, or unassigned the bot; "" if it is the
-    own account, or unknown."""
+    """The account that last ended the task in the way `act`: removed the program's label, set the stopped label, or
+    unassigned the bot; "" if that account is the own account, or unknown."""
     who: Any = None
     if act == "unassigned":
         notes = _activity(wire, path, QUICK)
@@ -177,9 +177,9 @@ def who_ended(wire: GitLabWire, places: Projects, path: str, labels: Labels, act
 
 def assigned(body: str, name: str) -> bool | None:
     """The effect of a system note on the account `name`: True if the note assigns the account, False if it unassigns
-    it, None if it does neither.
+    it, None if the note does neither.
 
-    A note has the form `assigned to @a and @b and unassigned @c`, in this order.
+    A system note about assignments has the form `assigned to @a and @b and unassigned @c`, in this order.
     """
     gained, _, lost = re.sub(r"^assigned to ", "", body).partition("unassigned ")
     me = re.compile(rf"@{re.escape(name)}(?![\w.-])")

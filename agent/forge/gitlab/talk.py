@@ -1,7 +1,4 @@
-"""Shows and says something at a note of GitLab: award emoji, answers in its discussion, the mark that it is resolved.
-
-`forge.py` calls this module.
-"""
+"""Adds reactions (award emoji) and answers to notes of GitLab, and resolves their discussions."""
 
 from __future__ import annotations
 
@@ -30,8 +27,8 @@ def react(wire: GitLabWire, project: str, item: str, comment: Comment | None) ->
     """Add the reaction 👀 to the note, or, if there is no note, to `item`, the API path of the issue or merge request.
     `project` is the path of the project.
 
-    GitLab refuses a second award of one name with 404 and "has already been taken": https://docs.gitlab.com/api/emoji_reactions/
-    and https://gitlab.com/gitlab-org/gitlab/-/issues/26060.
+    If the account has given the note this emoji already, GitLab answers 404 and "has already been taken":
+    https://docs.gitlab.com/api/emoji_reactions/ and https://gitlab.com/gitlab-org/gitlab/-/issues/26060.
     """
     path = item if comment is None else f"{project}/{place_of(comment)}/notes/{comment.id}"
     try:
@@ -47,7 +44,7 @@ def place_of(comment: Comment) -> str:
 
 
 def _place(comment: Comment) -> tuple[str, str]:
-    """(issue or merge request, id of the discussion or "")."""
+    """Reads the address of a note: (issue or merge request as a part of an API path, id of the discussion or "")."""
     found = _ADDRESS.fullmatch(comment.address)
     if found is None:
         raise ForgeError(f"comment {comment.id!r} has no place that this program knows")
@@ -55,8 +52,8 @@ def _place(comment: Comment) -> tuple[str, str]:
 
 
 def reply(wire: GitLabWire, project: str, comment: Comment, text: str, is_own: Callable[[Any], bool]) -> str:
-    """Answer a note in its discussion; a note that stands alone becomes the first of one.  Where the discussion is
-    gone, the answer is a note of its own: https://docs.gitlab.com/api/discussions/."""
+    """Answer a note in its discussion; a note without a discussion becomes the first note of a new discussion.  If the
+    discussion is gone, the answer is a separate note: https://docs.gitlab.com/api/discussions/."""
     item = f"{project}/{place_of(comment)}"
     thread = discussion_of(wire, project, comment)
     marker = hidden_in(text)
@@ -80,7 +77,8 @@ def reply(wire: GitLabWire, project: str, comment: Comment, text: str, is_own: C
 def find_reply(
     wire: GitLabWire, project: str, comment: Comment, marker: str, is_own: Callable[[Any], bool]
 ) -> str | None:
-    """The id of the own note with the marker on the issue or merge request of the comment."""
+    """The id of the own account's note with the marker on the issue or merge request of the comment; None if there is
+    none."""
     query = {"sort": "asc", "order_by": "created_at", "activity_filter": "only_comments"}
     for note in wire.pages(f"{project}/{place_of(comment)}/notes", query=query):
         if marker in all_in(str(note.get("body") or "")) and is_own(note.get("author")):
@@ -89,7 +87,7 @@ def find_reply(
 
 
 def settle(wire: GitLabWire, project: str, comment: Comment) -> None:
-    """Resolve the discussion of a note on a merge request, as a whole; others cannot be resolved:
+    """Resolve the whole discussion of a note on a merge request; GitLab cannot resolve a discussion of an issue:
     https://docs.gitlab.com/api/discussions/ ("Resolve a merge request thread")."""
     place = place_of(comment)
     if place.startswith("merge_requests/") and (thread := discussion_of(wire, project, comment)):
@@ -97,7 +95,8 @@ def settle(wire: GitLabWire, project: str, comment: Comment) -> None:
 
 
 def discussion_of(wire: GitLabWire, project: str, comment: Comment) -> str:
-    """The id of the discussion of a note, "" if it is gone; it is read only for a note that stood alone."""
+    """The id of the discussion of a note, "" if the discussion is gone; the discussions are read only if the note had
+    no thread when it was read."""
     place, thread = _place(comment)
     if thread:
         return thread

@@ -1,7 +1,4 @@
-"""Reads and labels the issue or merge request of a task on GitLab, and interprets GitLab's refusals about it.
-
-`forge.py` and `tasks.py` call this module.
-"""
+"""Reads and labels the issue or merge request of a task on GitLab, and interprets GitLab's refusals about it."""
 
 from __future__ import annotations
 
@@ -44,8 +41,8 @@ class Items:
 
     @contextmanager
     def about(self, key: TaskKey, *, change: bool = False) -> Iterator[None]:
-        """A context manager: if GitLab refuses because the issue does not exist or its project is archived, it raises
-        IssueUnreadable."""
+        """A context manager that raises IssueUnreadable if GitLab refuses a request because the issue does not exist or
+        its project is archived."""
         try:
             yield
         except ForgeRefused as error:
@@ -67,19 +64,19 @@ class Items:
 
     def check_archived(self, key: TaskKey, error: ForgeAccessRefused) -> None:
         """Raise IssueUnreadable when a change was refused because the project is archived, which GitLab's 403 does not
-        mention.  The project is read again, since the stored facts may be too old."""
+        mention.  The project is read again from GitLab, since the stored facts may be too old."""
         self.places.forget(key)
         if self.places.project_of(key).archived:
             said = f"{key}: the project is archived, nothing can be written there; unarchive it ({error})"
             raise IssueUnreadable(said, code="repository_archived") from error
 
     def move(self, key: TaskKey, to: LabelState, present: Iterable[str] | None = None) -> None:
-        """Change the labels with one request, which adds one label and removes others of the six: those that are
-        `present`, or all.
+        """Change the labels of an issue with one request: it adds the label of the state `to` and removes the other
+        labels of the six that are in `present` (all others of the six if `present` is None).
 
-        GitLab executes the request atomically, creates a missing label, and leaves the other labels of the issue
-        unchanged.  It ignores a label to remove that the issue does not have (docs.gitlab.com/api/issues, "Update an
-        issue").
+        GitLab executes this change of labels atomically, creates a missing label, and leaves the other labels of the
+        issue unchanged.  GitLab ignores a label in `remove_labels` that the issue does not have
+        (docs.gitlab.com/api/issues, "Update an issue").
         """
         here = sorted(self.labels.names() - {self.labels.name(to)}) if present is None else present
         remove, add = self.labels.change(here, to)
@@ -128,9 +125,10 @@ def state_of(item: dict[str, Any]) -> Literal["open", "closed"]:
 
 
 def number_of(key: TaskKey) -> str:
-    """The number of the key's issue within its project, checked, so that it can be part of an address.
+    """The number of the issue in a task key, within its project; the number is checked, so that it can be part of an
+    address.
 
-    Raises IssueUnreadable if the task key has no number.
+    Raises IssueUnreadable if the task key does not contain a valid number.
     """
     if not _NUMBER.fullmatch(key.task_id):
         raise IssueUnreadable(f"{key.task_id!r} is not the number of an issue on GitLab; they are called 1, 2, 3 …")

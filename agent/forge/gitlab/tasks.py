@@ -1,10 +1,9 @@
 """Lists the issues and merge requests of GitLab that wait for the agent (see `base.TaskGetter`).
 
-An issue waits when it has the label or is assigned to the bot, and a person with Developer access asked for the work in
-this way.  Issues with the label are searched for in each listed project; if none is listed, in each project or group of
-which the account is a member.  So a label in a stranger's project is never found.  Two lists (issues and merge
-requests) contain the assignments in all projects.  Every list is a conditional request.  The poller uses this module
-through `GitLabForge.task_getter`.
+An issue waits for work when it has the bot label or is assigned to the bot, and the account that set the label or
+assigned the bot has permission.  Issues with the label are searched for in each listed project; if none is listed, in
+each project or group of which the account is a member.  So a label in a project of strangers is not found.  Two lists
+(issues and merge requests) contain the assignments to the own account in all projects.
 """
 
 from __future__ import annotations
@@ -106,7 +105,7 @@ class GitLabTaskGetter(BaseTaskGetter):
         if not (self.forge.items.is_left(item) if self._left else self.forge.items.waits(item)):
             return None
         labelled = self.forge.labels.queued in self.forge.items.label_names(item)
-        if self._left:  # a taken task has lost its bot label
+        if self._left:  # the label of a taken task is the processing label, and no longer the bot label
             labelled = not any(places.is_own(user) for user in item.get("assignees") or ())
         where = f"{names}{'!' if kind == 'merge_requests' else '#'}{item['iid']}"
         if project.archived:
@@ -144,21 +143,22 @@ _ODD_PROJECTS = Items.logging("projects")
 
 
 def odd_project(error: AnswerOdd) -> None:
-    """Log a project with an answer of a wrong shape, once for each error text; the reader leaves the project out."""
+    """Log that GitLab's answer about a project has a wrong shape, once for each error text; the reader leaves the
+    project out."""
     with _ODD_PROJECTS.handling(str(error)):
         raise error
 
 
 class MemberProjects:
-    """The projects of which the account is a member (role Developer or higher), without those outside the group `owner`
-    if the section sets it."""
+    """The projects of which the account is a member (role Developer or higher); if the section sets `owner`, only
+    projects in the group `owner`."""
 
     def __init__(self, forge: GitLab) -> None:
         self.forge = forge
 
     def projects(self) -> list[tuple[str, Project]]:
-        """(path as in task keys, project) of every such project; the list is read again every ten minutes, with keyset
-        pagination, which does not limit the number of projects."""
+        """(path as in task keys, project) of every project of which the account is a member; the list is read again
+        after ten minutes, with keyset pagination, which does not limit the number of projects."""
         forge = self.forge
         if forge.members is not None and clock.monotonic() - forge.members[0] < KEPT_SECONDS:
             return forge.members[1]

@@ -1,8 +1,6 @@
 """Checks the rights of a GitLab token: its scopes, its expiry, and the account's role in each project.
 
-`doctor` uses this module.
-
-The module only reads, and none of its texts contains a token.
+The check of a GitLab token changes nothing on GitLab, and no text of this module contains the token.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ ROLES = {0: "no member", 5: "Minimal access", 10: "Guest", 15: "Planner", 20: "R
 
 
 def rights(forge: GitLab) -> Iterator[str]:
-    """Sentences about problems, each with the remedy; no sentence when there is no problem."""
+    """Sentences about problems of the token's rights, each with the remedy; no sentence when there is no problem."""
     yield from _of_token(forge)
     number, name = forge.places.own()
     for one in forge.projects[:LOOKED_AT]:
@@ -45,7 +43,7 @@ def _of_token(forge: GitLab) -> Iterator[str]:
     try:
         token = forge.wire.get("/personal_access_tokens/self", patience=QUICK)
     except (ForgeRefused, ForgeAccessRefused):
-        return  # GitLab does not report the facts of an OAuth token, and an old GitLab none at all
+        return  # GitLab reports no scopes of an OAuth token, and an old version of GitLab reports none of any token
     if "api" not in token.get("scopes", ()):
         scopes = ", ".join(token.get("scopes", ())) or "none"
         yield (

@@ -1,10 +1,10 @@
 """The comments of a local issue are in `issues/{n}.comments.jsonl`, one object per line; people and the program write
 them.
 
-An object has the fields `id` (integer), `author`, `body`, `created_at` and `updated_at`.  A person may leave out `id`:
-then a digest of the comment is used as its id.  A line that cannot be read is left out and reported; the other lines
-are used.  The program appends its comments; when it edits one, it replaces that line and leaves every other byte of the
-file unchanged.  `forge.py` calls this module.
+The object of a comment has the fields `id` (integer), `author`, `body`, `created_at` and `updated_at`.  A person may
+leave out the field `id`: then a digest of the comment is used as its id.  A line of the comments file that cannot be
+read is left out and reported; the other lines are used.  The program appends its comments to the file; when it edits a
+comment, it replaces the line of that comment and leaves every other byte of the file unchanged.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _SEEN = re.compile(r"(text|[0-9]+|h[0-9a-f]{12}(?:-[0-9]+)?):([0-9a-f]{12})")
 
 
 class CommentUnreadable(ForgeError):
-    """A line of the comments file that is no valid comment; the message names the fault and the expected form.  Handled
-    in this module: the line is left out and reported."""
+    """A line of the comments file is no valid comment; the message of the error names the fault and the expected form.
+    This module catches CommentUnreadable: the line is left out and reported."""
 
     code = "comment_unreadable"
 
@@ -64,7 +64,7 @@ class LocalComments:
             except CommentUnreadable as error:
                 problems.append(f"{where}: {error}; the line is left out")
                 continue
-            # a second comment with the same digest gets another id
+            # a second comment with the same digest as id gets another id
             if comment.id in seen and comment.id.startswith("h"):
                 same = sum(one == comment.id or one.startswith(f"{comment.id}-") for one in seen)
                 comment = replace(comment, id=f"{comment.id}-{same + 1}")
@@ -81,11 +81,11 @@ class LocalComments:
         return tuple(comment for comment in comments if comment.author != self.bot), problems
 
     def since(self, cursor: str | None, edit: Comment | None = None) -> tuple[tuple[Comment, ...], str, list[str]]:
-        """What is new since a cursor: (new and edited comments of people, the next cursor, sentences about the
+        """The comments since a cursor: (new and edited comments of people, the next cursor, sentences about the
         unreadable lines).
 
-        `edit` has the present title and text of the issue; it is returned as one more comment if the title or text has
-        changed since the cursor.
+        `edit` has the present title and text of the issue; `edit` is returned as one more comment if the title or text
+        has changed since the cursor.
         """
         comments, problems = self.of_people()
         known = _known(cursor)
@@ -105,8 +105,8 @@ class LocalComments:
         return next((one.id for one in self.marked() if marker in one.markers), None)
 
     def marked(self) -> tuple[MarkedComment, ...]:
-        """Comments of the own account with markers, in the order of the file; the program appends them, so their
-        numbers ascend."""
+        """Comments of the own account with markers, in the order of the file; the program appends its comments, so
+        their numbers ascend."""
         own = (one for one in self.all()[0] if one.author == self.bot)
         return tuple(MarkedComment(one.id, markers, one.updated_at) for one in own if (markers := all_in(one.body)))
 
@@ -221,7 +221,8 @@ def _comment(line: bytes) -> Comment:
         raise CommentUnreadable(f'"{wrong[0]}" must be text')
     created = time_of(record.get("created_at"))
     updated = time_of(record.get("updated_at")) or created
-    # the id is `h` and a digest: it differs from every number, and does not depend on the other lines
+    # the id is `h` and a digest of the comment: such an id differs from every number, and does not depend on the other
+    # lines
     if number is None:
         said = f"{record['author']}\0{created}\0{record['body']}".encode("utf-8", "replace")
         return Comment(
@@ -231,7 +232,7 @@ def _comment(line: bytes) -> Comment:
 
 
 def time_of(value: Any) -> str:
-    """A time that a person may have written, as text; "" if it is not a valid time, such as `yesterday`."""
+    """A time that a person may have written, as text; "" if the text is not a valid time, such as `yesterday`."""
     try:
         return str(value) if value and clock.parse(str(value)) else ""
     except ValueError:
@@ -239,7 +240,7 @@ def time_of(value: Any) -> str:
 
 
 def _loaded(line: bytes) -> Any:
-    """Decode a line of JSON; raises CommentUnreadable for any other text.  The module json is tried after orjson,
+    """Decode a line of JSON; raises CommentUnreadable if the line is not JSON.  The module json is tried after orjson,
     because orjson refuses escaped unpaired surrogates, which other programs write."""
     try:
         return orjson.loads(line)

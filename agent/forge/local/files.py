@@ -1,9 +1,9 @@
-"""Reads and writes the files of a local tracker: reads take no lock, writes take one and are atomic.
+"""Reads and writes the files of a local tracker: reads take no lock; writes require the tracker's lock and are atomic.
 
-People edit the tracker's files with editors that take no lock.  So this module rewrites a file by way of a temporary
-file and a rename, and starts again when the file has changed in the meantime; it appends with a single write.  Symbolic
-links are not followed, so that a link in the tracker cannot show a file from elsewhere to a model.  Only modules of the
-package forge/local call this module.
+People edit the tracker's files with editors that take no lock.  So to change a file of the tracker, `files.py` writes a
+temporary file and renames it, and starts again when the file has changed in the meantime; to append, it uses a single
+write.  Symbolic links below the tracker's folder are not followed, so that a link in the tracker cannot show a file
+from elsewhere to a model.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _READ_ADVICE = {
 
 
 class _ChangedMeanwhileError(Exception):
-    """Somebody saved the file while this module was preparing its new content."""
+    """Somebody saved a file of the tracker while `files.py` was preparing its new content."""
 
 
 class TrackerFiles:
@@ -49,9 +49,10 @@ class TrackerFiles:
         self.root = root
 
     def numbers(self, folder: str) -> tuple[list[int], list[str]]:
-        """(the number of every file `7.md` in the folder, ascending; the names with leading zeros, which are not read).
+        """The numbered files in a folder, such as `7.md`: (their numbers, ascending; the names with leading zeros,
+        which are not read).
 
-        Both lists are empty if the folder does not exist in the tracker.
+        If the tracker has no such folder, both results of `numbers` are empty.
         """
         try:
             names = os.listdir(self.root / folder)  # noqa: PTH208 - the names alone are needed
@@ -70,8 +71,8 @@ class TrackerFiles:
         )
 
     def unnumbered(self, folder: str) -> list[str]:
-        """The names of the `*.md` files of which the stem is not a number, without hidden files; no names when the
-        folder cannot be listed."""
+        """The names of the `*.md` files in a folder that have another name than a number, without hidden files; no
+        names when the folder cannot be listed."""
         try:
             names = os.listdir(self.root / folder)  # noqa: PTH208 - only the names are needed
         except OSError:
@@ -80,9 +81,10 @@ class TrackerFiles:
         return sorted(f"{folder}/{name}" for name in others if not _NUMBERED.fullmatch(name))
 
     def read(self, relative: str, limit: int | None = None) -> bytes:
-        """The content of the file, or its first `limit` bytes.
+        """The content of a file, or its first `limit` bytes.
 
-        Raises FileNotFoundError when the file does not exist, IssueUnreadable if it cannot be read for another reason.
+        Raises FileNotFoundError when the file does not exist, IssueUnreadable when the file cannot be read for another
+        reason, and ForgeError when the tracker's folder cannot be read.
         """
         descriptor = self._open(relative)
         try:
@@ -93,15 +95,15 @@ class TrackerFiles:
     def picture(self, address: str) -> bytes:
         """The content of a file in the tracker's folder that an issue shows as a picture.
 
-        The address is a path relative to `issues/` or to the tracker's folder.  Raises PictureRefused if there is no
-        such file, if the path contains a symbolic link, and for a URL.
+        The address of a picture is a path relative to `issues/` or to the tracker's folder.  Raises PictureRefused if
+        the tracker has no such file, if the path contains a symbolic link, and for a URL.
         """
         parts = urlsplit(address)
         if parts.scheme or parts.netloc:
             raise PictureRefused("it lies on the web; put the file into the tracker's folder")
         path = unquote(parts.path)
         for relative in (f"issues/{path}", path) if not path.startswith("/") else (path.lstrip("/"),):
-            relative = posixpath.normpath(relative)  # noqa: PLW2901 - it removes `..` from the path
+            relative = posixpath.normpath(relative)  # noqa: PLW2901 - `normpath` removes `..` from the path
             if relative.startswith("../"):
                 continue
             root = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -120,7 +122,7 @@ class TrackerFiles:
         raise PictureRefused("there is no such file in the tracker's folder")
 
     def modified(self, relative: str) -> float:
-        """The time of the last change, in seconds since 1970; 0 if the file does not exist."""
+        """The time of the last change of a file, in seconds since 1970; 0 if the file does not exist."""
         try:
             return os.lstat(self.root / relative).st_mtime
         except OSError:
@@ -128,14 +130,14 @@ class TrackerFiles:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the tracker's flock, on the file `.lock`; people's scripts can take it too."""
+        """Hold the tracker's lock, a flock on the file `.lock`; people's scripts can take this lock too."""
         with durable_files.locked(self.root / ".lock"):
             yield
 
     def rewrite(self, relative: str, change: Callable[[bytes], bytes]) -> None:
-        """Replace the content of the file by `change(content)`; the caller must hold the lock (`locked`).
+        """Replace the content of a file by `change(content)`; the caller must hold the lock (`locked`).
 
-        The file keeps its owner and mode; if `change` returns the same bytes, nothing is written.
+        The owner and mode of the file stay the same; if `change` returns the same bytes, nothing is written.
         """
         path = self.root / relative
         _sweep(path)
@@ -165,9 +167,9 @@ class TrackerFiles:
     def append_line(self, relative: str, line: bytes, *, torn: Callable[[bytes], bool]) -> None:
         """Append `line` and a newline in one write, and flush it to the disk; the caller must hold the lock (`locked`).
 
-        If the last line of the file has no newline and `torn` recognises it as the rest of an interrupted write of this
-        program, that line is removed.  If `torn` does not recognise it, another program wrote that line: a newline is
-        added to it first, so that the two lines do not join.
+        If the last line of the file has no newline and `torn` recognises that line as the rest of an interrupted write
+        of this program, that line is removed.  If `torn` does not recognise the last line, another program wrote it: a
+        newline is added first, so that the two lines do not join.
         """
         path = self.root / relative
         with durable_files.writing(path):
@@ -215,8 +217,8 @@ class TrackerFiles:
 
 
 def _replace(path: Path, new: bytes, before: os.stat_result) -> bool:
-    """Replace the content of the file by `new`; returns False, without a change, if the file no longer has the state
-    `before` (inode, size, time)."""
+    """Replace the content of the file `path` by `new`; returns False, without a change, if the file no longer has the
+    state `before` (inode, size, time)."""
     try:
         with durable_files.replacing(path, MODE) as temporary:
             durable_files.write_all(temporary, new)
@@ -229,8 +231,8 @@ def _replace(path: Path, new: bytes, before: os.stat_result) -> bool:
 
 
 def _sweep(path: Path) -> None:
-    """Remove the temporary files that an interrupted rewrite of this file has left; no other process can be using them,
-    since the caller holds the lock."""
+    """Remove the temporary files that an interrupted rewrite of the file `path` has left; no other process can be using
+    these temporary files, since the caller holds the lock."""
     leftover = re.compile(rf"\.{re.escape(path.name)}\.[0-9]+\.tmp")
     for name in os.listdir(path.parent):  # noqa: PTH208 - only the names are needed
         if leftover.fullmatch(name):

@@ -1,9 +1,10 @@
-"""The local forge: a folder of Markdown files that people edit, with the same contract as GitHub and GitLab.
+"""The local forge: a folder of Markdown files that people edit (the tracker), with the same contract as GitHub and
+GitLab.
 
-An issue is `issues/{n}.md` with front matter `title`, `labels`, `author`, `state` (`open`, `closed`), and optionally
-`repo` (a name in `local.repos`, else `default`) and `base`; its comments are in `issues/{n}.comments.jsonl`; pull
-requests are `pulls/{n}.md` (docs/files.md, "The local tracker").  The tracker needs no server and no account, and every
-author has permission.  The tests use the tracker as their forge.  `wiring/wiring.py` builds the adapter.
+An issue is the file `issues/{n}.md` with front matter `title`, `labels`, `author`, `state` (`open`, `closed`), and
+optionally `repo` (a name in `local.repos`, else `default`) and `base`; its comments are in `issues/{n}.comments.jsonl`;
+pull requests are `pulls/{n}.md` (docs/files.md, "The local tracker").  The tracker needs no server and no account, and
+every author has permission.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ if TYPE_CHECKING:
 OWNER = "local"
 REPO = "default"
 IDENTITY = ".id"
-"""The file with the identity of a tracker, which stays valid when the folder is moved: `{"id": …, "path": …}`, with the
-path that the folder had when the program last used it."""
+"""The file with the identity of a tracker, which stays the same when the folder is moved: `{"id": …, "path": …}`, with
+the path that the folder had when the program last used it."""
 SETTLED = 1.0
 _STATES: dict[str, Literal["open", "closed"]] = {"open": "open", "closed": "closed"}
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
@@ -49,8 +50,8 @@ _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|[\w.-]+@[\w.-]+:")
 
 
 class LocalForge:
-    """The adapter for the tracker that `settings.local` names.  Methods that write take the flock on `{tracker}/.lock`;
-    methods that read take no lock."""
+    """The adapter for the tracker that `settings.local` names.  A method that writes to the tracker takes the flock on
+    `{tracker}/.lock`; a method that reads takes no lock."""
 
     source = "local"
     max_comment = 1_000_000
@@ -73,8 +74,8 @@ class LocalForge:
         self.repos = {name: resolved_address(root, str(path)) for name, path in dict(section.repos or {}).items()}
         self.files = TrackerFiles(tracker)
         self.pulls = LocalPulls(self.files)
-        self.told: set[str] = set()  # problems that were logged, so that each is logged once
-        # issues that caused an unexpected error; LocalTaskGetter reports them
+        self.told: set[str] = set()  # problems that were logged, so that each problem is logged once
+        # issues that caused an unexpected error, which LocalTaskGetter reports
         self.items = Items(lambda _name, _why: None)
 
     @classmethod
@@ -126,8 +127,8 @@ class LocalForge:
         """Implements `ForgeReports.author_may_ask`."""
         return True
 
-    def altered(self, key: TaskKey, since: str = "") -> str:  # noqa: ARG002 - the contract of a forge has these parameters
-        return ""  # a person who can write there can set labels
+    def altered(self, key: TaskKey, since: str = "") -> str:  # noqa: ARG002 - the contract has these parameters
+        return ""  # a person with write access to the tracker can set labels
 
     def comments_since(self, key: TaskKey, cursor: str | None) -> tuple[tuple[Comment, ...], str]:
         news, following, problems = self._comments(key).since(cursor, self._text(key) if cursor else None)
@@ -138,7 +139,7 @@ class LocalForge:
         return news, following
 
     def _text(self, key: TaskKey) -> Comment | None:
-        """The issue's title and text as a `Comment` with `is_edit`; None if they cannot be read."""
+        """The issue's title and text as a `Comment` with `is_edit`; None if the issue cannot be read."""
         relative = _relative(key)
         try:
             data = self._data(relative)
@@ -151,10 +152,10 @@ class LocalForge:
         return edited(issue.title, text, digest_of(issue.title, text), issue.author, saved)
 
     def changed_since(self, watched: Mapping[TaskKey, str | None], cursor: str) -> tuple[dict[TaskKey, str], str]:
-        """Find the changed issues by the modification times of each issue's two files (text and comments).
+        """Find changed issues by the modification times of each issue's two files (text and comments).
 
         An issue that was saved within the last second is reported at the next call too, since a second save within that
-        time would not alter the modification time.
+        second might not alter the modification time.
         """
         try:
             known = dict(orjson.loads(cursor))
@@ -234,7 +235,7 @@ class LocalForge:
         with self.files.locked():
             self._comments(key).edit(comment_id, text)
 
-    def find_pull(self, key: TaskKey, head: str) -> PullRef | None:  # noqa: ARG002 - the branch suffices
+    def find_pull(self, key: TaskKey, head: str) -> PullRef | None:  # noqa: ARG002 - the name of the branch suffices
         return self.pulls.find(head)
 
     def open_pull(self, key: TaskKey, *, title: str, body: str, head: str, base: str, draft: bool) -> PullRef:
@@ -275,9 +276,9 @@ class LocalForge:
         """Does nothing: no connection is open."""
 
     def was_at(self) -> str | None:
-        """The path of the tracker's folder when the program last used it, if the folder was moved since then;
-        `instance` is the path, so the tracker has another `instance` now.  Returns None for a copy of a tracker that
-        still exists: the copy counts as another tracker."""
+        """The path of the tracker's folder when the program last used it, if the folder was moved since then:
+        `instance` is that path, so the tracker has another `instance` now.  Returns None if the folder is a copy of a
+        tracker that still exists: the copy counts as another tracker."""
         found = self._identity()
         was = found.get("path")
         if not isinstance(was, str) or was == self.instance:
@@ -286,10 +287,10 @@ class LocalForge:
         return None if _identity_in(there).get("id") == found.get("id") else was
 
     def remember(self) -> None:
-        """Write identity and path of this tracker to its file `.id`, unless the file has this path already.
+        """Write identity and path of the tracker to its file `.id`, unless the file has this path already.
 
-        If the file cannot be written (in a tracker of another user), this is ignored, and a later move of the folder
-        cannot be recognised.
+        If the file `.id` cannot be written (in a tracker of another user), no error is raised, and a later move of the
+        folder cannot be recognised.
         """
         found = self._identity()
         if found.get("path") == self.instance or not self.files.root.is_dir():
@@ -321,7 +322,7 @@ class LocalForge:
     def task(self, number: int, *, labels: Collection[str] | None = None) -> Task | None:
         """The task of an open issue that has one of `labels` (of any open issue if `labels` is None), else None.
 
-        The method reads only the front matter of the issue's file.
+        `task` reads the beginning of the issue's file, which contains the front matter.
         """
         relative = f"issues/{number}.md"
         name = self._name(relative)
@@ -345,8 +346,8 @@ class LocalForge:
         return Task(key, self, user=issue.author, title=issue.title, labels=issue.labels)
 
     def _near(self, labels: Iterable[str]) -> str:
-        """One of `labels` that may be a misspelt bot label; "" if there is none, or if one of the six labels is
-        present."""
+        """One of `labels` that may be a misspelt bot label; "" if no label is similar to the bot label, or if one of
+        the six labels is present."""
         if not self.labels.names().isdisjoint(labels):
             return ""
         return near(self.labels.queued, labels)
@@ -420,7 +421,7 @@ class LocalTaskGetter:
         return tasks
 
     def _is_issue(self, relative: str) -> bool:
-        """Whether a file begins with front matter; a file without it, such as a README, is ignored."""
+        """Whether a file begins with front matter; a file without front matter, such as a README, is ignored."""
         try:
             return front_matter.is_there(self.forge.files.read(relative, front_matter.LIMIT))
         except (FileNotFoundError, IssueUnreadable):
@@ -463,7 +464,7 @@ def _misspelt(head: front_matter.FrontMatter, name: str) -> list[str]:
 
 
 def _identity_in(files: TrackerFiles) -> dict[str, Any]:
-    """The content of a tracker's `.id`; {} if it is missing or unreadable."""
+    """The content of a tracker's file `.id`; {} if the file is missing or unreadable."""
     try:
         found = orjson.loads(files.read(IDENTITY, front_matter.LIMIT))
     except (FileNotFoundError, ForgeError, ValueError):

@@ -1,9 +1,9 @@
 """Reads the front matter of hand-written Markdown files, and changes one value without changing any other byte.
 
-The files belong to people, so their front matter is not loaded and dumped as a whole.  A change replaces the characters
-of one YAML node; then the new front matter is parsed again, and an error is raised if anything else has changed.  A
-change preserves the order of the keys, comments, quotes, unknown keys and line ends.  This module handles text only;
-`files.py` reads and writes the files.
+The files belong to people, so their front matter is not loaded and dumped as a whole.  A change of front matter
+replaces the characters of one YAML node; then the new front matter is parsed again, and an error is raised if any other
+value has changed.  A change of one value preserves the order of the keys, comments, quotes, unknown keys and line ends.
+`front_matter.py` handles text only; `files.py` reads and writes the files.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from agent.store.storable_text import replace_surrogates
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-LIMIT = 1 << 16  # maximum bytes of front matter; the body has no maximum
+LIMIT = 1 << 16  # maximum bytes of front matter
 BOM = b"\xef\xbb\xbf"
 _OPEN = re.compile(rb"(?:\xef\xbb\xbf)?---[ \t]*\r?\n")
 _CLOSE = re.compile(rb"^(?:---|\.\.\.)[ \t]*\r?(?:\n|\Z)", re.MULTILINE)
@@ -52,8 +52,8 @@ class FrontMatter:
         return 1 if node is None else node.start_mark.line + 2
 
     def value(self, key: str) -> str | None:
-        """The value of `key` as text, also if YAML reads it as another type (a number 404 is "404"); None when the key
-        is missing or has no value."""
+        """The value of `key` as text, also if YAML reads the value as another type (a number 404 is "404"); None when
+        the key is missing or has no value."""
         node = self.nodes.get(key)
         if node is None or (node.tag == _NULL and isinstance(node, yaml.ScalarNode)):
             return None
@@ -71,7 +71,8 @@ class FrontMatter:
         return value.lower() in ("true", "yes")
 
     def items(self, key: str) -> tuple[str, ...]:
-        """The list of one-line texts under `key`; a key that is missing or has no value means an empty list."""
+        """The list of one-line texts that is the value of `key`; a key that is missing or has no value means an empty
+        list."""
         node = self.nodes.get(key)
         if node is None or (isinstance(node, yaml.ScalarNode) and node.tag == _NULL):
             return ()
@@ -90,7 +91,7 @@ class FrontMatter:
 
     def with_items(self, key: str, remove: tuple[str, ...], add: str | None) -> FrontMatter:
         """The front matter after a change of the list under `key`: all items in `remove` are deleted, and `add` is
-        inserted in place of the first deleted item, or at the end if no item was deleted."""
+        inserted in place of the first deleted item, or at the end of the list if no item was deleted."""
         old = self.items(key)
         new = list(old)
         gone = [index for index, label in enumerate(old) if label in remove]
@@ -152,8 +153,8 @@ class FrontMatter:
 
 
 def is_there(data: bytes) -> bool:
-    """Whether `data` begins with front matter, that is, has its opening and its closing line; the YAML between them may
-    be invalid."""
+    """Whether `data` begins with front matter, that is, with an opening and a closing line; the YAML between these
+    lines may be invalid."""
     opening = _OPEN.match(data)
     return opening is not None and _CLOSE.search(data, opening.end(), LIMIT) is not None
 
@@ -161,8 +162,8 @@ def is_there(data: bytes) -> bool:
 def split(data: bytes, name: str) -> tuple[FrontMatter, int]:
     """(the front matter at the start of `data`, the offset where the body begins).
 
-    Raises IssueUnreadable, which names the line and the expected form.  `data` may be only the beginning of the file,
-    if that has at least `LIMIT` bytes.
+    Raises IssueUnreadable if there is no valid front matter; the error names the line and the expected form.  `data`
+    may be only the beginning of the file, if that beginning has at least `LIMIT` bytes.
     """
     opening = _OPEN.match(data)
     if opening is None:
@@ -178,8 +179,8 @@ def split(data: bytes, name: str) -> tuple[FrontMatter, int]:
 def decode(data: bytes, name: str, line: int = 1) -> str:
     """Decode UTF-8 text.
 
-    Raises IssueUnreadable with the line of the first invalid byte; `line` is the number that the first line of `data`
-    has in the file.
+    Raises IssueUnreadable with the line of the first invalid byte; `line` is the line number of the first line of
+    `data` in the file.
     """
     try:
         return data.decode()
@@ -191,7 +192,7 @@ def decode(data: bytes, name: str, line: int = 1) -> str:
 
 
 def _hint(error: yaml.MarkedYAMLError) -> str:
-    """Advice for the two most frequent causes of a YAML error; "" for any other."""
+    """Advice for the two most frequent causes of a YAML error; "" for any other error."""
     if "mapping values are not allowed" in str(error.problem):
         return "; put a value that has a colon in it in quotes"
     return "; indent with spaces" if "'\\t'" in str(error.problem) else ""
@@ -199,16 +200,16 @@ def _hint(error: yaml.MarkedYAMLError) -> str:
 
 @lru_cache(maxsize=1024)
 def parse(text: str, name: str) -> FrontMatter:
-    """Parse front matter; `text` includes its opening and its closing line.
+    """Parse front matter; `text` includes the opening and the closing line of the front matter.
 
-    The results are cached by text and name, because each poll reads the same front matter again.
+    Parsed front matter is cached by text and name, because each poll reads the same front matter again.
     """
     start = text.index("\n") + 1
     end = text.rstrip("\r\n \t").rfind("\n") + 1
     try:
         root = _compose(text[start:end])
     except yaml.MarkedYAMLError as error:
-        # an error at the end of the YAML means that a bracket or quote was not closed
+        # if a bracket or quote was not closed, the error names the line where it was opened
         inside = error.context_mark is not None and "block" not in str(error.context)
         mark = error.context_mark if inside else error.problem_mark or error.context_mark
         line = mark.line + 2 if mark else 1
@@ -231,8 +232,8 @@ def parse(text: str, name: str) -> FrontMatter:
 
 
 def render(values: Mapping[str, str]) -> str:
-    """New front matter as text, with its two lines `---`; values that are `true`, `false` or whole numbers get no
-    quotes."""
+    """New front matter as text, with the opening and the closing line `---`; values that are `true`, `false` or whole
+    numbers get no quotes."""
     lines = [
         f"{key}: {value if re.fullmatch(r'true|false|[0-9]+', value) else _scalar(value, 'k: {}')}\n"
         for key, value in values.items()
@@ -282,7 +283,7 @@ def _delete(text: str, first: int, last: int, *, flow: bool) -> str:
 
 
 def _scalar(text: str, frame: str, like: yaml.Node | None = None) -> str:
-    """`text` as YAML in `frame` (`k: {}`, `- {}`, `[{}]`): with the kind of quotes of the node `like` if that has
+    """`text` as YAML in `frame` (`k: {}`, `- {}`, `[{}]`): with the kind of quotes of the node `like` if that node has
     quotes; otherwise without quotes if YAML then parses it to the same text, else in double quotes."""
     style = like.style if isinstance(like, yaml.ScalarNode) else None
     if style == "'" and "\n" not in text and text.isprintable():
@@ -296,7 +297,8 @@ def _scalar(text: str, frame: str, like: yaml.Node | None = None) -> str:
 def _reads_back(text: str, frame: str) -> bool:
     if not text or "\n" in text or not text.isprintable():
         return False
-    if "?" in text and frame.startswith("["):  # libyaml accepts this text without quotes, but not every parser does
+    # libyaml accepts a text with `?` in a list without quotes, but not every parser does
+    if "?" in text and frame.startswith("["):
         return False
     try:
         node = _compose(frame.format(text))
@@ -318,7 +320,8 @@ def _compose(text: str) -> yaml.Node | None:
 
 
 def _fit(root: yaml.Node | None) -> yaml.Node | None:
-    """Replace unpaired surrogates in all scalars below `root`, so that they can be encoded as UTF-8; returns `root`.
+    """Replace unpaired surrogates in all scalars below `root`, so that the texts can be encoded as UTF-8; returns
+    `root`.
 
     YAML escapes can contain the two surrogates of one character separately: libyaml refuses such a text, and the parser
     in Python does not join the surrogates.
@@ -326,7 +329,7 @@ def _fit(root: yaml.Node | None) -> yaml.Node | None:
     nodes, seen = [root], set[int]()
     while nodes:
         node = nodes.pop()
-        if id(node) in seen:  # the node was seen before, through an alias
+        if id(node) in seen:  # the walk has visited this node before, through an alias
             continue
         seen.add(id(node))
         if isinstance(node, yaml.ScalarNode):

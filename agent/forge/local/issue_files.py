@@ -1,8 +1,8 @@
 """Writes and reads the files of a local tracker without the adapter `LocalForge`, for `solve`, `replay` and `demo`.
 
 The module defines the paths of the files of issues and pull requests, and the content of an issue, its comments and a
-pull request.  The formats are defined in `front_matter.py` and `comments.py`, which no module outside the package
-forge/local imports.
+pull request.  The formats of these files are defined in `front_matter.py` and `comments.py`, which no module outside
+the package forge/local imports.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class IssueFile:
-    """The parts of an issue in a Markdown file.  A part that the file does not have is an empty string."""
+    """The parts of an issue in a Markdown file.  A part of the issue that the file does not have is an empty string."""
 
     title: str
     author: str
@@ -32,7 +32,7 @@ class IssueFile:
     repo: str = ""
 
     def rendered(self, label: str) -> bytes:
-        """The content of the Markdown file of this issue, as an open issue with the only label `label`."""
+        """The content of the Markdown file of an issue, as an open issue with the only label `label`."""
         values = {"title": self.title, "author": self.author, "state": "open"}
         values |= {key: value for key, value in (("base", self.base), ("repo", self.repo)) if value}
         head, _ = front_matter.split(front_matter.render(values).encode(), "a new issue")
@@ -62,7 +62,8 @@ def issue_path(tracker: Path, number: str) -> Path:
 
 def number_at(tracker: Path, path: Path) -> str | None:
     """The name, without `.md`, of the issue's file `path` (for an issue of the tracker: its number); None if the file
-    is not in the tracker's folder `issues`.  The caller passes absolute paths without symbolic links."""
+    is not in the tracker's folder `issues`.  The caller passes `tracker` and `path` as absolute paths without symbolic
+    links."""
     return path.name.removesuffix(".md") if path.parent == tracker / "issues" else None
 
 
@@ -76,12 +77,13 @@ def write_issue(tracker: Path, number: str, data: bytes, said: bytes = b"", mode
 
 
 def comment_lines(said: Iterable[Comment]) -> bytes:
-    """The content of a comments file with these comments."""
+    """The content of a comments file with the comments `said`."""
     return b"".join(comments.line_of(comment) for comment in said)
 
 
 def read_comments(path: Path) -> bytes:
-    """The content of an issue's comments file; `path` is the issue's own file.  b"" if there is no comments file."""
+    """The content of an issue's comments file; `path` is the issue's own file.  The result is b"" if the comments file
+    cannot be read."""
     try:
         return _comments_beside(path).read_bytes()
     except OSError:
@@ -89,7 +91,8 @@ def read_comments(path: Path) -> bytes:
 
 
 def add_comments(tracker: Path, number: str, said: Iterable[Comment]) -> None:
-    """Append comments to an issue; no other process may write to this tracker at the same time.  Raises DiskError."""
+    """Append comments to an issue; the caller ensures that no other process writes to the tracker at the same time.
+    Raises DiskError."""
     path = issue_path(tracker, number)
     durable_files.write_file(_comments_beside(path), read_comments(path) + comment_lines(said))
 
@@ -107,7 +110,7 @@ def pull_file(pull: PullRef) -> Path:
 def pull_of_issue(data: bytes, issue: str, name: str) -> bytes:
     """The content `data` of a pull request's file, changed so that its key `issue` names the issue `issue`.
 
-    Raises IssueUnreadable, with `name` as the name of the file.
+    Raises IssueUnreadable, which gives `name` as the name of the file, if the front matter is invalid.
     """
     head, start = front_matter.split(data, name)
     return head.with_value("issue", issue).text.encode() + data[start:]

@@ -1,8 +1,8 @@
 """The pull requests of a local tracker: files `pulls/{n}.md`, numbered independently of the issues, which people can
 read and edit.
 
-A file has front matter with `title`, `state` (`open`, `closed`, `merged`), `draft`, `head`, `base` and `issue`,
-followed by the description.  `forge.py` calls this module, and holds the tracker's lock for every change.
+The file of a pull request has front matter with `title`, `state` (`open`, `closed`, `merged`), `draft`, `head`, `base`
+and `issue`, followed by the description.  The caller must hold the tracker's lock for every change of a pull request.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class LocalPulls:
     def find(self, head: str) -> PullRef | None:
         """The open pull request of the branch; if none is open, the newest closed or merged one.
 
-        Raises ForgeError when a file that is no valid pull request contains the name of the branch, since the branch
-        may have a pull request then.
+        Raises ForgeError when a file that is no valid pull request contains the name of the branch, since that file may
+        be a pull request of the branch.
         """
         found: list[PullRef] = []
         for number in self.files.numbers(FOLDER)[0]:

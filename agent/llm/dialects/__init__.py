@@ -1,8 +1,8 @@
 """The table of dialects (differences between model servers, as data), and functions that recognise a server.
 
-The first of these that matches selects the dialect: the setting `llm.<provider>.dialect`, the host or path of the
-address, data that the server sends (owner of its models, headers of its answers), and finally the default dialect of
-the provider's client class.  This module sends no requests.
+The dialect of a server is selected by the setting `llm.<provider>.dialect`, else by the host or path of the address,
+else by data that the server sends (owner of its models, headers of its answers); if none of these matches, the default
+dialect of the provider's client class is used.
 """
 
 from __future__ import annotations
@@ -39,16 +39,19 @@ def by_host(host: str) -> Dialect | None:
 
 
 def by_path(path: str) -> Dialect | None:
-    """The dialect of the service that has addresses with a path like `path` on any host; None for an unknown path."""
+    """The dialect of the service that can be recognised by the path `path` of its address, on any host; None for an
+    unknown path."""
     return next((one for one in DIALECTS.values() if any(fnmatchcase(path, pattern) for pattern in one.paths)), None)
 
 
 def by_owner(owner: str) -> Dialect | None:
-    """The dialect of the kind of server that lists its models with this value of `owned_by`."""
+    """The dialect of the kind of server that lists its models with `owner` as the value of `owned_by`; None for an
+    unknown value."""
     return next((one for one in DIALECTS.values() if owner.lower() in one.owners), None)
 
 
 def by_headers(names: Iterable[str]) -> Dialect | None:
-    """The dialect of the kind of server that sends one of these response headers (names in lower case)."""
+    """The dialect of the kind of server that sends one of the response headers `names` (in lower case); None if no
+    header is known."""
     found = set(names)
     return next((one for one in DIALECTS.values() if found.intersection(one.marks)), None)

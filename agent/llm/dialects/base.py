@@ -1,8 +1,8 @@
 """The type of one row in the table of dialects: the ways in which model servers differ.
 
-The module contains only data types and values.  `hosted.py` and `local.py` have the rows, `__init__.py` recognises a
-server; docs/wire.md lists the source of each rule.  A client has its row of the table in the attribute `dialect`, which
-changes when the server is recognised.
+`hosted.py` and `local.py` contain the rows of the table of dialects; `__init__.py` recognises a server; docs/wire.md
+lists the source of each rule.  A client has its row of the table of dialects in the attribute `dialect`, which changes
+when the server is recognised.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ class When(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """A server's rules for the list of messages.  A server with every flag set would be the strictest."""
+    """A server's rules for the list of messages.  Each flag of `Roles` that is True makes the server stricter."""
 
     one_system: bool = False  # the server accepts at most one system message, and only as the first message
-    user_first: bool = False  # the first message after the system message must be a user message
+    user_first: bool = False  # the server demands that the first message after the system message is a user message
     no_neighbours: bool = False  # the server refuses consecutive messages of the same role, except for tool results
     no_user_after_tool: bool = False  # the server refuses a user message directly after a tool message
-    no_empty_assistant: bool = False  # an assistant message must have text or tool calls
-    # the server refuses `content: null` in a message with tool calls; the content must be text
+    no_empty_assistant: bool = False  # the server refuses an assistant message with neither text nor tool calls
+    # the server refuses `content: null` in a message with tool calls; the content must be a text
     text_beside_calls: bool = False
 
 
@@ -57,8 +57,8 @@ STOPS: Mapping[str, str] = {word: ours for ours, words in _STOPS.items() for wor
 """Stop reasons of servers (lower case) → stop reasons of this program.
 
 `error` means that the server did not finish the answer.  `resample` means that the server cannot parse a tool call that
-its model wrote.  After `error` and after `resample` the request is sent again.  Sources: the documents of OpenAI,
-Anthropic, Cohere, Gemini (`FinishReason`), Bedrock, z.ai, vLLM, TGI, OpenRouter."""
+its model wrote.  After the stop reasons `error` and `resample` the request is sent again.  Sources: the documents of
+OpenAI, Anthropic, Cohere, Gemini (`FinishReason`), Bedrock, z.ai, vLLM, TGI, OpenRouter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,44 +66,46 @@ class Dialect:
     """The peculiarities of one kind of model server.  The defaults describe OpenAI's API as most servers implement
     it."""
 
-    name: str  # the value of `llm.<provider>.dialect`
+    name: str  # the value of the setting `llm.<provider>.dialect` that selects this dialect
     title: str  # the name of the server in messages for people
 
     # --- how it is recognised ------------------------------------------------------------------------------
     hosts: tuple[str, ...] = ()  # patterns (fnmatch) of host names that have this dialect
     paths: tuple[str, ...] = ()  # patterns (fnmatch) of the address's path, for gateways that a user runs on any host
     owners: tuple[str, ...] = ()  # values of `owned_by` in the list of models
-    marks: tuple[str, ...] = ()  # names of response headers that only this server sends, lower case
+    marks: tuple[str, ...] = ()  # names (in lower case) of response headers by which the server is recognised
 
     # --- address and authentication ------------------------------------------------------------------------
-    base_path: str = ""  # the path of the API for an address that has none; "" means `/v1`
+    base_path: str = ""  # the path of the API for a configured address without a path; "" means `/v1`
     # the path of the model list from the root of the host; "" means `/models` below the base URL
     models_path: str = ""
     lists_names: bool = True  # whether the model list contains the names that a request has to use
     any_name: bool = False  # the server serves one model and ignores the requested name
     key_header: str = ""  # the header of the API key; "" means the default of the client class
-    # self-hosted: the server has chat templates, may start slowly, and a user configures its context window
+    # whether the server is self-hosted: it has chat templates, may start slowly, and its user configures the context
+    # window
     local: bool = False
 
     # --- parameters ----------------------------------------------------------------------------------------
     limit_key: str = "max_tokens"
-    refused: frozenset[str] = frozenset()  # parameters that are never sent
-    names_tool: bool = True  # `tool_choice` may name a tool; otherwise only "required" works
+    refused: frozenset[str] = frozenset()  # parameters of a request that the server refuses, so they are not sent
+    names_tool: bool = True  # whether `tool_choice` may name a tool; otherwise only "required" works
     cache_key: str = ""  # the parameter that names the conversation for the server's prompt cache; "" if there is none
-    # patterns (fnmatch) of the models for which the server caches a prefix of the prompt only if it ends with a
-    # `cache_control` mark
+    # patterns (fnmatch) of the models for which the server caches a prefix of the prompt only if that prefix ends with
+    # a `cache_control` mark
     cache_marks: tuple[str, ...] = ()
     # the parameter that makes a stream report token counts; "always": no parameter is needed; "never": a stream never
     # has them
     usage: str = "stream_options"
 
-    # --- messages ------------------------------------------------------------------------------------------ name of a
+    # --- messages ------------------------------------------------------------------------------------------
+
     # field in the message of an answer (* for every other field) → when the field is sent back; a field without an
-    # entry is never sent back
+    # entry is not sent back
     send_back: Mapping[str, When] = field(default_factory=dict)
-    # the same as `send_back`, for the fields of a tool call
+    # field in a tool call of an answer → when the field is sent back, as in `send_back`
     send_back_in_calls: Mapping[str, When] = field(default_factory=dict)
-    # fields that the server requires in every earlier answer, even if another model wrote it
+    # fields that the server requires in every earlier answer, even in an answer that another model wrote
     stand_ins: frozenset[str] = frozenset()
     id_form: str = ""  # a pattern that each tool call id must match as a whole; "" if the server accepts every id
     roles: Roles = Roles()
@@ -115,7 +117,8 @@ class Dialect:
     stops: Mapping[str, str] = field(default_factory=dict)  # additional entries to STOPS for this kind of server
 
     # --- the window ----------------------------------------------------------------------------------------
-    tells_window: bool = True  # whether the server can report its context window, so that it is requested
+    # whether the server can report its context window, so that the client requests the window
+    tells_window: bool = True
 
     def stop(self, reason: str) -> str:
         """This program's stop reason for the server's stop reason, "" for an unknown reason.
@@ -128,5 +131,4 @@ class Dialect:
 
 
 LOCAL_ROLES = Roles(one_system=True, user_first=True, no_neighbours=True, no_empty_assistant=True)
-"""The rules for messages that the strictest chat templates have; a list that follows them is accepted by every
-server."""
+"""The rules for messages of strict chat templates, for self-hosted servers."""

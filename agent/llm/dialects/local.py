@@ -1,6 +1,6 @@
-"""Dialects of self-hosted servers, which are recognised by the data that they send.
+"""Dialects of self-hosted servers; most of them are recognised by the data that they send.
 
-The sources of the rules are in docs/wire.md.
+The sources of the rules in this table of dialects are in docs/wire.md.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ COMPATIBLE = Dialect(
     send_back={"*": When.ALWAYS},
     send_back_in_calls={"*": When.ALWAYS},
 )
-"""The dialect of a server that was not recognised."""
+"""The dialect of a server with OpenAI's API that was not recognised."""
 
 VLLM = Dialect(
     "vllm",
