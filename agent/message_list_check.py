@@ -81,7 +81,7 @@ class Shape:
     ids: set[str] = field(default_factory=set)  # every call id
     user_after_tool: bool = False  # a user message directly follows a tool result
     answers: int = 0  # number of assistant messages
-    # field of a server → number of answers that have a value for it
+    # field of a server → number of assistant messages that have a value for this field
     fields: dict[str, int] = field(default_factory=dict)
     call_fields: set[str] = field(default_factory=set)  # fields of a server in calls
     # fields of a server, in messages or calls, before the last user message
@@ -93,7 +93,7 @@ class Shape:
 
     @property
     def tidy(self) -> bool:
-        """Whether a strict local template accepts the messages unchanged."""
+        """Whether a strict chat template of a local model accepts the messages unchanged."""
         return not (self.late_user or self.adjacent)
 
 

@@ -104,7 +104,7 @@ class MessageReader:
         self.unfinished = unfinished
         self.messages = MessageList(system_first=system_first)
         self.parsed = 0  # number of lines parsed so far, over all reads
-        self.offset = 0  # the offset after the last line that was read, in the last file
+        self.offset = 0  # the offset after the last line that was read in the last file of the list
         # the spans of the last read, with size and modification time of their files
         self._looked: tuple[Any, ...] | None = None
         self._read: tuple[Any, ...] = ()  # the spans that were read up to `offset`

@@ -1,7 +1,7 @@
 """Finds, hashes and imports the files of a plug-in.
 
-A module is imported from bytes that are hashed when they are read, and compiled byte code on disk is not used, so
-nobody can exchange a file between check and import.
+A module is imported from bytes that are hashed when they are read, and compiled byte code on disk is not used, so that
+exchanging a file between check and import has no effect.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ class _ExtensionLoader(ExtensionFileLoader):
         copy = os.memfd_create(spec.name, os.MFD_CLOEXEC)
         with os.fdopen(copy, "wb", closefd=False) as file:
             file.write(data)
-        spec.origin = f"/proc/self/fd/{copy}"  # the file stays open as long as the module, which reads from it
+        spec.origin = f"/proc/self/fd/{copy}"  # the copy stays open as long as the module
         return super().create_module(spec)
 
 

@@ -5,9 +5,9 @@ has the SHA-256 of each plug-in's module and of its package.  A plug-in that `pl
 changed since it was pinned, is refused before any of its code runs.  The modules of an accepted plug-in are imported
 from bytes that are hashed (`plugin_files.py`).  Other packages that a plug-in itself imports are not checked.
 
-A command runs only if no other user may write the file that names it (`check_command`), and an MCP server only if no
-other user may write its program (`check_program`).  `config/configured_commands.py` lists the commands of the
-configuration.
+A command that a file of the configuration names runs only if no other user may write that file (`check_command`), and
+an MCP server only if no other user may write its program (`check_program`).  `config/configured_commands.py` lists the
+commands of the configuration.
 """
 
 from __future__ import annotations

@@ -73,8 +73,8 @@ class Tail:
 
 
 class Spool:
-    """The file `path`, which is created only if the output exceeds `kept`; it then has the whole output, up to `cap`
-    bytes."""
+    """The file `path` for the whole output of a command, up to `cap` bytes; the file is created only if the output
+    exceeds `kept`."""
 
     def __init__(self, path: Path, cap: int, kept: Tail) -> None:
         self.path = path
@@ -317,8 +317,8 @@ def _take(output: int, kept: Tail, spooled: Spool | None) -> bool:
 
 
 def _take_rest(pipes: select.poll, output: int, kept: Tail, spooled: Spool | None) -> None:
-    """Move the rest of the output before the command is killed: at most the capacity of the largest pipe, so that this
-    always ends."""
+    """Move the rest of the output before the command is killed: at most as many bytes as the largest pipe has, so that
+    the moving ends even if the command writes for ever."""
     for _ in range(PIPE // CHUNK):
         if not any(descriptor == output for descriptor, _ in pipes.poll(0)) or not _take(output, kept, spooled):
             return

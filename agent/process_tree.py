@@ -1,8 +1,8 @@
 """Reads from /proc which processes are below one of this program: their pids, their memory, and which of them are dead.
 
-A worker is a subreaper (`proc.become_subreaper`), so all processes that its commands start remain below it, even after
-setsid or a double fork; `end_strays` kills those that remain.  On systems other than Linux the functions find no
-process.
+A worker is a subreaper (`proc.become_subreaper`), so all processes that its commands start remain below the worker,
+even after setsid or a double fork; `end_strays` kills the processes that a command left running.  On systems other than
+Linux the functions find no process.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def freeze(pid: int, seconds: float = 2.0) -> bool:
 
 
 def thaw(pid: int) -> None:
-    """Let `pid` and all processes below it continue."""
+    """Let the process `pid` and all processes below `pid` continue after `freeze`."""
     _signal_all((pid, *descendants(pid)), signal.SIGCONT)
 
 
@@ -185,7 +185,7 @@ def _session(pid: int) -> int | None:
 
 
 def children() -> list[int]:
-    """The children of every thread of this process, including orphans that it adopted."""
+    """The pids of the children of every thread of this process, including orphans that this process adopted."""
     found: list[int] = []
     for thread in os.listdir("/proc/self/task"):  # noqa: PTH208 - only the names are needed
         with suppress(OSError):

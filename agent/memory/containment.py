@@ -115,8 +115,8 @@ class Containment:
     def _words(self, text: str) -> Iterator[tuple[tuple[str, ...], float]]:
         """Yields the items of the text that are searched for in the query: the terms of each item, and its weight.
 
-        A run of katakana is one item.  Each pair of characters in a run of kanji is one item; together the pairs of a
-        run weigh half the run's length.
+        A run of katakana in the text is one item of the text.  Each pair of characters in a run of kanji is one item;
+        together the pairs of a run weigh half the run's length.
         """
         ascii_only = text.isascii()
         for run in () if ascii_only else _KATAKANA.findall(text):

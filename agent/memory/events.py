@@ -89,7 +89,7 @@ def event_of_token(write: Writing, client_token: str | None) -> int:
 
 
 def forgotten_by(write: Writing, payload: Mapping[str, Any]) -> int:
-    """The number of the log entry that forgot this event, 0 for none."""
+    """The number of the log entry by which the event in `payload` was forgotten, 0 if it was not forgotten."""
     hashes = [event_tombstone(payload["actor_id"], payload["session_id"], sha_of(payload["text"]))]
     if payload["client_token"] is not None:
         hashes.append(token_tombstone(payload["client_token"]))

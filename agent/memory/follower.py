@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 class Follower:
-    """Applies entries.  `pieces` are parts of the texts that other hosts have forgotten; `purge.py` checks that the
-    files no longer contain them.
+    """Applies entries.  `pieces` are parts of the texts that other hosts have forgotten; `purge.py` checks that
+    memory.db and its exports no longer contain these parts.
     """
 
     def __init__(self, local: LocalLog, views: Views, history: History) -> None:

@@ -32,7 +32,7 @@ PAGE = 500
 @dataclass(slots=True)
 class Selection:
     """Events and records to forget: the numbers of the events, the ids of the records, and the texts of both;
-    `purge.py` checks afterwards that the files no longer contain these texts."""
+    `purge.py` checks afterwards that memory.db and its exports no longer contain these texts."""
 
     events: set[int] = field(default_factory=set)
     records: set[str] = field(default_factory=set)
@@ -149,7 +149,7 @@ def entries_of(database: MemoryDatabase, events: Iterable[int], records: Iterabl
 
 
 def texts_of(database: MemoryDatabase, events: Iterable[int], records: Iterable[str]) -> Iterator[str]:
-    """The texts of these events and records."""
+    """The texts of the events and records with these numbers and ids."""
     for event_id in events:
         for row in database.run("event_get", id=event_id):
             yield from (row["text"], row["source"], row["metadata"])

@@ -54,8 +54,8 @@ class HistoryReader:
     def tip(self, branch: str) -> str:
         """The commit of a branch, or of another revision if there is no branch of that name.
 
-        git alone would prefer a tag to a branch of the same name.  Raises UsageError if there is neither a branch nor a
-        revision of that name.
+        The branch is looked up first, because git would prefer a tag to a branch of the same name.  Raises UsageError
+        if there is neither a branch nor a revision of that name.
         """
         for name in (f"refs/heads/{branch}", branch):
             wanted = ("--end-of-options", f"{name}^{{commit}}")

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from agent.memory.terms import Terms
 
 COMMITS = 50
-"""Number of commits that vote: those that are most similar to the query."""
+"""Number of commits that vote for files: the commits that are most similar to the query."""
 EPISODES = 10
-"""Number of episodes that vote: those that are most similar to the query."""
+"""Number of episodes that vote for files: the episodes that are most similar to the query."""
 FILES = 100
 """Number of files of each ranking that enter the merged ranking."""
 RANK = 10
@@ -52,7 +52,7 @@ NAMED = 0.2
 
 
 class LikelyFiles:
-    """The search for files; `__call__` returns at most `top_k` files, best first."""
+    """The search for files that a change probably touches; `__call__` returns at most `top_k` files, best first."""
 
     def __init__(self, database: MemoryDatabase, terms: Terms) -> None:
         self.database = database

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Parts:
-    """The objects that use one connection to memory.db.  Only one thread may use these objects at a time."""
+    """The objects that use one connection to memory.db.  Only one thread at a time may use the objects of a Parts."""
 
     def __init__(
         self,

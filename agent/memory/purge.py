@@ -121,7 +121,7 @@ def _found(path: Path, pieces: Sequence[bytes]) -> set[bytes]:
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             return {piece for piece in pieces if data.find(piece) >= 0}
-    except (FileNotFoundError, ValueError):  # a missing or empty file
+    except (FileNotFoundError, ValueError):  # the file is missing or empty
         return set()
 
 

@@ -65,12 +65,12 @@ class TaskRecall:
         return self.store.config.max_tokens
 
     def abandon(self) -> None:
-        """Interrupt a call that another thread makes.  Calls after `abandon` open memory.db again."""
+        """Interrupt the call of a TaskRecall that another thread makes.  Calls after `abandon` open memory.db again."""
         store, self.store = self.store, self.make()
         store.stop()
 
     def close(self) -> None:
-        """Interrupt every call, and close memory.db."""
+        """Interrupt a call of another thread, and close memory.db."""
         self.store.stop()
 
     def indexed_tips(self) -> frozenset[str]:

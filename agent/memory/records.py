@@ -175,7 +175,7 @@ class Records:
 
     def _similar(self, write: Writing, namespace: str, text: str) -> list[dict[str, Any]]:
         """Active records of the namespace with a similarity of at least SIMILAR to the text, most similar first."""
-        write.views.records.flush()  # the search must also find records that this transaction added
+        write.views.records.flush()  # the search for similar records must also find those that this transaction added
         asked = self.search.query(self.terms.of_query(text))
         if not asked.known:
             return []

@@ -2,7 +2,8 @@
 
 `remake` drops and creates the tables that are made from the log, and its caller fills these tables.  The tables of the
 history of commits are made again when one of them is missing or damaged; the next indexing of the history fills them.
-All other tables are created when they are missing.  `memory_log` itself cannot be made again.
+A table that is made neither from the log nor from the history of commits is created when it is missing.  `memory_log`
+itself cannot be made again.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The entries of the log in PostgreSQL that several hosts share, and their copy in memory.db.
 
-`shared_log.py` builds the log on these entries; `shared_log_import.py` imports entries that only one host has.
+`shared_log.py` builds the shared log on SharedEntries; `shared_log_import.py` imports entries that only one host has.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class SharedEntries:
         self._unsent, self._characters = [], 0
 
     def blank(self, numbers: Iterable[int]) -> None:
-        """Remove the texts of the entries with these numbers from both databases."""
+        """Remove the texts of the entries with these numbers from memory.db and from PostgreSQL."""
         chosen = list(numbers)
         self.local.blank(chosen)
         self.send()

@@ -31,7 +31,7 @@ TOKENS = 200
 CONSIDERED = 200
 """Maximum number of preferences of a namespace that are considered as standing preferences."""
 RELEVANCE = 0.0
-"""The relevance of standing preferences, which were not found by a term of the query."""
+"""The relevance of standing preferences, which are recalled without a search."""
 
 
 def standing_preferences(

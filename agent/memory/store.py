@@ -258,7 +258,8 @@ class MemoryStore:
         retrieval_config: Mapping[str, RetrievalConfig] | None = None,
         budget_tokens: int | None = None,
     ) -> list[MemoryHit]:
-        """The records of all configured namespaces, pinned ones first, then best first, within the budget of tokens.
+        """The records of all configured namespaces that match the query, pinned records first, then best first, within
+        the budget of tokens.
 
         `retrieval_config` maps namespace templates like `/facts/{actorId}/` to the limits for each; the default is
         `memory.namespaces`.  A record that does not fit into the rest of the budget is left out and never shortened.
@@ -389,8 +390,9 @@ class MemoryStore:
         sources.
 
         With `dry_run` nothing is removed, and the result shows what would be.  The texts are removed from the log, the
-        tables, their indexes, the write-ahead log and the exports in `base_dir/memory/`; then these files are searched
-        for remains of the texts.  Hashes of the texts remain, so that the same texts are not stored again.
+        tables, their indexes, the write-ahead log and the exports in `base_dir/memory/`; then memory.db, its
+        write-ahead log and the exports are searched for remains of the texts.  Hashes of the forgotten texts remain, so
+        that the same texts are not stored again.
         """
         with self._lock:
             parts = self._open
@@ -423,8 +425,8 @@ class MemoryStore:
     def follow(self, *, purges: bool = True) -> Followed:
         """Apply the new entries of the log to memory.db.
 
-        With `purges`, also remove the bytes of texts that another host forgot, or that a process forgot which was
-        killed before it removed them.
+        With `purges`, also remove the bytes of texts that another host forgot, and of texts that a process forgot which
+        was killed before the bytes were removed.
         """
         with self._lock:
             parts = self._open

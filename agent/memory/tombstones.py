@@ -1,5 +1,5 @@
-"""Hashes of forgotten events and records.  By these hashes the store recognises a forgotten text and refuses to store
-it again, although it no longer has the text.
+"""Hashes of forgotten events and records.  By the hash of a forgotten text the store refuses to store the same text
+again, although the store no longer has the text.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class Vectors:
 
     @property
     def are_on(self) -> bool:
-        """Whether a plug-in is configured."""
+        """Whether a plug-in for vectors is configured (`memory.embeddings`)."""
         return self.plugin != NONE
 
     @cached_property
@@ -80,8 +80,8 @@ class Vectors:
         return found
 
     def fill(self) -> int:
-        """Compute the vectors that active records lack, and remove those of records that are no longer active; return
-        the number of new vectors."""
+        """Compute the vectors that active records lack, and remove the vectors of records that are no longer active;
+        return the number of new vectors."""
         if not self.are_on:
             return 0
         made = 0

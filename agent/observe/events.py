@@ -292,7 +292,8 @@ LINES: dict[str, str] = {
     "metrics": "Metrics are answered on this port (port).",
     "task_put_back": "A task is tried again after an error that nobody foresaw (code, error; the traceback).",
 }
-"""Lines that a module writes to the log directly; they are not events, so no listener gets them."""
+"""Name of a line that a module writes to the log directly → its meaning; such a line is no event, so no listener gets
+it."""
 
 MESSAGES: dict[str, str] = {
     "daemon_stopping": (
@@ -308,7 +309,7 @@ MESSAGES: dict[str, str] = {
 class Events:
     """Calls the listeners of events.
 
-    `on` adds a listener, `emit` calls each of them; both are safe to use from several threads.
+    `on` adds a listener, `emit` calls each listener; several threads may call both methods.
     """
 
     def __init__(self, listeners: Iterable[Listener] = ()) -> None:

@@ -57,7 +57,7 @@ class Snapshot:
 
 
 class Gauges:
-    """A collector of prometheus_client."""
+    """A collector of prometheus_client that yields the gauges of the ledger."""
 
     def __init__(self, read: Callable[[], Snapshot]) -> None:
         self._read = read
@@ -82,7 +82,7 @@ class Gauges:
         yield from (rows, oldest, workers)
 
     def describe(self) -> Iterator[GaugeMetricFamily]:
-        """The gauges without values, so that their registration does not read the ledger."""
+        """The gauges without values, so that registering the collector does not read the ledger."""
         yield from map(_family, ALL)
 
     def _snapshot(self) -> Snapshot | None:

@@ -47,7 +47,7 @@ REMEMBERED = 10_000
 
 
 class Items:
-    """The items of one loop.
+    """The state of one loop over items: which items failed, and why.
 
     `skipped` is called with the name of an item and the reason why it was skipped.  `refusals` are errors that concern
     the whole loop only if no item succeeded (`finish`).  `is_away` finds out whether the shared resource is

@@ -136,9 +136,9 @@ def setup(
     """Send the log of this process to the file `path` (JSON lines, mode 0600) and, unless `stderr` is False, to stderr
     (human-readable, or JSON lines with `json`).
 
-    `level` is the lowest level that is written.  `uuid` is added to every line, from any thread.  A second call
-    replaces the settings of the first.  When the file cannot be opened, a line on stderr reports it, and stderr gets
-    the lines.  Raises ValueError for an unknown level.
+    `level` is the lowest level that is written.  `uuid` is added to every line, from any thread.  A second call of
+    `setup` replaces the settings of the first call.  When the file cannot be opened, a line on stderr reports it, and
+    stderr gets the lines.  Raises ValueError for an unknown level.
     """
     if level not in LEVELS:
         raise ValueError(f"log level {level!r} is not known; known are {', '.join(LEVELS)}")

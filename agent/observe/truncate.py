@@ -1,8 +1,8 @@
 """Turns any value into plain JSON of limited length, so that it can be a field of the log (`log.py`).
 
 A field may be a list that contains itself, have keys that are not strings, be a megabyte long, or be an object with a
-`__str__` that raises.  No such value may stop the work or fill the disk, so a part that does not fit is replaced by a
-short text.
+`__str__` that raises.  No value of a field may stop the work or fill the disk, so a part that does not fit is replaced
+by a short text.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 LONGEST = 20_000
-"""The maximum characters of one field; the whole text is in the task's files."""
+"""The maximum characters of one field of a line."""
 DEEPEST = 8
 KEY = 200
-"""The maximum characters of a key."""
+"""The maximum characters of a key of a mapping in a field."""
 EACH = 4
 """Characters that an element costs in addition to its text, so that the maximum also holds for a list of a million
 zeros."""
@@ -28,7 +28,7 @@ LEFT_OUT = "…"
 
 
 def truncate(value: Any) -> Any:
-    """The value itself if it is short and plain; otherwise a truncated form of it that is valid JSON."""
+    """`value` itself if it is short and plain; otherwise a truncated form of `value` that is valid JSON."""
     if value is None or type(value) is bool or (isinstance(value, str) and len(value) <= LONGEST):
         return value
     return _Room(LONGEST).take(value, ())
@@ -43,8 +43,8 @@ def text_of(value: Any) -> str:
 
 
 def shorten(text: str, longest: int = LONGEST) -> str:
-    """The text without its middle when it is too long; the end stays, since it is the most important part of a
-    traceback."""
+    """The text, without its middle if it is longer than `longest`; the end stays, since the end is the most important
+    part of a traceback."""
     if len(text) <= longest:
         return text
     half = longest // 2

@@ -3,7 +3,7 @@
 The daemon downloads in a thread of its own (`daemon/template_reloader.py`), and the command `prompts reload` downloads;
 tasks do not, so a server that hangs delays no task.  The document is a JSON object with `templates`, a list of objects
 with the fields of a template, and `schemas`, a mapping of `schema_ref` to JSON Schema.  The document is accepted only
-if its SHA-256 is `prompts.sha256`, or without a hash if the configuration allows that.
+if its SHA-256 is `prompts.sha256`, or without a check if `prompts.sha256` is not set and the configuration allows that.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from agent.config import Settings
 
 NAME = "prompts.download.json"
-"""The file in base_dir that stores the document: a JSON object with `url`, `etag`, `sha256` and `text`."""
+"""The file in base_dir that stores the downloaded document with templates: a JSON object with `url`, `etag`, `sha256`
+and `text`."""
 LIMIT = 1 << 20
 """The maximum size of a document in bytes."""
 TIMEOUTS = (5.0, 10.0)

@@ -1,9 +1,10 @@
 """Loads the templates of the user (`prompts.folder`, `prompts.url`) as one set, and puts the set in use if all
 templates are valid.
 
-A set is read, checked and stored in base_dir, and then put in use by one assignment.  After a failure the last valid
-set stays in use, or the program's own templates if there was none; each failure is announced once.  Several processes
-share the work: one reads a changed source, under a lock, and the others take the result from base_dir.
+A set of templates is read, checked and stored in base_dir, and then put in use by one assignment.  After a failure the
+last valid set stays in use, or the program's own templates if there was none; each failure is announced once.  Several
+processes share the work: one process reads a changed source of templates, under a lock, and the other processes take
+the result from base_dir.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ class TemplateLoader:
 
     @property
     def current(self) -> TemplateSet | None:
-        """The set in use; None if only the program's own templates are in use."""
+        """The set of templates in use; None if only the program's own templates are in use."""
         return self._stored.templates
 
     @property
@@ -136,7 +137,7 @@ class TemplateLoader:
         """Ask the server of `prompts.url` for a changed set, and store it in base_dir; the next `refresh` puts it in
         use.
 
-        Only one thread downloads at a time.  A failure is announced once and not raised."""
+        Only one thread downloads at a time.  A failure of the download is announced once and not raised."""
         if self.url is None or not self._downloading.acquire(blocking=False):
             return
         try:

@@ -278,14 +278,14 @@ def preload(published: Collection[str]) -> None:
 
 
 def version(name: str) -> str:
-    """The version of the template that is in use; for one of the program's own, twelve hexadecimal digits of its
-    hash."""
+    """The version of the template `name` that is in use; for one of the program's own templates, twelve hexadecimal
+    digits of its hash."""
     replacements = _in_use()
     return (replacements.version(name) if replacements is not None else None) or _own_version(name)
 
 
 def digest(name: str) -> str:
-    """The SHA-256 of the template that is in use, in hex."""
+    """The SHA-256 of the template `name` that is in use, in hex."""
     replacements = _in_use()
     return (replacements.digest(name) if replacements is not None else None) or _own_digest(name)
 

@@ -1,8 +1,8 @@
 """Checks a template of the user before it is used: its fields, its variables, and that it can be rendered with sample
 values.
 
-The module reads no file.  `check` raises TemplateRefused with a message that names the file or address, what is wrong,
-and what is allowed.
+`template_check.py` reads no file of the user.  `check` raises TemplateRefused with a message that names the file or
+address, what is wrong, and what is allowed.
 """
 
 from __future__ import annotations

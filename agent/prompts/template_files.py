@@ -1,8 +1,9 @@
 """Reads a folder of templates (`prompts.folder`) safely: a file is refused if other users may write it, if it is
 outside of the folder, or if it is too large, and a FIFO does not block the reader.
 
-The folder is opened only once for each reading, so that templates of two folders are never mixed if a symlink to the
-folder is replaced.  `mark_of` returns a mark of the folder's state; the folder is read again when its mark changes.
+The folder of templates is opened once for each reading, so that a reading does not mix templates of two folders if a
+symlink to the folder is replaced.  `mark_of` returns a mark of the folder's state; the folder is read again when its
+mark changes.
 """
 
 from __future__ import annotations

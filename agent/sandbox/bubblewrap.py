@@ -144,9 +144,10 @@ def checked(paths: object) -> tuple[Path, ...]:
 
 
 def interpreter(base_dir: Path, prefix: str = sys.base_prefix) -> Path | None:
-    """The prefix of this Python if it lies outside /usr and can be mounted completely, else None.
+    """The installation folder (prefix) of the Python that runs this program, if the folder lies outside /usr and can be
+    mounted completely, else None.
 
-    A prefix that contains a home or this program's own files is not mounted.
+    An installation folder that contains a home or this program's own files is not mounted.
     """
     path = Path(prefix)
     if path.is_relative_to("/usr") or path.resolve().is_relative_to("/usr") or profile.clashes(path):

@@ -148,7 +148,7 @@ def launch(
         if not proc.wait_gone(first, GONE_SECONDS):
             proc.end_namespace(first)
     elif finished.timed_out:
-        proc.end_tree(uuid)  # bubblewrap ended before it reported the first process inside
+        proc.end_tree(uuid)  # bubblewrap ended before it reported its first process
     if "exit-code" not in report and not finished.timed_out and finished.returncode >= 0:
         said = finished.output.decode("utf-8", "replace").strip() or f"it ended with {finished.returncode}"
         raise SandboxUnavailable(f"bubblewrap did not start the command: {said}")

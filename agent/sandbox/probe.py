@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from agent.sandbox.base import Settings
 
 SYSTEM = ("/usr/bin/bwrap", "/bin/bwrap", "/usr/local/bin/bwrap", "/run/current-system/sw/bin/bwrap")
-"""Bubblewrap is searched only at these fixed paths: a search along PATH could find a program in the work tree."""
+"""The fixed paths at which the system's bubblewrap is searched: a search along PATH could find a program in the work
+tree."""
 
 SECONDS = 20.0
 TRIAL = "00000000-0000-4000-8000-000000000000"

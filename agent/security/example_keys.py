@@ -1,7 +1,7 @@
 """Keys that are not secret: examples from the vendors' documents, and placeholders.
 
-A test, a fixture or a README may contain an example key or a placeholder.  Any other text in the form of a key stops a
-publication.
+A test, a fixture or a README may contain an example key or a placeholder.  Any other text in the form of a key stops
+the publication of a change, and is masked in a published text.
 """
 
 from __future__ import annotations

@@ -28,11 +28,12 @@ _GIT = re.compile(r"(?:\.git|git~[0-9]+)(?:[. ]*|:.*)", re.IGNORECASE)
 
 _NAME = re.compile(r"(?:\*\*/[^*?\[/]+/)?[^*?\[/]+")
 _FOLDER = re.compile(r"\*\*/([^*?\[/]+)/\*\*")
-"""Patterns of these forms are matched by a set lookup instead of a search: `name`, `**/folder/name`, `**/folder/**`."""
+"""Patterns of the forms `name`, `**/folder/name` and `**/folder/**` are matched by a lookup in a dict instead of a
+search."""
 
 BARE = ("head", "objects", "refs")
-"""Git recognises a folder with these three entries as a repository; a file `commondir` replaces the last two
-(gitrepository-layout(5))."""
+"""Git recognises a folder with the entries HEAD, objects and refs as a repository; a file `commondir` replaces the last
+two entries (gitrepository-layout(5))."""
 PARTS = frozenset({*BARE, "commondir", "config", "config.worktree", "hooks", "info", "packed-refs"})
 """The first path components, inside a repository folder, that git reads."""
 

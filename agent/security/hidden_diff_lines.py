@@ -38,7 +38,8 @@ _UNUSUAL = re.compile(rb"[^\t\n -~]")
 
 def hidden_lines(diff: Iterable[bytes]) -> list[str]:
     r"""Added lines of a diff with hidden or misleading characters, in order: `PI-07 src/a.py, line 3: if access\u202e
-    …`.  The list has at most 10 such lines, then a line with the number of the lines that were left out.
+    …`.  The list has at most 10 lines with hidden characters, then a line with the number of the lines that were left
+    out.
 
     Joiners and selectors of emoji, a byte order mark at the start of a file, and CR LF are not listed.
     """
@@ -69,7 +70,7 @@ MOST_KNOWN = 1 << 14
 def _is_harmless(text: str) -> bool:
     """Whether no rule concerns any character of the text, as for most lines, which then need no further check.
 
-    Characters that no rule concerns are remembered, up to a maximum number.
+    Characters that no rule concerns are stored in `_harmless`, at most MOST_KNOWN of them.
     """
     if _harmless.issuperset(text):
         return True

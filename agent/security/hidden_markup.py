@@ -63,7 +63,7 @@ def code_blocks(text: str) -> list[tuple[int, int]]:
     if ("```" not in text and "~~~" not in text) or not any(sign in text for sign in ("<", "](", "]:", "![")):
         return found
     position = 0
-    html = False  # raw HTML may have begun since the last blank line
+    html = False  # whether raw HTML may have begun since the last blank line
     while position < len(text):
         line_end = text.find("\n", position)
         line_end = len(text) if line_end < 0 else line_end

@@ -2,11 +2,11 @@
 
 Forges and bots act on text of our account: a closing keyword before a reference (`fixes #2`, also in a commit message),
 a mention (`@octocat`), a quick action (`/close`), a command to a bot (`bors r+`, `[skip ci]`).  Templates of this
-program may trigger such an action on purpose (`prompts.Live`).  Text of a model, an issue or a command is published
-only after this module has made it inert.  Every reference and every mention is disarmed, with any words before it,
-since closing keywords are configurable.  To disarm a reference, mention or command, an invisible character (U+200B) is
-inserted, like Renovate and Dependabot do; URLs of issues become code.  Code is left unchanged, since forges ignore
-commands and references in code, with one exception: the body of a pull request (`description`).
+program may trigger an action of a forge or a bot on purpose (`prompts.Live`).  Text of a model, an issue or a command
+is published only after this module has made it inert.  Every reference and every mention is disarmed, with any words
+before it, since closing keywords are configurable.  To disarm a reference, mention or command, an invisible character
+(U+200B) is inserted, like Renovate and Dependabot do; URLs of issues become code.  Code is left unchanged, since forges
+ignore commands and references in code, with one exception: the body of a pull request (`description`).
 
 Sources: docs.github.com "Linking a pull request to an issue" and "Skipping workflow runs"; docs.gitlab.com "Default
 closing pattern" and "Quick actions"; dependabot/dependabot-core#2820; renovatebot/renovate lib/util/markdown.ts.

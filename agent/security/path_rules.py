@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 
 class Group(NamedTuple):
-    """Files of one kind.
+    """One rule: patterns for files of one kind, and the reason of the rule.
 
     `why` continues a sentence that begins with rule and path: `PA-02 .tekton/push.yml is a pipeline file of
     Tekton`.

@@ -42,8 +42,8 @@ AFTERWARDS = timedelta(days=1)
 class Redactor:
     """`Redactor(secrets)(text)` returns `text` with each secret and each of its encodings replaced by `***`.
 
-    Values shorter than 8 characters are not masked.  The method `bytes` masks secrets in bytes.  `secrets` are the
-    current values.  Thread-safe.
+    Values shorter than 8 characters are not masked.  The method `bytes` masks secrets in bytes.  The attribute
+    `secrets` has the values that are masked now.  Thread-safe.
     """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
@@ -98,8 +98,8 @@ _making = threading.Lock()
 def masker_of(settings: Settings) -> Redactor:
     """The masker of this process for the configuration `settings`, shared by all copies of it.
 
-    The masker has the secrets of the configuration and those learnt at run time.  Only this function constructs a
-    masker.
+    The masker has the secrets of the configuration and the secrets that were learnt at run time.  Only this function
+    constructs a masker.
     """
     with _making:
         masker = _maskers.get(settings.loaded)

@@ -118,7 +118,7 @@ def _needle(letters: bytes) -> _Needle:
     size = len(letters)
     if size < DIVISIBLE:
         return _Needle(letters, size, ((0, letters),))
-    # half of a secret's characters may contain slightly fewer than half of its letters
+    # half of the characters of a secret may contain slightly fewer than half of its letters and digits
     least = max(SHORTEST, (size * 45) // 100)
     length = min(LONGEST_PART, max(SHORTEST // 2, least // 2))
     return _Needle(letters, least, tuple((at, letters[at : at + length]) for at in range(0, size - length + 1, length)))

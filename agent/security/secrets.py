@@ -78,7 +78,7 @@ def scan(diff: Iterable[bytes], declared: Iterable[str] = ()) -> list[str]:
 ENCODINGS = ("utf-8", "utf-16-le", "utf-16-be")
 """Encodings in which a file may contain a secret; some programs write UTF-16.
 
-ASCII text in these encodings and in UTF-32 is equal to the plain text once its NUL bytes are removed.  Declared secrets
+ASCII text in UTF-16 and UTF-32 is equal to ASCII text in UTF-8 once its NUL bytes are removed.  Declared secrets
 are compared without NUL bytes: one search covers five encodings, and a file of zeros takes no time.
 """
 

@@ -29,8 +29,8 @@ class SanitizedText:
 
 @dataclass(frozen=True, slots=True)
 class DetectionResult:
-    """`matched_rules`: the ids of all rules that match, sorted.  `blocked`: one of these rules has the risk `high`, and
-    blocking is on."""
+    """`matched_rules`: the ids of all rules that match, sorted.  `blocked`: one of the matching rules has the risk
+    `high`, and `security.block` is on."""
 
     blocked: bool
     matched_rules: tuple[str, ...]

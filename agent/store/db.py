@@ -3,8 +3,8 @@ PostgreSQL.
 
 `ledgers.py` selects the database in which the tasks' rows are.  Parameters have the form `:name`; outside of
 `transaction()` each statement is committed on its own.  A transaction begins with BEGIN IMMEDIATE, because in WAL mode
-SQLite may refuse a transaction that reads first and then writes, without waiting.  A process opens its connection after
-the fork, since a connection cannot be used after a fork.
+SQLite may refuse, without waiting, a transaction that reads first and writes later.  A process opens its connection
+after the fork, since a connection cannot be used after a fork.
 """
 
 from __future__ import annotations

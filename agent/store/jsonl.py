@@ -2,10 +2,11 @@
 power loss.
 
 A file has one writer and any number of readers.  A record is appended with one write to an open O_APPEND descriptor;
-its number is known without reading the file.  When a file is opened, the damage of a crash is repaired: an incomplete
-last line is cut off and saved as `<file>.torn`.  Lines in the middle with NUL bytes or invalid JSON are skipped and
-listed in `damaged`.  `refresh` detects that another program (an editor) has replaced or removed the file, and appends
-the records that the new file lacks.  `context` defines the meaning of the records.  See docs/files.md, "Rules".
+the number of the next record is known without reading the file.  When a file is opened, the damage of a crash is
+repaired: an incomplete last line is cut off and saved as `<file>.torn`.  Lines in the middle with NUL bytes or invalid
+JSON are skipped and listed in `damaged`.  `refresh` detects that another program (an editor) has replaced or removed
+the file, and appends the records that the new file lacks.  `context` defines the meaning of the records.  See
+docs/files.md, "Rules".
 """
 
 from __future__ import annotations
@@ -188,7 +189,8 @@ class JsonlFile:
     def count(self) -> int:
         """The number of records in the file.
 
-        The numbers of records have no gaps, so this is the number of the last record, and the file need not be read.
+        The numbers of records have no gaps, so the number of records is the number of the last record, and the file
+        need not be read.
         """
         return self.last_id
 
@@ -240,7 +242,7 @@ class JsonlFile:
 
         An editor replaces the file by a new one, made from the content that it had read earlier.  The records that only
         the old file has are appended to the new file; if the old file was removed, all its records are written to a new
-        file.  A number that this instance has already used for a record is not used again.
+        file.  A number that this JsonlFile has already used for a record is not used again.
         """
         try:
             found = os.stat(self._name)  # noqa: PTH116 - faster than Path, since this runs at each append
@@ -360,7 +362,8 @@ class JsonlFile:
         durable_files.fsync(self._descriptor, self.path)
 
     def _newest_id(self) -> int:
-        """The number of the last valid record; damaged lines after it stay in the file and are reported."""
+        """The number of the last valid record of the file; damaged lines after this record stay in the file and are
+        reported."""
         for offset, line in durable_files.read_backwards(self._descriptor, self.size):
             found = parse(line, self.id_key)
             if not isinstance(found, str):

@@ -27,7 +27,7 @@ Known = tuple[tuple[int, str, Path], ...]
 
 FOLDER = Path(__file__).parent / "migrations"
 TASKS = "tasks"
-"""The name of the ledger's database and of its folder in FOLDER."""
+"""The name of the ledger's database, which is also the name of its folder of migrations."""
 SHARED_LOG = "shared_memory_log"
 """The name for the tables of the memory log that are in the same PostgreSQL schema as the tables of the ledger."""
 FIRST_TABLE = {SHARED_LOG: "memory_log"}

@@ -258,8 +258,8 @@ class PostgresDatabase:
 
     def _ready(self, *, tried: bool) -> None:
         """Make sure that the connection is open: a connection that was cut is opened again; with `tried`, a connection
-        that was idle is tested first.  Before a repeatable statement no test is needed, since the statement is repeated
-        if the connection was cut; without these tests an idle daemon sends half as many queries."""
+        that was idle is tested first.  Before a repeatable statement the connection is not tested, since the statement
+        is repeated if the connection was cut; so an idle daemon sends half as many queries."""
         import psycopg
 
         if self._pid != os.getpid():
@@ -325,7 +325,8 @@ class PostgresDatabase:
         return connection
 
     def _is_for_ever(self, error: psycopg.Error) -> bool:
-        """Whether a repetition cannot succeed, because the server has answered and refused the connection."""
+        """Whether another attempt to connect cannot succeed, because the server has answered and refused the
+        connection."""
         text = str(error)
         return "does not exist" in text or "authentication failed" in text or "no pg_hba.conf entry" in text
 

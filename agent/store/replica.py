@@ -372,8 +372,8 @@ def manifests(place: RemoteFolder, uuid: str, names: list[str] | None = None) ->
 def fetch(place: RemoteFolder, manifest: Manifest, uuid: str, folder: Path) -> int:
     """Fetch the files of a manifest into `folder` and check the hash of each segment; returns the number of bytes.
 
-    Raises ContextError when a segment is missing or differs from the one written; then `folder` is unusable.  Raises
-    ReplicaAway or DiskError.
+    Raises ContextError when a segment is missing or differs from the segment that was written; after this error
+    `folder` is unusable.  Raises ReplicaAway or DiskError.
     """
     total = 0
     for file, them in manifest.files.items():

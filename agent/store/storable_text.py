@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 
 REPLACEMENT = "\ufffd"
-# NUL as JSON writes it; text that contains these six characters literally is found too, but is not changed
+# NUL as JSON writes it; a text with these six characters is checked too, but not changed
 NUL = b"\\u0000"
 LARGEST_INTEGER = (1 << 63) - 1
 

@@ -6,8 +6,8 @@ row.
 (`store/ledgers.py`) and against a plug-in.  `LedgerEntry` is the contract of the function or class that opens a ledger.
 
 **Atomic** means: when any number of processes, on any number of hosts, call at the same time, the result is the same as
-if they had called one after the other, and it is stored durably before the call returns.  If the process is killed
-during a call, the call has taken effect either completely or not at all.
+if they had called one after the other, and the result is stored durably before the call returns.  If the process is
+killed during a call, the call has taken effect either completely or not at all.
 
 **The fence.** Every claim increments the column `attempt` of the row.  Every write of a holder (the process that has
 claimed the row) contains the attempt number of its claim.  If the row has a newer attempt, or is not running any more,
@@ -383,7 +383,7 @@ class BaseLedger(Protocol):
     def running_here(self) -> Rows:
         """The running rows of which the holder is on this host, with any base_dir, the newest first.
 
-        The query reads only these rows, so its duration does not depend on the number of hosts.
+        The query reads only the running rows of this host, so its duration does not depend on the number of hosts.
         """
         ...
 
@@ -437,9 +437,9 @@ class BaseLedger(Protocol):
     def publish(self, limit: int, again_after: float | None = None) -> Rows:
         """Get the rows of which the uuids must be sent to the broker: due rows that were not published since they were
         queued, and with `again_after` also rows that were published more than this many seconds ago and are still
-        queued.  Each row is returned to one caller only.  The returned rows count as published from then on.  Rows with
-        the highest priority come first, then the oldest rows.  Rows with the outcome `publishing` are never returned,
-        since their unpublished work is on one host only.
+        queued.  Each row is returned to one caller only.  Rows that the method returns count as published from this
+        call on.  Rows with the highest priority come first, then the oldest rows.  Rows with the outcome `publishing`
+        are never returned, since their unpublished work is on one host only.
         """
         ...
 
@@ -463,7 +463,7 @@ class BaseLedger(Protocol):
     def requested(self, uuid: str) -> str | None:
         """The request that the holder of the row has to execute: "stop", "pause", or None if there is none.
 
-        The result is also None if there is no such row.
+        The result is also None if the ledger has no row with this uuid.
         """
         ...
 
@@ -471,9 +471,9 @@ class BaseLedger(Protocol):
         """Put a row back that this process holds, which does not count as a death of the holder; returns the new
         status.
 
-        The new status is `queued`; if there is a request to stop or pause that the holder has not executed, it is
-        `stopped` or `paused`, and people have to be notified.  A row with a decided end (outcome `ending …`) is queued
-        in any case.  Raises Fenced.
+        The new status is `queued`; but if there is a request to stop or pause that the holder has not executed, the new
+        status is `stopped` or `paused`, and people have to be notified.  A row with a decided end (outcome `ending …`)
+        is queued in any case.  Raises Fenced.
         """
         ...
 
@@ -615,7 +615,7 @@ class BaseLedger(Protocol):
         """Mark that people were notified of the state of the task.
 
         `until` must be the value that was passed to `begin_notification`.  Returns False, and changes nothing, when the
-        state changed in the meantime; the notification of the new state is due then.
+        state changed in the meantime; the notification of the new state is due instead.
         """
         ...
 

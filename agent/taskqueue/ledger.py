@@ -189,8 +189,8 @@ class Ledger:
             found = self.db.run("ledger_take", limit=_limit(limit), depth=_limit(limit) + SLACK, **params)
             return [row["uuid"] for row in sorted(found, key=_by_age)]
         taken: Uuids = []
-        # rows are reserved one after the other, and by one host at a time, since each reserved row counts for the
-        # limits of the next one
+        # rows are reserved one after the other, and by one host at a time, since a reserved row counts for the limits
+        # `at_once` of the rows after it
         with self.db.transaction():
             while len(taken) < limit and (found := self.db.run("ledger_take", limit=1, depth=1, **params)):
                 taken.append(found[0]["uuid"])
@@ -305,7 +305,7 @@ class Ledger:
 
     def _perhaps_dead(self, moment: str) -> Rows:
         """The rows of which the holder may be dead: running rows of this host, and those of other hosts with an expired
-        lease (in a local ledger all running rows); the other rows need not be read."""
+        lease (in a local ledger all running rows); other rows need not be read."""
         if self.is_local:
             return self.list(Status.RUNNING)
         return self._rows(self.db.run("ledger_perhaps_dead", hostname=row_holder.hostname(), now=moment))
@@ -531,8 +531,8 @@ class Ledger:
 def _left(row: Row) -> Status:
     """The new status of a running row when its holder puts it back or dies.
 
-    If the end of the task is decided, a request does not change it, since people may already have been notified of the
-    end.
+    If the end of the task is decided, a request does not change that end, since people may already have been notified
+    of it.
     """
     return Status.QUEUED if row.is_decided else transitions.status_after_release(row.requested)
 

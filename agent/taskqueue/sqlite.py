@@ -39,8 +39,8 @@ class SqliteLedger(Ledger):
 
     @staticmethod
     def backup(base_dir: Path, address: str, target: Path) -> tuple[str, str]:  # noqa: ARG004
-        """Copy tasks.db with SQLite itself: if this method opened and closed the file, the locks that this process has
-        on it would be released."""
+        """Copy tasks.db with SQLite itself: if this method opened and closed tasks.db, the locks that this process has
+        on tasks.db would be released."""
         source = base_dir / db.TASKS
         if source.is_file():
             db.copy(source, target / db.TASKS)

@@ -128,7 +128,8 @@ class LearntRatios:
         """Process one report; returns the new ratio.
 
         `estimated` is the estimate without any ratio, `reported` the number that the provider reports, both in tokens.
-        A report about a small request, and one that agrees with a ratio that is known well, change nothing.
+        A report about a small request changes nothing, and neither does a report that agrees with a ratio that is known
+        well.
         """
         known, reports = self._read(model)
         if estimated < SMALLEST_SAMPLE or not LOWEST * estimated <= reported <= HIGHEST * estimated:

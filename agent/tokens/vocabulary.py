@@ -60,7 +60,8 @@ class VocabularyCounter(ABC):
         return self.variant() or self.name
 
     def variant(self) -> str:
-        """The part of the model's name that selects the vocabulary; models with the same variant share one."""
+        """The part of the model's name that selects the vocabulary; models with the same variant share one
+        vocabulary."""
         return ""
 
     def count(self, text: str) -> int:

@@ -92,7 +92,7 @@ def split(chunks: Iterable[str], *, keep: int, end: str = "\n") -> Iterator[Line
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of a long line, or a whole line.
+    """A part of a long line of a text, or a whole line.
 
     `number` is the number of the line, `before` the number of characters of the line before this part; `ends` tells
     whether the line ends here.

@@ -24,8 +24,8 @@ MOST = 64
 """The maximum number of simultaneous connections to the proxy; further connections wait."""
 
 LAST_SECONDS = 5.0
-"""Maximum seconds until the closed connections have counted their last bytes.  The sockets of these connections are
-shut down, so a wait is short."""
+"""Maximum seconds until the closed connections have counted their last bytes.  The sockets of closed connections are
+shut down, so the wait for them is short."""
 
 
 class SandboxProxy:

@@ -1,9 +1,10 @@
 """Reads and writes mcp.lock in base_dir: the descriptions of tools that were seen first, or that a person accepted.
 
 A server may change the description of a tool after a person has read it, and descriptions reach the model.  So mcp.lock
-has a hash of each tool of each server (`offered_tools.ListedTool.digest`).  The first list of a server is pinned
-without a question.  A tool that is new or has changed since the first list is refused until a person runs `mcp accept`.
-All workers of a base_dir share mcp.lock; each change is made under a lock, and the file is replaced as a whole.
+has a hash of each tool of each server (`offered_tools.ListedTool.digest`).  The first list of tools that a server sends
+is pinned without a question to a person.  A tool that is new or has changed since the first list is refused until a
+person runs `mcp accept`.  All workers of a base_dir share mcp.lock; each change is made under a lock, and the file is
+replaced as a whole.
 """
 
 from __future__ import annotations

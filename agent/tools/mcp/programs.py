@@ -62,7 +62,7 @@ class ServerPrograms:
         return (str(path) if path is not None else program, *args)
 
     def _path(self, program: str, server: McpServer) -> Path | None:
-        """The absolute path inside the sandbox; None for a name that PATH does not have."""
+        """The absolute path of a program inside the sandbox; None for a name that no folder of PATH contains."""
         if "/" in program:
             return Path(os.path.normpath(Path(self.tree, server.cwd or "", program)))
         interpreter = getattr(self.sandbox, "interpreter", None)
