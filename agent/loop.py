@@ -1,12 +1,13 @@
-"""The loop over turns: the main algorithm of the program on one page.
+"""The loop over the turns of a task: the main algorithm of the program.
 
-A task is a loop of turns.  A turn sends one request to the model and executes the calls of its answer.  Every result is
-written to files before the next step begins, so a process that dies at any point can be resumed from the files.
-`worker/conversation.py` makes the `Loop`; `worker/handler.py` runs it and publishes the result.
+A task is a loop of turns.  A turn sends one request to the model and executes the calls of its answer.  The result of
+each step is written to files before the next step begins, so a task can continue from the files if its process dies at
+any point.
 
     control ▶ limits ▶ plan ▶ ask (append) ▶ tools (append) ▶ repetition ▶ beat ▶ checkpoint ▶ compress
 
-This module knows no provider's JSON, no forge, no sandbox and no SQL.  See docs/design/context.md, sections 5.1 and 6.
+`loop.py` is independent of the JSON of a provider, of forges, of the sandbox and of SQL.  See docs/design/context.md,
+sections 5.1 and 6.
 """
 
 from __future__ import annotations
@@ -32,37 +33,39 @@ if TYPE_CHECKING:
 DONE = (End.FINISHED, End.ANSWERED)
 
 WHOLE = ("stop", "tool_calls")
-"""Finish reasons of a complete answer; with any other reason, known or unknown, the answer is incomplete."""
+"""Finish reasons of a complete answer of the model; an answer with any other finish reason, known or unknown, counts as
+incomplete."""
 
 PATIENCE = 3
-"""After this many consecutive answers without a call that can be run, the run ends; after each earlier one the model
-gets a hint."""
+"""After PATIENCE consecutive answers without a call that can be run, the run ends; after each earlier answer of this
+kind the model gets a hint."""
 
 
 class Window(Protocol):
-    """The part of `agent.window` that the loop needs: plan a request, and compact."""
+    """The part of `agent.window` that the loop needs: it plans requests, and compacts the conversation."""
 
     def plan(self) -> Plan:
-        """Plan the next request.  Raises DoesNotFit if even the smallest possible request is too long for the model
-        (FR-4, FR-5 of docs/design/)."""
+        """Plan the next request of the conversation.  Raises DoesNotFit if even the smallest possible request is too
+        long for the model (FR-4, FR-5 of docs/design/)."""
         ...
 
     def compact(self, overflow: ContextOverflow | None = None) -> bool:
-        """Compact the history once; False if that freed no tokens.  `overflow` has the limit that the server
-        reported."""
+        """Compact the conversation once; returns False if the compaction freed no tokens.  `overflow` has the limit
+        that the server reported."""
         ...
 
     def explain_overflow(self, overflow: ContextOverflow) -> ContextOverflow:
-        """A copy of `overflow` with the tokens of each part and the smallest window that would suffice."""
+        """A copy of `overflow` that names the tokens of each part of the request and the smallest context window that
+        would suffice."""
         ...
 
     def compact_if_too_long(self, refused: RequestRefused) -> bool:
-        """Compact once if the server may have refused the request because of its length; False if the length cannot be
-        the reason, or if the compaction freed no tokens."""
+        """Compact the conversation once if the server may have refused the request because of its length; returns False
+        if the length cannot be the reason, or if the compaction freed no tokens."""
         ...
 
     def needs_compaction(self) -> bool:
-        """Whether the next request would be longer than the threshold for compaction."""
+        """Whether the next request would be longer than the threshold at which the conversation is compacted."""
         ...
 
 
@@ -79,7 +82,8 @@ class Limits(Protocol):
 
 
 class Repetition(Protocol):
-    """Detects repetition from every call and its result; returns "nudge" (give a hint), "stop" or None."""
+    """Detects from the tool calls of the model and their results that the model repeats itself; `check` returns "nudge"
+    (give a hint), "stop" or None."""
 
     def check(self, calls: Sequence[Json], results: Sequence[ToolResult]) -> str | None: ...
 
@@ -88,10 +92,11 @@ class Repetition(Protocol):
 class Loop:
     """The loop of one task, with the objects that it uses.
 
-    `new_comments` yields the comments of people that arrived since the last call, and moves its cursor when the last
-    one was appended; with the argument True it queries the forge even if the interval between queries has not passed.
-    `heartbeat` writes the time and the counters of the task into its row in one UPDATE.  `checkpoint` publishes
-    intermediate results.  `heartbeat` and `checkpoint` raise Fenced if another attempt owns the task.
+    `new_comments` yields the comments of people that arrived since its last call, and moves its cursor when the last
+    comment was appended; with the argument True it queries the forge even if the interval between queries has not
+    passed.  `heartbeat` writes the present time and the counters of the task into the task's row in one UPDATE.
+    `checkpoint` publishes intermediate results of the task.  `heartbeat` and `checkpoint` raise Fenced if another
+    attempt owns the task.
     """
 
     context: TaskContextManager
@@ -124,7 +129,7 @@ class Loop:
             return ended
         try:
             text, calls = self.query()
-        except Interrupted as stop:  # the task was stopped during the request; nothing was appended
+        except Interrupted as stop:  # the task was stopped during the request; no answer was appended
             return stop.outcome
         self.context.get_message_store().sync()  # the answer is durable before its calls run
         outcome = self.run_calls(text, calls)
@@ -151,11 +156,12 @@ class Loop:
         return heard
 
     def query(self) -> tuple[str, Sequence[Json]]:
-        """Get one answer of the model, which the client appends to the store.
+        """Send the planned request; returns (text, tool calls) of the answer, which the client appends to the message
+        store.
 
-        If the request is too long, `compact` is called: at the first consecutive overflow it compacts, at the second it
-        resets the window; a third overflow ends the task.  A refusal that the length may have caused leads to one
-        compaction; a second one ends the task."""
+        If the request is too long, `Window.compact` is called and the request is planned again; after the third
+        consecutive overflow the task ends with the error.  A refusal that the length of the request may have caused
+        leads to one compaction; a second refusal of this kind ends the task with the error."""
         self.events.emit("turn_started")
         first: RequestRefused | None = None
         for last_try in (False, False, True):
@@ -171,9 +177,9 @@ class Loop:
         raise AssertionError  # the last pass through the loop returns or raises
 
     def run_calls(self, text: str, calls: Sequence[Json]) -> Outcome | None:
-        """Run the calls of an answer in order, append every result, and check for repetition.
+        """Run the tool calls of an answer in order, append the result of each call, and check for repetition.
 
-        If a stop or a limit occurs between two calls, the remaining calls are not run.
+        If the task is stopped or a limit is reached between two calls of an answer, the remaining calls are not run.
         """
         reason = self.model.last.finish_reason if self.model.last is not None else "stop"
         if not calls:
@@ -207,12 +213,12 @@ class Loop:
         return None
 
     def handle_no_calls(self, text: str, reason: str) -> Outcome | None:
-        """Append a hint for the model after an answer without a call, a few times, since a task with a change is
-        completed only by `finish`.
+        """Append a hint for the model after an answer without a tool call, since a task with a change is completed only
+        by `finish`.
 
-        If the model still answers with text only, the run ends as ANSWERED.  ANSWERED is weaker than a call of
-        `finish`: the text counts as the answer to a question only if the task changed nothing and at least one tool
-        ran.
+        If the model still answers without a call after the hints, the run ends: as ANSWERED if it has a usable text and
+        a tool has run, otherwise as FAILED.  ANSWERED is a weaker end than a call of `finish`: the text counts as the
+        answer to a question only if the task changed nothing and at least one tool ran.
         """
         self.hints += 1
         if self.hints >= PATIENCE:
@@ -223,7 +229,7 @@ class Loop:
         return None
 
     def end_without_calls(self, text: str, reason: str) -> Outcome:
-        """The outcome of a run that ends because the model continued to answer without a call."""
+        """The outcome of a run that ends because the model continued to answer without a tool call."""
         if not is_answer(text, reason):
             return outcome_of_giving_up(reason)
         if not self.tools.has_run:
@@ -231,7 +237,7 @@ class Loop:
         return Outcome(End.ANSWERED, summary=text)
 
     def run_call(self, call: Json) -> ToolResult:
-        """Run one call, record it, then append its result."""
+        """Run one tool call, record it, and append its result to the conversation."""
         if "invalid" in call:  # `values.Answer` sets `invalid` if the arguments were not a JSON object
             answer = call.get("answer") or render("invalid", name=call["name"], found=call["invalid"])
             return self.refuse_call(call, answer)
@@ -242,12 +248,12 @@ class Loop:
         )
 
     def refuse_call(self, call: Json, why: str) -> ToolResult:
-        """Record a refusal as the result of a call that must not be run."""
+        """Record a refusal as the result of a tool call that must not be run."""
         return self.record_result(call, ToolResult(why, status="error", error=why))
 
     def record_result(self, call: Json, result: ToolResult) -> ToolResult:
-        """Write tools.jsonl first and messages.jsonl second, so that a result in messages.jsonl is always in
-        tools.jsonl too."""
+        """Record the result of a call: first in tools.jsonl and second in messages.jsonl, so that a result in
+        messages.jsonl is in tools.jsonl too."""
         name, status, took = call["name"], result.status, result.duration_ms
         seq = self.context.get_tool_store().add_tool_call(
             name, call["arguments"], result.content, status, took, result.error, output=result.output
@@ -263,9 +269,11 @@ class Loop:
         self.context.get_message_store().add_message("user", text, kind=kind)
 
     def resume_outcome(self) -> Outcome | None:
-        """The outcome on resume: if the newest message already ended the run, only the steps after the end are missing.
+        """The outcome when a task is resumed: if the newest message already ended the run, only the steps after the end
+        are missing; otherwise None.
 
-        If the newest message is an answer without a call that did not end the run, its hint is appended."""
+        If the newest message is an answer without a call that did not end the run, the hint for such an answer is
+        appended."""
         end = self.recorded_outcome()
         if end is None and (last := self.newest_text()) is not None:
             return self.handle_no_calls(*last)
@@ -274,9 +282,9 @@ class Loop:
     def recorded_outcome(self) -> Outcome | None:
         """The outcome that the newest message implies; None if the run continues.  Changes nothing."""
         last = self.context.get_message_store().last()
-        # the result of an interrupted call has no `tool_seq`, so it is no end
+        # the result of an interrupted call has no `tool_seq`, and does not end the run
         if last is not None and last["role"] == "tool" and last.get("tool_seq"):
-            return self.tools.restored_outcome()  # the newest call may be `finish`
+            return self.tools.restored_outcome()  # the newest call may be `finish`, which ends the run
         if (words := self.newest_text()) is not None and self.count_hints() + 1 >= PATIENCE:
             return self.end_without_calls(*words)
         return None
@@ -290,7 +298,7 @@ class Loop:
 
     def count_hints(self) -> int:
         """The number of consecutive hints before the newest answer, read from the files, so that a new process
-        continues the count."""
+        continues the count of hints."""
         hints = 0
         for record in self.context.get_message_store().backwards():
             if record["role"] == "assistant":
@@ -304,7 +312,7 @@ class Loop:
 
 
 NUDGES = {"length": "cut", **dict.fromkeys(WHOLE, "empty")}
-"""Finish reason of an answer without a usable text → reason of the hint in the event `nudge`."""
+"""Maps the finish reason of an answer without a usable text to the reason of the hint in the event `nudge`."""
 
 
 def is_answer(text: str, reason: str) -> bool:
@@ -313,18 +321,18 @@ def is_answer(text: str, reason: str) -> bool:
 
 
 def hint_text(reason: str) -> str:
-    """The hint after an answer that ended with the finish reason `reason` and is not usable."""
+    """The text of the hint after an answer that ended with the finish reason `reason` and is not usable."""
     if reason == "length":
         return render("length")
     return render("empty") if reason in WHOLE else render("broken_off", reason=reason)
 
 
 def refusal_reason(tool: str, reason: str) -> str:
-    """The text that refuses a call of an answer with the finish reason `reason`; "" if the call is run.
+    """The text with which a call in an answer with the finish reason `reason` is refused; "" if the call is run.
 
-    If the answer was cut at the token limit (`length`), no call is run.  After another unusual finish reason the
-    arguments of a call may be complete, so all calls but `finish` are run: the task may continue after such an answer,
-    but not end with it.
+    If the answer was cut at the token limit (finish reason `length`), no call in it is run.  In an answer with another
+    finish reason outside WHOLE the arguments of a call may be complete, so all calls but `finish` are run: the task may
+    continue after such an answer, but not end with it.
     """
     if reason == "length" or (tool == END and reason not in WHOLE):
         return hint_text(reason)
@@ -332,7 +340,7 @@ def refusal_reason(tool: str, reason: str) -> str:
 
 
 def outcome_of_giving_up(reason: str) -> Outcome:
-    """The outcome after too many consecutive answers that are not usable; the last one ended with the finish reason
-    `reason`."""
+    """The outcome after too many consecutive answers that are not usable; the last of these answers ended with the
+    finish reason `reason`."""
     why = {"length": "answer_cut", **dict.fromkeys(WHOLE, "no_answer")}.get(reason, "answer_broken_off")
     return Outcome(End.FAILED, code=why, summary=render("gave_up", why=why, reason=reason))

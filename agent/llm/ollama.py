@@ -1,8 +1,8 @@
-"""The client for Ollama's own API: every request names the same context window and switches truncation off;
-nevertheless the client checks whether the prompt was truncated.
+"""The client for Ollama's own API: the requests name the context window and switch truncation off; nevertheless the
+client checks whether the prompt was truncated.
 
-A request to Ollama's `/v1` cannot set the window, so this client uses `/api/chat` (docs/wire.md, "The request";
-docs/design/context.md, 5.3).
+A request to Ollama's `/v1` cannot set the context window, so `OllamaClient` uses `/api/chat` (docs/wire.md, "The
+request"; docs/design/context.md, 5.3).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class OllamaClient(ChatClient):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.most_window = 0  # learnt: the largest window that fits into the memory of the server; 0 if unknown
+        self.most_window = 0  # learnt: the largest context window that fits into the memory of the server; 0 if unknown
 
     @property
     def root(self) -> str:
@@ -58,11 +58,11 @@ class OllamaClient(ChatClient):
         self.loaded_window()
 
     def loaded_window(self) -> int:
-        """The context window that every request names as `num_ctx`.
+        """The context window, in tokens, that the requests name as `num_ctx`.
 
-        This number is the configured window, limited to the window with which the model was trained.  If no window is
-        configured, the number is the window that the Modelfile sets, or the trained window if the Modelfile sets none,
-        limited to the maximum that the settings allow.  The number stays the same, unless the memory of the server does
+        `num_ctx` is the configured window, limited to the window with which the model was trained.  If no window is
+        configured, `num_ctx` is the window that the Modelfile sets, or the trained window if the Modelfile sets none,
+        limited to the maximum that the settings allow.  `num_ctx` stays the same, unless the memory of the server does
         not suffice, since another number makes the server reload the model.
         """
         if self._window is None:
@@ -75,8 +75,8 @@ class OllamaClient(ChatClient):
         return self._window
 
     def adapt_to_refusal(self, error: RequestRefused | HistoryRefused | ModelNotFound) -> bool:
-        """Learn as every client does; in addition, if no window is configured and the server's memory does not suffice,
-        halve the window."""
+        """Learn from a refusal as every client does; in addition, if no context window is configured and the server's
+        memory does not suffice, halve the window."""
         window = self.loaded_window()
         if self.is_window_assumed and window > SMALLEST and NO_MEMORY.search(error.quote):
             self.most_window = self._window = max(SMALLEST, window // 2)
@@ -111,7 +111,7 @@ class OllamaClient(ChatClient):
             out.write(b"]}")
             return
         tools: Sequence[Json] | None = None
-        if aside is not None:  # the choice decides which tools are offered, since `/api/chat` has no `tool_choice`
+        if aside is not None:  # the tool choice decides which tools are offered, since `/api/chat` has no `tool_choice`
             tools = () if aside.choice == "none" else aside.alone()
         out.write(self.header(output, self.offered_tools(tools)))
         wire_openai.join(
@@ -124,8 +124,8 @@ class OllamaClient(ChatClient):
     def read(self, stream: Stream) -> StreamAccumulator:
         draft = wire_ollama.read_answer(stream, self.label)
         if draft.usage is not None and draft.usage.prompt + draft.usage.completion >= self.loaded_window():
-            # a server that does not know the parameter `shift` drops the older half of the prompt and then reports
-            # `stop`
+            # a server that does not know the parameter `shift` drops the older half of the prompt when the window is
+            # full, and reports `stop`
             draft.finish = "length"
         return draft
 

@@ -1,7 +1,9 @@
-"""Merges the provider-specific fields of an answer from the chunks of its stream, and leaves out what cannot be stored.
+"""Merges the provider-specific fields of an answer from the chunks of its stream, and leaves out fields that cannot be
+stored.
 
-Such fields are reasoning with a signature, the signature of a tool call, and any other field that the server expects
-back with the message in later requests (docs/wire.md).  This module does not interpret the fields.
+Provider-specific fields are, for example, reasoning with a signature, or the signature of a tool call: fields that the
+server expects back with the message in later requests (docs/wire.md).  `opaque_fields.py` does not interpret these
+fields.
 """
 
 from __future__ import annotations
@@ -17,9 +19,9 @@ if TYPE_CHECKING:
 
 DEEPEST = 100  # maximum depth of nested objects and lists; orjson allows 254 levels, and the stored record adds some
 NAMES = frozenset(("type", "id", "index", "format", "name", "role", "object"))
-"""Keys that identify an item inside a field; each chunk of the item repeats their values, so these are replaced and not
-joined."""
-REPEATED = 16  # a fragment that equals all text so far counts as a repetition if it has at least this many characters
+"""Keys that identify an item inside a provider-specific field; each chunk of the item repeats the values of these keys,
+so the values are replaced and not joined."""
+REPEATED = 16  # minimum length of a fragment that counts as a repetition if it equals all text before it
 
 
 def merge(whole: Json, piece: Mapping[str, Any]) -> None:
@@ -54,8 +56,8 @@ def _extend(items: list[Any], more: list[Any]) -> None:
 
 
 def _is_one(known: Mapping[str, Any], item: Mapping[str, Any]) -> bool:
-    """Whether two list items are fragments of one item: they have the same `index` and do not have different values of
-    `type`."""
+    """Whether two list items are fragments of one item: they are if they have the same `index` and no different values
+    of `type`."""
     kinds = [kind for one in (known, item) if (kind := one.get("type")) is not None]
     return bool(known.get("index") == item.get("index") and (len(kinds) < 2 or kinds[0] == kinds[1]))
 
@@ -67,17 +69,19 @@ def _copy(value: Any) -> Any:
 
 
 def recordable(fields: Mapping[str, Any]) -> Json:
-    """The fields that can be stored and sent back: those that are not nested too deeply, with surrogates replaced."""
+    """The fields of `fields` that can be stored and sent back: those that are not nested too deeply, with surrogates
+    replaced."""
     return {str(key): fit_json(value) for key, value in fields.items() if is_shallow(value)}
 
 
 def shallow(fields: Mapping[str, Any]) -> Json:
-    """The fields that are not nested too deeply; only these may be merged, since `merge` is recursive."""
+    """The fields of `fields` that are not nested too deeply; other fields must not be merged, since `merge` is
+    recursive."""
     return {key: value for key, value in fields.items() if is_shallow(value)}
 
 
 def is_shallow(value: Any) -> bool:
-    """Whether objects and lists are nested at most DEEPEST levels."""
+    """Whether objects and lists in `value` are nested at most DEEPEST levels."""
     level = [value]
     for _ in range(DEEPEST + 1):
         level = [

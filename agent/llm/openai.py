@@ -1,7 +1,8 @@
-"""OpenAI, and every server that implements its chat completions API: llama.cpp, vLLM, OpenRouter, Azure and others.
+"""The client for OpenAI, and for every server that implements OpenAI's chat completions API: llama.cpp, vLLM,
+OpenRouter, Azure and others.
 
 The parameter for the maximum length of the answer has two names (`max_tokens`, `max_completion_tokens`).  The client
-selects the name by the server's dialect, and uses the other name if the server refuses the first.
+selects one of the two names by the server's dialect, and uses the other name if the server refuses the first.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ if TYPE_CHECKING:
 OTHER_LIMIT = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 BAD = (400, 422)
 CACHE_CONTROL = "cache_control"
-LIMIT = "limit"  # stands in PLAINER for the parameter with the maximum length of the answer, under either name
+LIMIT = "limit"  # in PLAINER: the parameter with the maximum length of the answer, under either name
 PLAINER = (("stream_options",), (LIMIT,), ("stream_options", LIMIT, LIMIT))
-"""What each further attempt of a refused first request leaves out; LIMIT first means that the parameter gets its other
-name, the second time that it is removed."""
+"""The parameters that each further attempt of a refused first request leaves out; the first LIMIT means that the
+parameter for the maximum length gets its other name, the second LIMIT that it is removed."""
 KNOWN_OWNERS = ("vllm", "sglang", "replay")
-"""Values of `owned_by` in the list `/models` that identify a server which reports its context window in that list or
+"""Values of `owned_by` in the list of models that identify a server which reports its context window in that list or
 nowhere."""
 NO_NULL = re.compile(r"expected a string, got null|content type: <nil>|'content' field must be a string")
 
@@ -60,8 +61,8 @@ class OpenAIClient(ChatClient):
         self._written: wire_openai.WrittenRequest | None = None
         self._asked_window = False
         self.cuts = False  # whether the server is known to truncate prompts
-        self.no_null = False  # learnt: this server refuses `content: null` in a message with tool calls
-        self._plainer = list(PLAINER)  # the entries of PLAINER that were not tried yet
+        self.no_null = False  # learnt: the server refuses `content: null` in a message with tool calls
+        self._plainer = list(PLAINER)  # the entries of PLAINER that `try_plainer` has not tried yet
         # the values of `dropped` and `swapped` before the attempts of `try_plainer`
         self._untried: tuple[set[str], bool] | None = None
 
@@ -205,11 +206,11 @@ class OpenAIClient(ChatClient):
         return [entry["id"] for entry in self._listed() if isinstance(entry.get("id"), str)]
 
     def loaded_window(self) -> int | None:
-        """The context window that the server reports, None if it reports none; requested once.
+        """The context window that the server reports, None if it reports none; the client requests it once.
 
-        The sources are llama.cpp's `n_ctx` of one slot, the entry of this model in the list `/models`, and further
-        endpoints of Ollama, TGI, LiteLLM or LM Studio.  Once the kind of server is recognised, endpoints that it does
-        not have are not requested.  OpenAI itself does not report a window.
+        The sources of the context window are llama.cpp's `n_ctx` of one slot, the entry of the model in the list of
+        models, and further endpoints of Ollama, TGI, LiteLLM or LM Studio.  If the kind of server is recognised as
+        another one, some of these endpoints are not requested.  OpenAI itself does not report a context window.
         """
         if not self._asked_window and self.dialect.tells_window:
             self._asked_window = True
@@ -245,8 +246,8 @@ class OpenAIClient(ChatClient):
         return window
 
     def _stated(self) -> tuple[str, int | None]:
-        """What the list `/models` says: (`owned_by` of the models, "" if it is missing; the context window of this
-        client's model, None if it is missing)."""
+        """The facts in the server's list of models: (`owned_by` of the models, "" if it is missing; the context window
+        of this client's model, None if it is missing)."""
         try:
             listed = self._listed()
         except ModelError:
@@ -262,7 +263,7 @@ class OpenAIClient(ChatClient):
 
     def _of(self, answer: Any, key: str, name: str, size: str = "") -> int | None:
         """The context window of this client's model from the list under `key` in a response; `name` and `size` are the
-        keys of its entries."""
+        keys of the model's name and of the window in an entry of the list."""
         entry = next((one for one in model_info.entries(answer, key) if self._is_ours(one.get(name))), {})
         self.abilities |= model_info.abilities(entry)
         return positive_int(entry.get(size)) if size else model_info.listed_window(entry)

@@ -1,9 +1,8 @@
-"""Finds the answers of a recorded conversation: the assistant messages of a messages.jsonl, by their offsets in the
-file.
+"""Finds the answers in the file messages.jsonl of a recorded conversation: the assistant messages, by their offsets in
+the file.
 
-The answers are read from the file when they are needed; only their offsets are in memory.  Summaries (`kind: summary`)
-are counted separately, since a replay returns them for summary requests.  The replay server and the replay client use
-this module.
+The recorded answers are read from the file when they are needed; only their offsets are in memory.  Summaries (`kind:
+summary`) are counted separately, since a replay returns them for summary requests.
 """
 
 from __future__ import annotations
@@ -53,7 +52,8 @@ class Recording:
         return self._progress.counts[what]
 
     def get(self, position: int, what: str = "answer") -> Json | None:
-        """The recorded answer (or summary) number `position`, counted from 0; None if there are not so many."""
+        """The recorded answer (or summary) number `position`, counted from 0; None if the recording has no such
+        number."""
         if not 0 <= position < self.count(what):
             return None
         offset = self._progress.offsets[what][position]
@@ -66,10 +66,10 @@ class Recording:
 
 
 class RecordingReader:
-    """Counts the answers and summaries in a growing messages.jsonl; it reads each byte once.
+    """Counts the answers and summaries in a messages.jsonl that may grow; a complete line is read once.
 
-    With `keep` the offsets of answers and summaries are stored too.  An incomplete last line and lines that are not
-    JSON are ignored.
+    With `keep` the offsets of answers and summaries are stored too.  In messages.jsonl an incomplete last line and
+    lines that are not JSON are ignored.
     """
 
     def __init__(self, path: Path | None, *, keep: bool = False) -> None:
@@ -80,7 +80,7 @@ class RecordingReader:
         self._seen = 0
 
     def read_new(self) -> None:
-        """Count the answers in the lines that were appended since the last call."""
+        """Count the answers and summaries in the lines that were appended to messages.jsonl since the last call."""
         if self.path is None:
             return
         with self.path.open("rb") as file:
@@ -95,7 +95,7 @@ class RecordingReader:
                 self._seen += len(line)
 
     def add(self, offset: int, record: Mapping[str, Any]) -> None:
-        """Count one record, if it is an answer or a summary."""
+        """Count the record `record` of messages.jsonl if it is an answer or a summary."""
         if record.get("role") != "assistant":
             return
         what = "summary" if record.get("kind") == "summary" else "answer"

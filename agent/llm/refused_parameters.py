@@ -1,6 +1,6 @@
 """Finds the optional part of a request that a refusal names: a parameter, or a keyword in the tools' schemas.
 
-Only optional parts are returned; the client decides how to react (`ChatClient.adapt_to_refusal`).
+The result names only optional parts of a request; the client decides how to react (`ChatClient.adapt_to_refusal`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NOT_TAKEN = re.compile(
 parameter in a field, no phrase is needed."""
 
 STRUCTURE = frozenset({"type", "function", "name", "description", "parameters", "properties", "required", "items"})
-"""Keys of a tool and its schema that are not optional, so they are never removed."""
+"""Keys of a tool and of its schema that are not optional, so they are not removed from a request."""
 
 
 def refused_name(error: ModelError, optional: Collection[str], keywords: Collection[str] = ()) -> str:
@@ -44,15 +44,15 @@ def refused_name(error: ModelError, optional: Collection[str], keywords: Collect
 
 
 def _is_named(name: str, words: str) -> bool:
-    """Whether the text of a refusal contains the name; a name that may be an ordinary English word must be in
-    quotes."""
+    """Whether the text of a refusal contains the name of a parameter; a name that may be an ordinary English word must
+    be in quotes."""
     if "_" in name or name != name.lower():
         return re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", words) is not None
     return re.search(rf"['\"`’‘“\[]{re.escape(name)}['\"`’”\]]", words) is not None
 
 
 def keywords_of(tools: Sequence[Json]) -> frozenset[str]:
-    """The keywords in the schemas of the tools that can be removed: without them a schema is only less precise."""
+    """The keywords that can be removed from the schemas of the tools: a schema without them is only less precise."""
     return frozenset(_keys(list(tools))) - STRUCTURE
 
 

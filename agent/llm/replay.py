@@ -1,9 +1,9 @@
 """A client that replays a recorded conversation in place of a model: it uses the code of the real clients, with an HTTP
-server on this machine that returns the answers of any messages.jsonl.
+server on this machine that returns the answers of a given messages.jsonl.
 
-The text of `describe` says that the client is a replay.  The next answer is selected by the number of answers that this
-conversation has on disk, so a restarted process continues at the same place.  After the end of the recording the server
-refuses requests; the error names the requested position and the number of recorded answers.
+The text of `describe` says that the client is a replay.  The next recorded answer is selected by the number of answers
+that the conversation has on disk, so a restarted process continues at the same place.  After the end of the recording
+the replay server refuses requests; the error names the requested position and the number of recorded answers.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ class ReplayClient(OpenAIClient):
 
     @property
     def recorded(self) -> Path:
-        """The messages.jsonl that is replayed."""
+        """The path of the messages.jsonl that is replayed."""
         if self.keys.messages is None:
             raise ConfigError("llm.replay.messages is empty; name the messages.jsonl whose answers are given again")
         return self.keys.messages
 
     @property
     def server(self) -> ReplayServer:
-        """The replay server of this client, started on first use (after a fork)."""
+        """The replay server of this client, which is started on first use (so after a fork)."""
         if self._server is None:
             self._server = serve(self.recorded)
             self._server.model = self.model

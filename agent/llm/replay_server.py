@@ -1,8 +1,8 @@
 """An HTTP server on 127.0.0.1 that returns recorded answers in the form of OpenAI's or Ollama's API, streamed or not.
 
-The replay server is a real HTTP server: `provider: replay`, the tests, `demo` and the bench use it.  The replay server
-does not check requests, and calls no other service.  The position in the recording is the number of assistant messages
-in the request, or the number in the replay client's header.
+The replay server is a real HTTP server.  The replay server does not check the content of requests, and calls no other
+service.  The position in the recording is the number in the replay client's header, or, without this header, the number
+of assistant messages in the request.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 POSITION = "X-Replay-Position"
 SUMMARY = "X-Replay-Summary"
-PIECE = 48  # number of characters of text or arguments in one event of a stream
-# the value of `created` in answers; constant, so that a recording always results in the same bytes
+PIECE = 48  # maximum characters of text or arguments in one event of a stream
+# the value of `created` in answers, a constant, so that a recording results in the same bytes each time
 STAMP = 1_769_850_900
 
 
 class ReplayServer:
-    """Returns the answers of one recording on a port of 127.0.0.1.  `latency` is the number of seconds before the first
-    byte of an answer."""
+    """An HTTP server on a port of 127.0.0.1 that returns the answers of one recording.  `latency` is the number of
+    seconds before the first byte of an answer."""
 
     def __init__(
         self, messages: Path | Iterable[Mapping[str, Any]], *, latency: float = 0.0, model: str = "replay"
@@ -47,17 +47,17 @@ class ReplayServer:
 
     @classmethod
     def serve(cls, messages: Path | Iterable[Mapping[str, Any]], **options: Any) -> ReplayServer:
-        """Create and start a server."""
+        """Create and start a replay server."""
         return cls(messages, **options).start()
 
     @property
     def url(self) -> str:
-        """The address of the server, without `/v1`."""
+        """The address of the replay server, without `/v1`."""
         assert self._server is not None, "start() first"
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def start(self) -> ReplayServer:
-        """Listen in a thread of this process."""
+        """Start the replay server in a thread of this process."""
         replay = self
 
         class Handler(_Handler):
@@ -92,7 +92,7 @@ class ReplayServer:
         self.close()
 
     def answer(self, headers: Mapping[str, str], body: Json) -> Json | str:
-        """The recorded answer for a request, or a text with the reason why there is none."""
+        """The recorded answer for a request, or a text with the reason why the recording has none."""
         what = "summary" if headers.get(SUMMARY) else "answer"
         given = headers.get(POSITION)
         if given is not None and given.isdigit():
@@ -114,7 +114,7 @@ class ReplayServer:
 
 
 def serve(messages: Path | Iterable[Mapping[str, Any]], *, latency: float = 0.0) -> ReplayServer:
-    """Start a server; the result is a context manager that closes it."""
+    """Start a replay server; the result can be used as a context manager that closes the server."""
     return ReplayServer.serve(messages, latency=latency)
 
 
@@ -158,7 +158,8 @@ class _Handler(BaseHTTPRequestHandler):
                 self._openai(record, streamed=self.headers.get(POSITION) is not None or bool(body.get("stream")))
 
     def _body(self) -> Json:
-        """The decoded body of a request; for a request of the replay client {}, since its headers suffice."""
+        """The decoded body of a request; {} for a request of the replay client, since the headers of such a request
+        suffice."""
         left = int(self.headers.get("Content-Length") or 0)
         keep = self.headers.get(POSITION) is None
         kept = bytearray()
@@ -212,8 +213,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _calls(record: Json) -> list[Json]:
-    """The tool calls of a recorded answer as the model sent them; arguments that were not JSON are returned
-    unchanged."""
+    """The tool calls of a recorded answer as the model sent them, also with arguments that were not JSON."""
     return [
         {
             "id": call["id"],
@@ -247,7 +247,7 @@ def _usage(record: Json) -> Json | None:
 
 
 def openai_whole(record: Json, model: str) -> Json:
-    """A recorded answer as one object `chat.completion` of OpenAI's API."""
+    """Convert a recorded answer into one object `chat.completion` of OpenAI's API."""
     calls = _calls(record)
     message: Json = {"role": "assistant", "content": record.get("content"), "refusal": None}
     if calls:
@@ -264,8 +264,8 @@ def openai_whole(record: Json, model: str) -> Json:
 
 
 def openai_chunks(record: Json, model: str) -> Iterator[Json]:
-    """A recorded answer as objects `chat.completion.chunk` of OpenAI's API: role, text in pieces, tool calls in pieces,
-    end, usage."""
+    """Convert a recorded answer into objects `chat.completion.chunk` of OpenAI's API: role, text in pieces, tool calls
+    in pieces, end, usage."""
     base = {
         "id": f"chatcmpl-{record.get('seq', 0)}",
         "object": "chat.completion.chunk",
@@ -291,7 +291,7 @@ def openai_chunks(record: Json, model: str) -> Iterator[Json]:
 
 
 def ollama_whole(record: Json, model: str) -> Json:
-    """A recorded answer as one object of Ollama's chat API, not streamed."""
+    """Convert a recorded answer into one object of Ollama's chat API, not streamed."""
     *parts, last = ollama_lines(record, model)
     message: Json = {"role": "assistant", "content": record.get("content") or ""}
     calls = [call for part in parts for call in part["message"].get("tool_calls", ())]
@@ -301,8 +301,8 @@ def ollama_whole(record: Json, model: str) -> Json:
 
 
 def ollama_lines(record: Json, model: str) -> Iterator[Json]:
-    """A recorded answer as a stream of Ollama's chat API (JSON objects, one per line): text in pieces, each tool call
-    whole, then the end with token counts."""
+    """Convert a recorded answer into a stream of Ollama's chat API (JSON objects, one per line): text in pieces, each
+    tool call whole, and at the end the token counts."""
     base = {"model": model, "created_at": "2026-01-31T09:15:00Z"}
     for piece in _pieces(record.get("content") or ""):
         yield {**base, "message": {"role": "assistant", "content": piece}, "done": False}

@@ -1,10 +1,10 @@
-"""Records each request in requests.jsonl: its beginning before it is sent, and a line with its token counts and cost
-when it ends.
+"""Records each request to a model server: its beginning before the request is sent, and a line in requests.jsonl with
+its token counts and cost when it ends.
 
-The token counts of the server are used.  For a count that is missing or implausible (no usage at all, a count of the
-prompt alone, 0 for a long answer) an estimate is used, and the line says how many tokens are estimated.  A request that
-the server refused before any output is assumed to cost nothing; every other request that was sent counts, with the part
-of the answer that arrived.
+The token counts that the server reports are recorded.  For a count that is missing or implausible (no usage at all, a
+count of the prompt alone, 0 for a long answer) an estimate is recorded, and the line in requests.jsonl says how many
+tokens are estimated.  A request that the server refused before any output is assumed to cost nothing; every other
+request that was sent counts, with the part of the answer that arrived.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ READ = 1 << 16
 REFUSALS = 300  # the lowest HTTP status that is not a success
 NOTHING = Usage()
 PLACE_HOLDER = 100
-"""The server's count of prompt tokens is ignored if it is below 1/100 of the estimate: it is a placeholder (such as 1),
-or the server counts only tokens that were not cached.  An estimate is never wrong by such a factor, for any script of
-the text."""
-# bytes of a request that are estimated as one token; used only for requests without an estimate of the planner, and
-# only if the process dies before the answer
+"""The server's count of prompt tokens is ignored if it is below 1/100 of the estimate: such a count is a placeholder
+(such as 1), or the server counts only tokens that were not cached.  The estimate of the tokens of a text is not wrong
+by a factor of 100, for any script of the text."""
+# bytes of a request that are estimated as one token in the record of its beginning, for a request without an estimate
+# of the planner
 BYTES = 4
 
 
 class Requests(Protocol):
-    """The methods of `context.RequestStore`, the store of request records, that this module uses."""
+    """The part of `context.RequestStore`, the store of request records, that RequestLog uses."""
 
     def begin(self, *, purpose: str, provider: str, model: str, tokens: int, cost: float = 0.0) -> Json:
-        """Record that a request is about to be sent; returns the record for `end` and `drop`."""
+        """Record that a request will be sent now; returns the record, which is passed to `end` or `drop`."""
         ...
 
     def end(
@@ -60,11 +60,11 @@ class Requests(Protocol):
         finish_reason: str | None = None,
         error: str | None = None,
     ) -> int:
-        """Record the end of a request; returns the number of its line."""
+        """Record the end of a request; returns the number of its line in requests.jsonl."""
         ...
 
     def drop(self, begun: Json) -> None:
-        """Remove the record of a request that was not sent after all."""
+        """Remove the record of the beginning of a request that was not sent."""
         ...
 
 
@@ -86,10 +86,11 @@ class Bill:
 
 @dataclass(slots=True)
 class PendingRequest:
-    """The state of one request from its start to its end.
+    """The state of one request to a model server from its start to its end.
 
-    `sent`: at least the headers of the request were sent.  `answered`: the server answered with a success status.
-    `draft` is the answer so far, `bill` the final cost of the request.
+    `sent` is True if at least the headers of the request were sent, `answered` if the server answered with a success
+    status.  `draft` is the part of the answer that has arrived, `bill` has the token counts and the cost of the
+    request.
     """
 
     purpose: str
@@ -103,8 +104,8 @@ class PendingRequest:
 
 @dataclass(slots=True)
 class RequestLog:
-    """Records the requests of one client.  `requests` is the store of the records, None if the client's message store
-    has none."""
+    """Records the requests of one model client.  `requests` is the store of the records, None if the client's message
+    store has none."""
 
     requests: Requests | None
     provider: str
@@ -114,8 +115,8 @@ class RequestLog:
 
     @contextmanager
     def record(self, purpose: str, path: Path, tokens: int) -> Iterator[PendingRequest]:
-        """A context manager that records the request that is sent in its block; `tokens` is the estimated number of
-        prompt tokens, 0 if unknown."""
+        """A context manager that records the request that is sent inside it; `tokens` is the estimated number of prompt
+        tokens, 0 if unknown."""
         entry = PendingRequest(purpose, path, tokens)
         rough = tokens or path.stat().st_size // BYTES
         begun = self._begin(purpose, rough)
@@ -157,14 +158,14 @@ class RequestLog:
         entry.bill = Bill(usage, estimated, cost, status, seq)
 
     def _usage(self, entry: PendingRequest, *, whole: bool) -> tuple[Usage, int]:
-        """(the token counts to record, how many of these tokens are estimated)."""
+        """The token counts of a request: (the counts to record, how many of these tokens are estimated)."""
         draft = entry.draft
         said = draft.usage or NOTHING
         prompt, completion, estimated = said.prompt, said.completion, 0
         if not prompt or prompt * PLACE_HOLDER < entry.tokens:
             prompt = entry.tokens or self.count_file(entry.path)
             estimated += prompt
-        # A count that the server sent before the end of the answer covers only the text up to then, or is a
+        # A token count of the answer that the server sent before the end covers only the text up to then, or is a
         # placeholder.
         if not whole or not completion or draft.is_early:
             written = self.count_answer(draft)
@@ -197,7 +198,7 @@ class RequestLog:
 
 
 def status_of(error: BaseException, entry: PendingRequest) -> str:
-    """The status for the record of a request that ended with an error."""
+    """The value of `status` in the record of a request that ended with an error."""
     began = bool(entry.draft.began)
     if isinstance(error, Interrupted) or not isinstance(error, Exception):
         return "cancelled"
@@ -209,13 +210,13 @@ def status_of(error: BaseException, entry: PendingRequest) -> str:
         return "unreadable"
     if began or not (entry.answered or isinstance(error, ModelStalled)):
         return "cut"
-    # "refused": the server answered 200 and sent an error in place of the answer
+    # the status is "refused" if the server answered 200 and sent an error in place of the answer
     return "stalled" if isinstance(error, ModelStalled) else "refused"
 
 
 def error_word(error: BaseException) -> str:
-    """The error as the record names it: its code and the server's HTTP status, or the class name of another exception.
-    The server's message is only in the log."""
+    """The text for an error in the record of a request: the error's code and the server's HTTP status, or the class
+    name of another exception.  The record does not contain the server's message."""
     if isinstance(error, Interrupted) or not isinstance(error, MakimonoError):
         return type(error).__name__
     status = getattr(error, "status", None)
@@ -223,5 +224,5 @@ def error_word(error: BaseException) -> str:
 
 
 def milliseconds(seconds: float) -> int:
-    """Seconds as a whole number of milliseconds."""
+    """Convert seconds to a whole number of milliseconds."""
     return max(0, round(seconds * 1000))

@@ -1,7 +1,7 @@
-"""Repeats failed requests: the error of a request contains the maximum number of attempts (`error_mapping.py`), this
-module determines the delays; `control` can end a wait.
+"""Repeats failed requests to a model server: the error of a request contains the maximum number of attempts
+(`error_mapping.py`), `retry.py` determines the delays between them; `control` can end a wait.
 
-Retries send the same request.json again, unchanged.  Each wait emits the event `model_wait`.
+A retry sends the same file of the request again, unchanged.  Each wait before a retry emits the event `model_wait`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def call_with_retries(
     try:
         return send()
     except ModelError as error:
-        first = [error]  # raised again inside `tenacity`, which is not used if the first attempt succeeds
+        first = [error]  # this error is raised again inside `tenacity`, which is not used if the first attempt succeeds
     failed: Counter[type[ModelError]] = Counter()
 
     def again() -> T:
@@ -82,8 +82,8 @@ def call_with_retries(
 
 
 def delay(error: ModelError, attempt: int) -> float:
-    """Seconds before the next attempt: the time that the server demanded, plus at most 5 %; if it demanded none, 1, 2,
-    4 … 30 with jitter."""
+    """Seconds before the next attempt: the time that the server demanded, plus at most 5 %; if the server demanded
+    none, about 1, 2, 4 … 30 seconds with jitter."""
     asked = error.retry_after if isinstance(error, RateLimited) else None
     backoff = min(LONGEST_BACKOFF, 2.0 ** (attempt - 1)) * random.uniform(0.75, 1.0)  # noqa: S311 - jitter
     if asked is None:
@@ -92,7 +92,7 @@ def delay(error: ModelError, attempt: int) -> float:
 
 
 def interruptible_sleep(seconds: float, control: Control | None) -> None:
-    """Wait; poll `control` each second unless it is None.  Raises Interrupted."""
+    """Wait `seconds`; meanwhile poll `control` each second unless it is None.  Raises Interrupted."""
     left = seconds
     while left > 0:
         if control is not None and (outcome := control.poll()) is not None:
@@ -103,7 +103,8 @@ def interruptible_sleep(seconds: float, control: Control | None) -> None:
 
 
 def _error(state: RetryCallState) -> ModelError:
-    """The error of the last attempt: a ModelError, since attempts that end with another error are not repeated."""
+    """The error of the last attempt to send the request: a ModelError, since an attempt that ends with another error is
+    not repeated."""
     error = state.outcome.exception() if state.outcome is not None else None
     assert isinstance(error, ModelError)
     return error

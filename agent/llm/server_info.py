@@ -1,5 +1,5 @@
-"""Finds out and stores facts about the server of a client: its address, its kind, its models and its context window;
-also holds the connections.
+"""Finds out and stores facts about the model server of a client: the address, kind, models and context window of the
+server; also holds the connections to it.
 
 `Server` is a base class of `ChatClient` (`client.py`), which sets the attributes that `Server` declares.
 """
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     from agent.values import Control
 
 MOST = 8_192
-"""The maximum number of tokens of an answer if neither the configuration nor a plan limits it."""
+"""The maximum number of tokens of an answer if neither the configuration nor a plan sets a maximum."""
 ONE_SLOT = frozenset(("ollama", "lmstudio", "llamacpp"))
-"""Dialects of servers that answer one request after another unless they are configured otherwise."""
+"""Dialects of model servers that answer one request after another unless they are configured otherwise."""
 PROBE = 10.0  # time limit in seconds of a request that asks for facts about the server
 
 
 class Server:
-    """The part of a client that knows the server's address, holds the connections and requests facts about the
+    """The part of a model client that knows the server's address, holds the connections and requests facts about the
     server."""
 
     name: ClassVar[str]
@@ -73,8 +73,8 @@ class Server:
 
     @contextmanager
     def connection(self) -> Iterator[Transport]:
-        """A context manager with a transport that no other thread uses: the main transport, or an additional one while
-        the main one is in use."""
+        """A context manager with a transport that no other thread uses: the main transport, or an additional transport
+        while the main one is in use."""
         with self._taking:
             taken = self._taken
             self._taken = True
@@ -90,7 +90,7 @@ class Server:
 
     @property
     def transport(self) -> Transport:
-        """The main transport, opened on first use (after a fork)."""
+        """The main transport, which is opened on first use (so after a fork)."""
         if self._transport is None:
             self._transport = self._connect()
         return self._transport
@@ -101,7 +101,7 @@ class Server:
 
     @property
     def base_url(self) -> str:
-        """The configured address, or the default address of the provider."""
+        """The configured address of the model server, or the default address of the provider."""
         return self.keys.base_url or self.default_url
 
     @property
@@ -114,7 +114,8 @@ class Server:
         return urls.join(self.base_url, self.bases[min(self.base, len(self.bases) - 1)], path)
 
     def next_base(self) -> bool:
-        """After a 404: switch to the next possible base URL; returns False when there is none."""
+        """Switch to the next possible base URL, after a request was answered with 404; returns False when there is no
+        further base URL."""
         if self.base + 1 >= len(self.bases):
             return False
         self.base += 1
@@ -122,12 +123,13 @@ class Server:
 
     @property
     def api_key(self) -> str:
-        """The API key, "" when none is configured."""
+        """The API key of the provider, "" when none is configured."""
         return self.keys.api_key.get_secret_value().strip() if self.keys.api_key is not None else ""
 
     @property
     def address(self) -> str:
-        """The address under which learnt facts about the server are stored, without password and query."""
+        """The address of the server, without password and query, under which learnt facts about the server are
+        stored."""
         return urls.shown(urls.clean(self.base_url))
 
     @property
@@ -137,20 +139,20 @@ class Server:
 
     @property
     def slots(self) -> int | None:
-        """The number of requests that the server processes at the same time; None if it is not one of the servers with
-        such a number (ONE_SLOT).
+        """The number of requests that the server processes at the same time; None if the server's dialect is not in
+        ONE_SLOT.
 
-        Ollama, LM Studio and llama.cpp queue all further requests.  llama.cpp reports the number; for the other two the
-        default of one slot is assumed.
+        Ollama, LM Studio and llama.cpp queue the requests for which they have no free slot.  llama.cpp reports the
+        number of its slots; for Ollama and LM Studio the default of one slot is assumed.
         """
         return (self.told_slots or 1) if self.dialect.name in ONE_SLOT else None
 
     def output_limit(self, wanted: int) -> int:
-        """The maximum number of tokens of an answer: the tokens that the plan reserves for it (`wanted`), or the
-        configured or learnt maximum if that is smaller.
+        """The maximum number of tokens of an answer: the tokens that the plan reserves for the answer (`wanted`), or
+        the configured or learnt maximum if that is smaller.
 
-        For a request without a plan (a summary) it is at most a quarter of the context window, since the configured
-        maximum may leave no room for the prompt.
+        For a request without a plan (such as a summary) the maximum is at most a quarter of the context window, since
+        the configured maximum may leave no room for the prompt.
         """
         most = self.keys.max_output_tokens or 0
         if wanted <= 0:
@@ -160,21 +162,21 @@ class Server:
 
     @cached_property
     def configured_window(self) -> int:
-        """The context window, in tokens, that is configured for this model."""
+        """The context window, in tokens, that is configured for the client's model."""
         return configured_window(self.settings, self.provider, self.model)[0]
 
     @cached_property
     def is_window_assumed(self) -> bool:
-        """Whether `configured_window` is only an assumption, since no window is configured; then the value that the
-        server reports replaces it."""
+        """Whether `configured_window` is only an assumption, since no window is configured; if so, the window that the
+        server reports replaces the assumption."""
         return assumed_window(self.settings, self.provider, self.model)
 
     @property
     def quarter_of_window(self) -> int:
-        """A quarter of the context window, as far as the window is known without a request to the server.
+        """A quarter of the context window that is known without a request to the server.
 
-        `window/limits.py` reserves no more than this for an answer.  If the maximum of input tokens is known, the
-        result is also at most a third of that maximum.
+        `window/limits.py` reserves at most a quarter of the context window for an answer.  If the maximum of input
+        tokens is known, the result is also at most a third of that maximum.
         """
         configured = 0 if self.is_window_assumed and self._window else self.configured_window
         known = [size // 4 for size in (configured, self._window or 0) if size]
@@ -191,7 +193,8 @@ class Server:
             return None
 
     def ask_below(self, path: str, more: str = "") -> Any:
-        """Send a GET of the path `path` below the base URL; after a 404 the next possible base URL is tried.
+        """Send a GET of the path `path` below the base URL; after a 404 the next possible base URL is tried, if the
+        configured address has a path.
 
         Raises ModelError.
         """
@@ -202,7 +205,8 @@ class Server:
                 return self.fetch("GET", url + (f"{'&' if '?' in url else '?'}{more}" if more else ""))
             except ModelNotFound:
                 if not urls.path(self.base_url) or not self.next_base():
-                    # keep the first base URL if none works: a missing endpoint does not show that the URL is wrong
+                    # if no base URL works, the first one stays selected: a missing endpoint does not show that the URL
+                    # is wrong
                     self.base = tried
                     raise
 
@@ -221,7 +225,7 @@ class Server:
         if not models:
             return Check(True, f"{self.label} answers; it lists no models, so {self.model!r} could not be looked for")
         if not any(same_model(self.model, known) for known in models):
-            self.loaded_window()  # this call also recognises the kind of server
+            self.loaded_window()  # `loaded_window` also recognises the kind of server
             if self.dialect.any_name and len(models) == 1:
                 return self._fit(f"{self.label} answers with {models[0]}, its only model, whatever name is sent")
             if not self.dialect.lists_names:
@@ -244,7 +248,7 @@ class Server:
         return Check(self.keys.tool_calls != "native" or self.abilities.get("tools") is not False, text)
 
     def _models_or_none(self) -> list[str]:
-        """The names of the server's models; [] after an error, since the address is known to be right."""
+        """The names of the server's models; [] after an error, since the address of the server is known to be right."""
         try:
             return self.models()
         except ModelError:
@@ -253,8 +257,8 @@ class Server:
     def is_there(self) -> bool:
         """Whether the chat endpoint exists, on a server without a list of models.
 
-        The method sends a request without messages, which every server refuses: status 404 means that the path does not
-        exist, any other status that it does.
+        `is_there` sends a chat request without messages, which every known server refuses: status 404 means that the
+        path does not exist, any other status that it exists.
         """
         while True:
             try:
@@ -268,8 +272,8 @@ class Server:
                 return True
 
     def headers(self) -> Mapping[str, str]:
-        """The headers of every request: those of the API, the authentication, and the configured headers; a configured
-        header replaces any other of the same name."""
+        """The headers of every request: the headers of the API, the authentication, and the configured headers; a
+        configured header replaces any other header of the same name."""
         named = self.keys.api_key_header or self.dialect.key_header or self.key_header
         value = f"Bearer {self.api_key}" if named.lower() == "authorization" else self.api_key
         found = {**self.wire_headers, **({named: value} if self.api_key else {})}
@@ -295,8 +299,8 @@ class Server:
             self.events.emit(name, provider=self.provider, model=self.model, **fields)
 
     def _who_answered(self, name: str) -> None:
-        """Report once if the answer is from another model than the requested one: a server with a single loaded model
-        ignores the requested name."""
+        """Report once if the answer is from another model than the requested one, since a server with a single loaded
+        model may ignore the requested name."""
         if name and name not in self._heard_of and not answers_as(self.model, name):
             self.emit("model_differs", answered=name)
         self._heard_of.add(name)
@@ -315,7 +319,7 @@ def same_model(wanted: str, known: str) -> bool:
 
 
 def answers_as(wanted: str, answered: str) -> bool:
-    """Whether `answered`, the name of a model in an answer, may mean the requested model `wanted`: one may have a date
-    or tag at its end, and the vendor's prefix may differ."""
+    """Whether `answered`, the name of a model in an answer, may mean the requested model `wanted`: one of the names may
+    have a date or tag at its end, and the vendor's prefix may differ."""
     one, other = (name.lower().rpartition("/")[2] for name in (wanted, answered))
     return one.startswith(other) or other.startswith(one)

@@ -1,8 +1,9 @@
 """Parses server-sent events (WHATWG, section 9.2) as model servers send them: lines become pairs of event name and JSON
 value.
 
-Comments, `id`, `retry`, unknown fields, events without data and heartbeats are skipped.  A `data` line that is valid
-JSON is an event, with or without an empty line after it; otherwise the next `data` line continues it.
+Comments, `id`, `retry`, unknown fields, events without data and heartbeats in a stream are skipped.  A `data` line that
+is valid JSON is an event, with or without an empty line after it; if a `data` line is not valid JSON, the next `data`
+line continues it.
 """
 
 from __future__ import annotations
@@ -34,9 +35,10 @@ def is_stream(first: bytes, kind: str = "") -> bool:
 
 
 def events(lines: Iterable[bytes], who: str) -> Iterator[tuple[str, Any]]:
-    """Each event as (its name, "" when it has none; its value: JSON, DONE, or the text of an event named `error`).
+    """Yield each server-sent event as (name of the event, "" when it has none; value of the event: JSON, DONE, or the
+    text of an event named `error`).
 
-    Raises AnswerUnreadable for data that is not JSON; the error allows a few retries.
+    Raises AnswerUnreadable, which allows a few retries, for an event with data that is not JSON.
     """
     name, data = "", list[bytes]()
     for line in _lines(lines):
@@ -55,7 +57,7 @@ def events(lines: Iterable[bytes], who: str) -> Iterator[tuple[str, Any]]:
                 if not HEARTBEAT.fullmatch(name):
                     yield name, found[0]
                 name, data = "", []
-        # an error as a JSON object outside of the events
+        # some servers send an error as a JSON object outside of the events
         elif line.startswith(b"{") and (found := _parsed([line])) is not None:
             yield name, found[0]
     if data:
@@ -63,7 +65,8 @@ def events(lines: Iterable[bytes], who: str) -> Iterator[tuple[str, Any]]:
 
 
 def _lines(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """The lines of a stream without its byte order mark; a carriage return without a line feed also ends a line."""
+    """The lines of a stream without a byte order mark at its beginning; a carriage return without a line feed also ends
+    a line."""
     first = True
     for line in lines:
         whole = line.removeprefix(MARK) if first else line
@@ -75,7 +78,7 @@ def _lines(lines: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _parsed(data: list[bytes]) -> list[Any] | None:
-    """A list with the decoded value of the `data` lines; None while they are no complete JSON."""
+    """A list with the decoded value of the `data` lines; None while the lines are not complete JSON."""
     whole = data[0] if len(data) == 1 else b"\n".join(data)
     if whole.strip() == b"[DONE]":
         return [DONE]
@@ -88,8 +91,8 @@ def _parsed(data: list[bytes]) -> list[Any] | None:
 
 
 def _broken(name: str, data: bytes, who: str) -> Iterator[tuple[str, Any]]:
-    """Handle an event with data that is not JSON: return it if it is an error, ignore a heartbeat, raise
-    AnswerUnreadable otherwise."""
+    """Handle an event with data that is not JSON: yield the event if it is an error, ignore a heartbeat, raise
+    AnswerUnreadable for any other event."""
     text = data.decode("utf-8", "replace")
     if name == "error":
         yield name, text
@@ -98,7 +101,8 @@ def _broken(name: str, data: bytes, who: str) -> Iterator[tuple[str, Any]]:
 
 
 def load(data: bytes, who: str) -> Any:
-    """Decode the JSON of one event or line; raises AnswerUnreadable, which allows a few retries, for any other text."""
+    """Decode the JSON of one event or line; raises AnswerUnreadable, which allows a few retries, if the text is not
+    JSON."""
     try:
         return parse(data)
     except json.JSONDecodeError as error:

@@ -1,8 +1,8 @@
 """Collects the fragments of a streamed answer into one `Answer`, in a form that can be stored safely.
 
-No message is stored and no tool call is run before the end of the stream.  The meaning of broken arguments of a tool
-call is never guessed: arguments that are not a JSON object are stored as text in `invalid` (at most SHOWN characters),
-where the model sees them.
+No message is stored and no tool call is run before the end of a stream.  The meaning of broken arguments of a tool call
+is not guessed: arguments that are not a JSON object are stored as text in `invalid` (at most SHOWN characters), where
+the model sees them.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ if TYPE_CHECKING:
 
     from agent.values import Json
 
-SHOWN = 2_000  # maximum characters that are stored of a tool call's unreadable arguments
-# a higher token count of a server is ignored: no context window is so long, and database columns have 64 bits
+SHOWN = 2_000  # maximum characters of the unreadable arguments of a tool call that are stored
+# a token count of a server above MOST_TOKENS is ignored: no context window is so long, and database columns have 64
+# bits
 MOST_TOKENS = 10**12
 GOOD_ID = re.compile(r"^[\x21-\x7e]{1,4096}$")
 """The pattern of tool call ids that messages.jsonl may contain.
 
-Long ids are allowed and stored unchanged, since a gateway may encode a signature in an id; `call_ids.py` translates an
-id that a server does not accept when a request is written.
+Long ids of tool calls are allowed and stored unchanged, since a gateway may encode a signature in an id; when a request
+is written, `call_ids.py` translates an id that the server does not accept.
 """
 _SPACE = re.compile(r"\s*+")
 
@@ -43,31 +44,31 @@ class CallDraft:
     id: str = ""
     name: str = ""
     pieces: list[str] = field(default_factory=list)
-    ready: Any = None  # arguments that arrived as an object instead of text
-    # provider-specific fields that the server expects back with this call in later requests
+    ready: Any = None  # the arguments of the call if they arrived as an object instead of text
+    # provider-specific fields that the server may expect back with the tool call in later requests
     fields: Json = field(default_factory=dict)
-    # True: the call began after a complete call of the same name, so that it is a mere repetition if no arguments
-    # follow
+    # True: the call began after a call of the same name, so that it is a mere repetition if no arguments follow
     again: bool = False
 
     def has_arguments(self) -> bool:
-        """Whether any part of the arguments has arrived."""
+        """Whether any part of the tool call's arguments has arrived."""
         return self.ready is not None or any(piece.strip() for piece in self.pieces)
 
     def is_whole(self) -> bool:
-        """Whether the arguments that have arrived so far are a complete JSON object."""
+        """Whether the part of the tool call's arguments that has arrived is a complete JSON object."""
         if self.ready is not None:
             return True
         last = next((piece for piece in reversed(self.pieces) if piece.strip()), "")
         return last.rstrip().endswith("}") and isinstance(read_arguments("".join(self.pieces)), dict)
 
     def raw(self) -> str:
-        """The text of the arguments as it arrived; arguments that arrived as an object are encoded as JSON."""
+        """The text of the tool call's arguments as it arrived; arguments that arrived as an object are encoded as
+        JSON."""
         text = "".join(self.pieces)
         return replace_surrogates(text if self.ready is None or text.strip() else json.dumps(self.ready))
 
     def is_same(self, arguments: Any) -> bool:
-        """Whether `arguments` are equal to the arguments that have arrived so far."""
+        """Whether `arguments` are equal to the arguments of this tool call that have arrived so far."""
         own = read_arguments_of(self.ready if self.ready is not None else "".join(self.pieces))
         other = read_arguments_of(arguments)
         return bool(arguments) and is_shallow(own) and is_shallow(other) and own == other
@@ -75,13 +76,13 @@ class CallDraft:
 
 @dataclass
 class StreamAccumulator:
-    """What has arrived of an answer so far.
+    """The parts of a model's answer that have arrived so far.
 
-    `finish` is "" until the server sends a stop reason: an answer without one is not complete.
+    `finish` is "" until the server sends a stop reason: an answer without a stop reason is not complete.
 
-    `began` is the time of the first content (`clock.monotonic`), 0.0 before any content.  `is_early`: the server
-    reported the number of output tokens before it wrote the answer.  `listener` is called with each piece of the text
-    and of the arguments of calls as it arrives.
+    `began` is the time of the first content (`clock.monotonic`), 0.0 before any content.  `is_early` is True if the
+    server reported the number of output tokens before it wrote the answer.  `listener` is called with each piece of the
+    text and of the arguments of calls as it arrives.
     """
 
     text: list[str] = field(default_factory=list)
@@ -91,15 +92,16 @@ class StreamAccumulator:
     usage: Usage | None = None
     model: str = ""
     places: dict[Any, CallDraft] = field(default_factory=dict)
-    fields: Json = field(default_factory=dict)  # provider-specific fields that the server expects back with the message
+    # provider-specific fields that the server may expect back with the message in later requests
+    fields: Json = field(default_factory=dict)
     began: float = 0.0
     is_early: bool = False
     refused: bool = False  # whether the model refused: a field `refusal` had text
     listener: Callable[[str], None] | None = None
 
     def set_usage(self, usage: Usage | None, *, early: bool = False) -> None:
-        """Add token counts that the server has sent to those that it sent before.  A later 0, or a missing count, never
-        overwrites a number."""
+        """Add the token counts `usage` of the server to the counts that it sent before.  A later count of 0, or a
+        missing count, does not overwrite a number."""
         if usage is None:
             return
         known = self.usage or Usage()
@@ -120,7 +122,7 @@ class StreamAccumulator:
             self.listener(text)
 
     def add_content(self, content: Any) -> None:
-        """Add a fragment of the content, which is text, None, or a list of parts (text, refusal, thinking)."""
+        """Add a fragment of the answer's content, which is text, None, or a list of parts (text, refusal, thinking)."""
         if isinstance(content, str):
             if content:
                 self._came()
@@ -143,7 +145,7 @@ class StreamAccumulator:
             self.add_refusal(part.get("refusal"))
 
     def add_refusal(self, text: Any) -> None:
-        """Add a refusal, which becomes the text of the answer, and set `refused`."""
+        """Add a fragment of a refusal to the text of the answer, and set `refused`."""
         if isinstance(text, str) and text:
             self.refused = True
             self.add_content(text)
@@ -161,9 +163,11 @@ class StreamAccumulator:
             self.finish = reason
 
     def ends_well(self) -> bool:
-        """Whether the content is a whole answer although the server has ended the stream without a stop reason.
+        """Whether the content that has arrived is a whole answer although the server has ended the stream without a
+        stop reason.
 
-        True for text, and for tool calls with readable arguments; then the method also sets the stop reason.
+        The result is True for text, and for tool calls with readable arguments; if it is True, the method also sets the
+        stop reason.
         """
         calls = [finish_call(draft, ()) for draft in self.calls]
         if (calls and not any("invalid" in call for call in calls)) or (not calls and "".join(self.text).strip()):
@@ -177,13 +181,13 @@ class StreamAccumulator:
     def add_call_part(
         self, place: Any, call_id: Any, name: Any, arguments: Any, fields: Mapping[str, Any] | None = None
     ) -> CallDraft:
-        """Add a fragment of a tool call; returns the call to which it belongs.
+        """Add a fragment of a tool call; returns the call to which the fragment belongs.
 
         `place` is the index of the call, None if the server sends none.
 
-        A new call starts with a new id *and* a name, after the call before it is whole.  An index, an id or a name
-        alone does not show a new call: some servers number every parallel call 0, give each chunk of one call another
-        id, or repeat name and arguments at the end.
+        Normally a new call starts with a new id *and* a name, after the call before it is whole.  An index, an id or a
+        name alone does not show that a new call starts: some servers number every parallel call 0, give each chunk of
+        one call another id, or repeat name and arguments at the end.
         """
         self._came()
         call_id = str(call_id) if call_id not in (None, "") else ""
@@ -197,7 +201,7 @@ class StreamAccumulator:
             self.places[place] = current
         current.id = current.id or call_id
         if name and current.name and name != current.name and not call_id and not current.has_arguments():
-            name = current.name + name  # some servers send the name in fragments
+            name = current.name + name  # some servers send the name of the tool in fragments
             current.name = ""
         current.name = current.name or name
         if isinstance(arguments, str):
@@ -209,7 +213,8 @@ class StreamAccumulator:
         return current
 
     def _current(self, place: Any, call_id: str) -> CallDraft | None:
-        """The call to which a fragment with this index and id may belong; None if there is none."""
+        """The tool call to which a fragment with the index `place` and the id `call_id` may belong; None if there is
+        none."""
         if place is not None and place in self.places:
             return self.places[place]
         known = next((call for call in reversed(self.calls) if call_id and call.id == call_id), None)
@@ -218,12 +223,13 @@ class StreamAccumulator:
         return self.calls[-1] if self.calls else None
 
     def _starts(self, current: CallDraft, place: Any, call_id: str, name: str, arguments: Any) -> bool:
-        """Whether a fragment with this id and name begins another call than `current`."""
+        """Whether a fragment with the id `call_id` and the name `name` begins another call than `current`."""
         if not name:
             return False
         if current.name and name != current.name:
             if current.id and not call_id and not arguments and self.places.get(place) is current:
-                return current.has_arguments()  # if no arguments have arrived yet, the fragment may continue the name
+                # if no arguments have arrived yet, the fragment may continue the name of the tool
+                return current.has_arguments()
             other = bool(call_id and current.id and call_id != current.id)
             return other or current.is_whole() or not current.has_arguments()
         if call_id and call_id == current.id and place is not None and self.places.get(place) is current:
@@ -233,10 +239,10 @@ class StreamAccumulator:
         return current.is_whole() and not current.is_same(arguments)
 
     def answer(self, taken: Collection[str] = (), offered: Collection[str] = ()) -> Answer:
-        """Make an `Answer` from everything that has arrived.
+        """Make an `Answer` from the parts of the answer that have arrived.
 
-        The ids of its tool calls differ from each other and from `taken`; missing or repeated ids are replaced.
-        Markers of a chat format are removed from the name of a tool if the rest is one of `offered`.
+        The ids of the answer's tool calls differ from each other and from `taken`; missing, repeated or invalid ids are
+        replaced.  Markers of a chat format are removed from the name of a tool if the rest is one of `offered`.
         """
         used = set(taken)
         calls = []
@@ -261,12 +267,12 @@ class StreamAccumulator:
 
 
 def finish_call(draft: CallDraft, used: Collection[str], offered: Collection[str] = ()) -> Json:
-    """A tool call as `{"id", "name", "arguments"}`, with the field `invalid` when its arguments are not a JSON
-    object."""
+    """Make a tool call `{"id", "name", "arguments"}` from a draft, with the field `invalid` when its arguments are not
+    a JSON object."""
     call_id = draft.id if GOOD_ID.match(draft.id) and draft.id not in used else f"call_{uuid4().hex[:24]}"
     call: Json = {"id": call_id, "name": legal_name(bare_name(draft.name, offered))}
     raw = "".join(draft.pieces)
-    # an empty object is ignored if text fragments of the arguments follow
+    # if the arguments arrived as an empty object and as text fragments, the empty object is ignored
     ready = draft.ready if draft.ready or not raw.strip() else None
     arguments = ready if ready is not None else read_arguments(raw)
     if arguments is None:
@@ -287,8 +293,8 @@ def finish_call(draft: CallDraft, used: Collection[str], offered: Collection[str
 def bare_name(name: str, offered: Collection[str]) -> str:
     """Remove the markers of a chat format from a tool name; return `name` unchanged if the rest is not in `offered`.
 
-    Such markers are, for example, `<|channel|>` and the text after it, `functions.`, `namespace::`, white space and
-    quotes.
+    Markers of a chat format in a tool name are, for example, `<|channel|>` and the text after it, `functions.`,
+    `namespace::`, white space and quotes.
     """
     if name in offered or len(name) > LONGEST_MARKED:
         return name
@@ -303,13 +309,13 @@ _MARKERS = re.compile(r"[<>|\uff5c\s=]+")
 LONGEST_NAME = 64
 """Maximum characters of a tool's name."""
 LONGEST_MARKED = 1000
-"""Maximum characters of a name with its markers; a longer name belongs to no tool."""
+"""Maximum characters of a tool's name with markers of a chat format; a longer name belongs to no tool."""
 
 
 def legal_name(name: str) -> str:
-    """`name` in a form that every API accepts: 1 to 64 characters of A-Z a-z 0-9 _ -.
+    """`name` in a form that every known API accepts for a tool: 1 to 64 characters of A-Z a-z 0-9 _ -.
 
-    If no tool has the resulting name, the tool runner answers the call with an error.
+    If no tool has the name that results, the tool runner answers the call with an error.
     """
     return re.sub(r"[^A-Za-z0-9_-]", "_", name.strip()[:LONGEST_NAME]) or "unnamed"
 
@@ -317,8 +323,8 @@ def legal_name(name: str) -> str:
 def read_arguments(raw: str) -> Any:
     """Decode the arguments of a tool call from the text `raw`: a dict, or None when the text is not a JSON object.
 
-    Only repairs that do not change the meaning are made: empty text is `{}`, JSON inside a JSON string is unwrapped
-    once, raw line breaks and tabs inside strings are accepted.
+    Only repairs that do not change the meaning of the arguments are made: empty text and `null` become `{}`, JSON
+    inside a JSON string is unwrapped once, raw line breaks and tabs inside strings are accepted.
     """
     if not raw.strip():
         return {}
@@ -334,8 +340,8 @@ def read_arguments(raw: str) -> Any:
 
 
 def read_arguments_of(arguments: Any) -> Any:
-    """Decode arguments that are text (`read_arguments`); arguments that are an object already are returned
-    unchanged."""
+    """Decode the arguments of a tool call if they are text (`read_arguments`); arguments that are an object already are
+    returned unchanged."""
     return read_arguments(arguments) if isinstance(arguments, str) else arguments
 
 
@@ -343,7 +349,7 @@ def parse_repeated(raw: str, pieces: Sequence[str]) -> Any:
     """The JSON object that the text `raw` contains more than once, the first time perhaps only in part; None for any
     other text.
 
-    Some servers send the whole arguments again at the end, or an empty object before them.
+    Some servers send the whole arguments of a call again at the end, or an empty object before them.
     """
     last = next((piece for piece in reversed(pieces) if piece.strip()), "")
     before = raw.rstrip()[: -len(last.rstrip())] if last else ""
@@ -374,9 +380,9 @@ def usage_of_counts(
 ) -> Usage | None:
     """Make a `Usage` from the token counts that a server has sent.
 
-    Returns None if there is no count of the prompt, except with `partly`, which accepts a count of the answer alone.
+    Returns None if the count of the prompt is missing, except with `partly`, which accepts a count of the answer alone.
 
-    Values that cannot be counts (negative, text, absurdly large) are ignored.  If `reasoning` is larger than
+    Values that cannot be token counts (negative, text, absurdly large) are ignored.  If `reasoning` is larger than
     `completion`, the server counts reasoning separately from the answer, and `completion` becomes the sum of both.
     """
     prompt, completion, cached = (

@@ -1,11 +1,11 @@
-"""Parses the text of an answer that consists only of tool calls, which the server's parser has not recognised and left
-in the content.
+"""Parses the text of an answer that consists of tool calls, which the server has not recognised as tool calls and has
+left in the text.
 
 A model writes tool calls in the form that it was trained with; if the server's parser does not know this form, the
-server returns the calls as text (public reports: ollama/ollama#11185, jonigl/mcp-client-for-ollama#61).  The parser of
-this module recognises calls by their structure, so it also reads forms that are not listed here: it accepts markers
-(`<tool_call>`, `<|python_tag|>`, `[TOOL_CALLS]`, a code fence), and between them only calls of offered tools.  An
-answer that contains prose, or a call of a tool that was not offered, counts as plain text.
+server returns the calls as text (public reports: ollama/ollama#11185, jonigl/mcp-client-for-ollama#61).  The parser in
+`text_call_formats.py` recognises tool calls by their structure, so it also reads forms that the module does not list:
+it accepts markers (`<tool_call>`, `<|python_tag|>`, `[TOOL_CALLS]`, a code fence), and between them only calls of
+offered tools.  An answer that contains prose, or a call of a tool that was not offered, counts as plain text.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from agent.values import Json
 
 MOST = 64
-"""The maximum number of calls in one answer.
+"""The maximum number of tool calls in one answer.
 
-A model sends a few dozen calls at most; more calls mean that it repeats itself, and they would fill a small context
-window.
+A model sends a few dozen tool calls in one answer at most; more calls mean that the model repeats itself, and they
+would fill a small context window.
 """
 
 MARKER = re.compile(
-    # special tokens of Llama, Phi, Kimi, Granite and LFM; the second alternative is DeepSeek's
+    # special tokens of Llama, Phi, Kimi, Granite and LFM (with `|`), and of DeepSeek (with a wide bar)
     r"<(?:\|[^|<>\n]{1,60}\|>|｜[^｜<>\n]{1,60}｜>"
     r"|/?(?=[\w.｜-])(?:"
     # tags of Hermes, Qwen, GLM, MiniMax, Nemotron and LongCat
@@ -44,7 +44,7 @@ MARKER = re.compile(
     r"|```[\w+-]*"
 )
 BEGINS = re.compile(rf"{MARKER.pattern}|<(?=[\w.:-])(?=[\w.:-]*(?:function=|invoke ))")
-PLACES = 8  # maximum number of positions in an answer with prose that are tried as the beginning of tool calls
+PLACES = 8  # maximum number of positions in an answer with prose that are tried as the beginning of its tool calls
 NAME = re.compile(r"(?:to=)?(?:functions?\.|default_api\.)?(?P<name>[A-Za-z_][\w-]{0,63})(?::\d+)?(?![\w(])")
 EXPRESSION = re.compile(r"(?:print\()?(?:functions?\.|default_api\.)?[A-Za-z_]\w{0,63}\(")  # Gemma, OLMo
 WORDS = frozenset(("function", "json", "commentary", "analysis", "assistant", "call", "tool_call"))
@@ -54,16 +54,17 @@ PARAMETER = re.compile(r"<parameter=(?P<name>[\w.-]+)>"), "</parameter>"
 _PREFIX = r"(?P<p>(?:[\w.-]+:|｜?DSML｜)?)"
 INVOKE = re.compile(rf"<{_PREFIX}invoke name=\"(?P<name>[\w.-]+)\">"), "</{p}invoke>"
 INVOKED = re.compile(rf"<{_PREFIX}parameter name=\"(?P<name>[\w.-]+)\"[^<>]*>"), "</{p}parameter>"
-# the form of Cline, in which the name of the tool is the name of the tag
+# the form of tool calls of Cline, in which the name of the tool is the name of the tag
 TAG = re.compile(r"<(?P<name>[\w-]+)>"), "</{name}>"
-"""FUNCTION, PARAMETER, INVOKE, INVOKED and TAG are pairs: the pattern of an element's opening tag, and its closing tag,
-into which groups of the pattern are filled."""
+"""FUNCTION, PARAMETER, INVOKE, INVOKED and TAG are pairs: the pattern of an element's opening tag, and the element's
+closing tag, into which groups of the pattern are filled."""
 KEY, VALUE = ("<arg_key>", "</arg_key>"), ("<arg_value>", "</arg_value>")  # GLM
 SPACE = re.compile(r"\s*+")
 NAMES = ("name", "tool_name", "tool", "function")
-# maximum number of keys that a call may have in addition to name and arguments (id, type, index and the like)
+# maximum number of keys (id, type, index and the like) that the JSON of a call may have in addition to name and
+# arguments
 BESIDE = 4
-CLOSINGS = 8  # maximum number of positions that are tried as the end of a Python expression
+CLOSINGS = 8  # maximum number of positions in a text that are tried as the end of a Python expression
 
 
 @dataclass
@@ -72,13 +73,13 @@ class FoundCalls:
 
     offered: Collection[str]
     calls: list[tuple[str, Json]] = field(default_factory=list)
-    name: str = ""  # the name of the call that is being read, "" if none is
-    # the arguments of that call, if they are written as elements for key and value
+    name: str = ""  # the name of the call that is being read, "" if no call is being read
+    # the arguments of the call that is being read, if they are written as elements for key and value
     pairs: dict[str, str] = field(default_factory=dict)
     marked: bool = False
 
     def close(self) -> bool:
-        """End the call that is being read; returns False if it has a name but no arguments."""
+        """End the call that is being read; returns False if the call has a name but no arguments."""
         if self.name and not self.pairs:
             return False
         if self.name:
@@ -88,8 +89,8 @@ class FoundCalls:
 
 
 def whole_calls(text: str, offered: Collection[str]) -> list[tuple[str, Json]] | None:
-    """Parse a text: `[(name, arguments)]` when the whole text consists of calls of offered tools, else None.  Never
-    raises."""
+    """Parse the tool calls in a text: `[(name, arguments)]` when the whole text consists of calls of offered tools,
+    else None.  Raises no error."""
     found, at, text = FoundCalls(offered), 0, text.strip()
     while at < len(text):
         behind = _next(text, at, found)
@@ -105,15 +106,16 @@ def ends_in_calls(text: str, offered: Collection[str]) -> bool:
     """Whether the text is prose followed only by calls of offered tools, the first of which begins with a marker or a
     tag.
 
-    The program does not run such calls; they only show that the server does not recognise its model's tool calls.
+    The program does not run tool calls after prose; they only show that the server does not recognise the tool calls of
+    its model.
     """
     begins = (match for match in BEGINS.finditer(text) if not match[0].startswith("`"))
     return any(whole_calls(text[match.start() :], offered) for match in islice(begins, PLACES))
 
 
 def _next(text: str, at: int, found: FoundCalls) -> int | None:
-    """Read the element of the text that begins at `at` (a marker, a JSON value, a tag, a name); returns its end, or
-    None if it cannot be part of a tool call."""
+    """Read the element of the text that begins at `at` (a marker, a JSON value, a tag, a name); returns the end of the
+    element, or None if it cannot be part of a tool call."""
     if text[at].isspace() or text[at] in ";,":
         return at + 1
     if marker := MARKER.match(text, at):
@@ -139,10 +141,11 @@ def _next(text: str, at: int, found: FoundCalls) -> int | None:
 
 
 def _element(text: str, at: int, opening: re.Pattern[str], closing: str) -> tuple[str, str, int] | None:
-    """(name, content, end) of the element with opening and closing tag that begins at `at`; None if there is none.
+    """(name, content, end) of the element with opening and closing tag that begins at `at`; None if no such element
+    begins there.
 
-    The element ends at the first closing tag.  It is found by a plain text search, so that an unclosed element takes
-    only one pass over the text.
+    The element ends at the first closing tag.  The closing tag is found by a plain text search, so that an unclosed
+    element takes only one pass over the text.
     """
     match = opening.match(text, at)
     if match is None:
@@ -183,7 +186,7 @@ def _name(text: str, at: int, found: FoundCalls) -> int | None:
 
 
 def _value(text: str, at: int, found: FoundCalls) -> int | None:
-    """Read a JSON value, or a list of calls in Python's syntax."""
+    """Read a JSON value with tool calls or arguments at `at`, or tool calls in Python's syntax; returns its end."""
     try:
         value, behind = json.JSONDecoder(strict=False).raw_decode(text, at)
     except (ValueError, RecursionError):
@@ -202,7 +205,8 @@ def _value(text: str, at: int, found: FoundCalls) -> int | None:
 
 
 def _objects(value: Any, offered: Collection[str]) -> list[tuple[str, Json]] | None:
-    """The tool calls in a JSON value, which may be one call, a list of calls, or OpenAI's message object."""
+    """The tool calls in a JSON value, which may be one call, a list of calls, or OpenAI's message object; None if it is
+    none of these."""
     if isinstance(value, dict) and isinstance(value.get("tool_calls"), list) and len(value) <= 3:
         value = value["tool_calls"]
     if isinstance(value, list):
@@ -216,7 +220,8 @@ def _object(value: Any, offered: Collection[str]) -> tuple[str, Json] | None:
     """The tool call in a JSON object of the form `{"name": NAME, "arguments": {…}}`, whatever the two keys are called,
     or `{NAME: {…}}`.
 
-    For the first form the object must have exactly one text that is the name of a tool, and exactly one nested object.
+    In the form with two keys the object must have a text that is the name of an offered tool, and exactly one nested
+    object.
     """
     if not isinstance(value, dict) or len(value) > 2 + BESIDE:
         return None
@@ -236,7 +241,8 @@ def _object(value: Any, offered: Collection[str]) -> tuple[str, Json] | None:
 
 
 def _arguments(value: Any) -> Json | None:
-    """The arguments of a tool call, which are an object or a text that contains the object as JSON."""
+    """The arguments of a tool call from `value`, an object or a text that contains the object as JSON; None for any
+    other value."""
     if isinstance(value, str) and value.lstrip().startswith("{"):
         try:
             value = json.loads(value, strict=False)
@@ -246,7 +252,8 @@ def _arguments(value: Any) -> Json | None:
 
 
 def _parameters(inner: str, form: tuple[re.Pattern[str], str]) -> Json | None:
-    """The arguments between the tags of a tool call: a sequence of parameter elements, or a JSON object."""
+    """Parse the text between the tags of a tool call, its arguments: a sequence of parameter elements, or a JSON
+    object."""
     if inner.strip().startswith("{"):
         try:
             value = json.loads(inner, strict=False)
@@ -265,15 +272,17 @@ def _parameters(inner: str, form: tuple[re.Pattern[str], str]) -> Json | None:
 
 
 def _unframed(value: str) -> str:
-    """A value without the line break after its opening tag and the one before its closing tag."""
+    """The value of a parameter without the line break after the opening tag and the line break before the closing
+    tag."""
     return value.removeprefix("\n").removesuffix("\n")
 
 
 def _pythonic(text: str, at: int, found: FoundCalls) -> int | None:
     """Read tool calls that are written in Python's syntax.
 
-    The forms are `[read_file(path="a.py"), …]` (LFM, Llama 4), `read_file(path="a.py")`, either of them inside
-    `print()`, and a call as a Python dict with single quotes.  Arguments must be literals; nothing is evaluated.
+    The forms of calls in Python's syntax are `[read_file(path="a.py"), …]` (LFM, Llama 4), `read_file(path="a.py")`, a
+    call inside `print()`, and a call as a Python dict with single quotes.  The arguments of a call must be literals; no
+    expression is evaluated.
     """
     closing = {"[": "]", "{": "}"}.get(text[at], ")")
     behind = text.rfind(closing) + 1
@@ -283,7 +292,7 @@ def _pythonic(text: str, at: int, found: FoundCalls) -> int | None:
         try:
             tree = ast.parse(text[at:behind], mode="eval").body
             break
-        except (MemoryError, RecursionError):  # the expression is nested too deeply, and so would every shorter one be
+        except (MemoryError, RecursionError):  # the expression is nested too deeply, and shorter ones are not tried
             return None
         except (SyntaxError, ValueError):
             behind = text.rfind(closing, at, behind - 1) + 1
@@ -311,8 +320,8 @@ def _expressions(nodes: Sequence[ast.expr]) -> list[tuple[str, Json]] | None:
 
 
 def _expression(node: ast.expr) -> tuple[str, Json] | None:
-    """The name and the arguments of `name(key=literal, …)`, None for another expression.  Raises ValueError for an
-    argument that is no literal."""
+    """The name and the arguments of a Python expression `name(key=literal, …)`, None for another expression.  Raises
+    ValueError for an argument that is no literal."""
     if not isinstance(node, ast.Call):
         return None
     name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")

@@ -1,9 +1,9 @@
-"""Selects how the model of one conversation calls tools: by the tool calls of its server's API, or as text.
+"""Selects how the model of one conversation calls tools: by the tool calls of the server's API, or as text.
 
-With the setting `auto` the conversation begins with the tool calls of the API.  It switches to calls as text when the
-server reports that the model has no tool calls (`ChatClient.abilities`), or refuses a request with tools.  If the first
-request of a task is refused for an unknown reason, it is tried once without tools; if that is refused as well, the
-error of the first refusal is raised.
+With the setting `auto` the conversation begins with the tool calls of the API.  With `auto` the conversation switches
+to calls as text when, for example, the server reports that the model has no tool calls (`ChatClient.abilities`), or
+refuses a request with tools.  If the first request of a task is refused for an unknown reason, the request is tried
+once without tools; if this attempt is refused as well, the error of the first refusal is raised.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from agent.values import Answer, Json, Messages
 
 ENDS = {"stop": "tool_calls"}
-"""Stop reason of an answer → its stop reason after tool calls were found in its text."""
+"""Stop reason of an answer → the stop reason that replaces it when tool calls were found in the text of the answer."""
 
 
 class CallMode:
-    """How the model of one client calls tools, and what the client has learnt about that.
+    """Selects how the model of one client calls tools, and stores what the client has learnt about tool calls.
 
     `wanted` is the setting `llm.<provider>.tool_calls`, `able` has the abilities of the model that the server
     reports.
@@ -46,12 +46,12 @@ class CallMode:
         self.store = store
         self.able = able
         self.emit = emit
-        self.refused = False  # learnt: this model on this server has no tool calls
-        # the error of the first refusal, while the request is tried without tools
+        self.refused = False  # learnt: the server refuses tools for this model
+        # the error of the first refusal of a request, while the request is tried without tools
         self._trying: ModelError | None = None
         # the error with which the first form of a request was refused, while other forms are tried
         self._first: ModelError | None = None
-        # True: the request succeeded without tools, so tools are called as text for the rest of the task
+        # True: a request succeeded only without tools, so tools are called as text for the rest of the task
         self._tried = False
         self._distrusted = False
         self._answered = False
@@ -60,7 +60,7 @@ class CallMode:
 
     @property
     def in_text(self) -> bool:
-        """Whether tools are called as text now: a request describes them in the system prompt."""
+        """Whether tools are called as text at present: if so, a request describes the tools in the system prompt."""
         if not self.tools or self.wanted == "native":
             return False
         unable = self.able.get("tools") is False
@@ -82,14 +82,14 @@ class CallMode:
 
     def learn(self, error: ModelError) -> bool:
         """Switch to calls as text if `error` says that the server refuses tools; returns False if it does not say so,
-        or if the configuration forbids calls as text."""
+        or if the setting is not `auto`."""
         if not isinstance(error, ToolsRefused) or self.wanted != "auto" or not self.tools or self.in_text:
             return False
         self.refused = True
         return True
 
     def try_text(self, error: ModelError) -> bool:
-        """After an unexplained refusal of the first request of a task: switch to calls as text for one attempt; returns
+        """Switch to calls as text for one attempt, after an unexplained refusal of the first request of a task; returns
         whether to send the request again."""
         unexplained = isinstance(error, HistoryRefused) or (isinstance(error, RequestRefused) and error.unexplained)
         about_tools = any(re.split(r"\W", param, maxsplit=1)[0] in NO_ANSWER_TO_TOOLS for param in error.params)
@@ -102,12 +102,12 @@ class CallMode:
         return True
 
     def begin_try(self, error: ModelError) -> None:
-        """Remember the error of a refused first request before it is sent again in another form; if no form succeeds,
-        this error is raised."""
+        """Store the error of a refused first request before the request is sent again in another form; if no form
+        succeeds, the stored error is raised."""
         self._first = self._first or error
 
     def distrust(self) -> bool:
-        """Switch to calls as text for this task, since the server does not recognise its own model's tool calls;
+        """Switch to calls as text for this task, since the server does not recognise the tool calls of its model;
         returns False if nothing changes."""
         if self.wanted != "auto" or not self.tools or self.in_text:
             return False
@@ -115,13 +115,13 @@ class CallMode:
         return True
 
     def give_up(self, error: ModelError) -> ModelError:
-        """The error to raise after the last attempt failed with `error`: that of the first refusal if other forms were
-        tried, else `error`."""
+        """The error to raise after the last attempt failed with `error`: the error of the first refusal if other forms
+        were tried, else `error`."""
         first, self._trying, self._first = self._trying or self._first, None, None
         return first or error
 
     def accepted(self, *, summary: bool) -> None:
-        """Record that the server has answered a request of the conversation."""
+        """Record that the server has answered a request; a request outside the conversation (`summary`) is ignored."""
         if summary:
             return
         self._answered, self._first = True, None
@@ -129,7 +129,7 @@ class CallMode:
             self._trying, self._tried = None, True
 
     def announce(self) -> None:
-        """If tools are called as text, emit an event that says so, once."""
+        """If tools are called as text, emit the event `text_mode`, once."""
         if self.in_text and not self._said:
             self._said = True
             self.emit("text_mode", why=self.reason())
@@ -150,21 +150,21 @@ class CallMode:
 
     @property
     def is_first(self) -> bool:
-        """Whether the current request is the first of its task."""
+        """Whether the current request is the first request of its task."""
         return not self._answered and self._is_new()
 
     def _is_new(self) -> bool:
-        """Whether the task has no answers yet, or its answers have calls as text."""
+        """Whether the task has no answers yet, or the tool calls in its answers were written as text."""
         survey: Any = getattr(self.store, "index", None)
         return survey is None or survey.turns == 0 or survey.form == TEXT
 
     # --- answers ----------------------------------------------------------------------------------------------
 
     def read(self, answer: Answer) -> tuple[Answer, str]:
-        """Find tool calls in the text of an answer: (the answer with these calls, the form of the calls; "" if there
-        are none).
+        """Find tool calls in the text of an answer: (the answer with these calls, the form of the calls; "" if the text
+        has no tool calls).
 
-        The blocks that this program prescribes for calls as text may be surrounded by prose.  Calls in other forms
+        The blocks that this program prescribes for calls as text may be surrounded by prose.  Tool calls in other forms
         count only if the whole text consists of calls.
         """
         if answer.calls or not self.tools:
@@ -177,8 +177,8 @@ class CallMode:
         made = None if answer.finish_reason == "length" else whole_calls(answer.text, self.names)
         if not made:
             if not self.in_text and ends_in_calls(answer.text, self.names):
-                # These calls are not run.  From now on the model is asked for calls as text, where sentences may stand
-                # before a call; else no call of a model that writes sentences before its calls would ever be run.
+                # Tool calls after prose are not run.  From now on the model is asked for calls as text, where sentences
+                # may precede a call; otherwise no call of a model that writes sentences before its calls would be run.
                 self.distrust()
             return answer, ""
         calls = tuple({"id": new_id(), "name": name, "arguments": fit_json(arguments)} for name, arguments in made)
@@ -190,8 +190,8 @@ class CallMode:
     def limit_calls(self, answer: Answer) -> Answer:
         """The answer with at most its first MOST tool calls; the other calls are dropped.
 
-        There is a limit because each call is a record in three files, and all calls of an answer are run before the
-        next request.
+        The number of calls is limited because each call is a record in three files, and all calls of an answer are run
+        before the next request.
         """
         more = len(answer.calls) - MOST
         if more <= 0:

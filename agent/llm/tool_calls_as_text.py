@@ -1,11 +1,12 @@
 """Tool calls as text, for models and servers without tool calls: the system prompt describes the tools, and calls are
 read from the answer.
 
-A call must have one strict form: a block whose tags contain a mark that is derived from the task's first messages.  The
-first messages contain random text (the fence of the run), so nobody can write a block with the right mark into a file,
-an issue or a tool result in order that a model which quotes it makes a call.  In messages.jsonl such calls are stored
-as ordinary tool calls with `"form": "text"`.  Requests contain no tools, no `tool_calls` and no role `tool`, but
-alternating messages of user and assistant, which every chat template accepts.
+A tool call as text must have one strict form: a block with tags that contain a mark, which is derived from the task's
+first messages.  The first messages contain random text (the fence of the run), so nobody can write a block with the
+right mark into a file, an issue or a tool result to make a model that quotes it call a tool.  In messages.jsonl tool
+calls as text are stored as ordinary tool calls with `"form": "text"`.  If tools are called as text, requests contain no
+tools, no `tool_calls` and no role `tool`, but alternating messages of user and assistant, which every chat template
+accepts.
 """
 
 from __future__ import annotations
@@ -37,21 +38,22 @@ RECOVERED = "recovered"
 """The value of `form` in a stored message with tool calls that the server had left in the text
 (`text_call_formats.py`)."""
 MALFORMED = "malformed_call"
-"""The tool name with which an unreadable block is stored as a call; no tool has this name."""
-HEAD = 2  # number of messages from which the mark is derived: system prompt and briefing
+"""The tool name with which an unreadable block of a tool call is stored; no tool has this name."""
+# number of messages at the beginning of a task from which the mark in the tags is derived: system prompt and briefing
+HEAD = 2
 PER_CALL = 40
-"""An upper estimate of the tokens that the tags of a call's block and of its result's block take, without the
-contents."""
-# number of further characters that the JSON decoder gets, so that it never fails only because its input was cut: more
-# than the longest literal and SHOWN
+"""An upper estimate of the tokens of the tags of a call's block and of its result's block, without the contents of the
+blocks."""
+# number of further characters that the JSON decoder gets, so that it does not fail because its input was cut: more than
+# the longest literal and SHOWN
 AHEAD = 64
 SHOWN = 60  # maximum characters of a block that an error message for the model quotes
 
 
 @dataclass(frozen=True, slots=True)
 class TextAnswer:
-    """The parts of an answer: the text around the blocks, the tool calls, and whether the model invented results of
-    tools (`made_up`)."""
+    """The parts of an answer with tool calls as text: the text around the blocks, the tool calls, and whether the model
+    invented results of tools (`made_up`)."""
 
     text: str
     calls: tuple[Json, ...] = ()
@@ -59,7 +61,7 @@ class TextAnswer:
 
 
 class TextForm:
-    """The form of tool calls as text in one task.  `tools` are schemas in OpenAI's form."""
+    """The form of tool calls as text in one task.  `tools` are the schemas of the tools in OpenAI's form."""
 
     def __init__(self, tools: Sequence[Json], head: Iterable[bytes]) -> None:
         digest = sha256()
@@ -73,7 +75,7 @@ class TextForm:
 
     @cached_property
     def prompt(self) -> str:
-        """The description of the tools and of the form of calls, which is added after the system prompt."""
+        """The description of the tools and of the form of tool calls, which is added after the system prompt."""
         tools = []
         for tool in self.tools:
             function = tool["function"]
@@ -86,13 +88,13 @@ class TextForm:
     # --- requests ---------------------------------------------------------------------------------------------
 
     def messages(self, messages: Iterable[Json]) -> Iterator[Json]:
-        """Convert the stored messages into those of a request: one system message, then user and assistant messages in
-        turn, beginning with a user message.
+        """Convert stored messages into the messages of a request: one system message, followed by user and assistant
+        messages in turn, beginning with a user message.
 
-        Pictures stay in the message to which they belong.
+        The pictures of a message stay in the message that contains its text.
         """
         systems: list[str] = []
-        held: Json | None = None  # the last message, which is returned only when the role of the next one is known
+        held: Json | None = None  # the last message, which is yielded only when the role of the next message is known
         for role, text, pictures in self._parts(messages, systems):
             if held is None:
                 yield {"role": "system", "content": "\n\n".join([*systems, self.prompt])}
@@ -109,8 +111,8 @@ class TextForm:
             yield held
 
     def _parts(self, messages: Iterable[Json], systems: list[str]) -> Iterator[tuple[str, str, Sequence[Json]]]:
-        """(role "user" or "assistant", text, pictures) of each message except system messages, of which the texts are
-        added to `systems`."""
+        """(role "user" or "assistant", text, pictures) of each message with content; the texts of system messages are
+        added to `systems` instead."""
         names: dict[str, str] = {}
         for message in messages:
             role, content = message["role"], message.get("content") or ""
@@ -140,7 +142,8 @@ class TextForm:
     # --- answers ----------------------------------------------------------------------------------------------
 
     def read(self, text: str) -> TextAnswer:
-        """Parse the text of an answer into its tool calls (an unreadable one with the reason) and the text around them.
+        """Parse the text of an answer into the tool calls (an unreadable call with the reason) and the text around
+        them.
 
         If the model has invented a result block, that block and all text after it are ignored, since the model did not
         see the real result.
@@ -168,7 +171,8 @@ class TextForm:
         return TextAnswer(around, tuple(calls), made_up is not None)
 
     def _block(self, text: str, start: int, until: int) -> tuple[Json, int]:
-        """Read a block, of which the opening tag ends at `start`: (the tool call in it, the end of the block)."""
+        """Read the block of a tool call, of which the opening tag ends at `start`: (the tool call in the block, the end
+        of the block)."""
         begins = start + len(text[start:until]) - len(text[start:until].lstrip())
         try:
             value, end = _decoded(text, begins, until)
@@ -204,8 +208,8 @@ class TextForm:
         }
 
     def malformed(self, why: str) -> Json:
-        """A tool call for an unreadable block, which cannot be run; `invalid` has the reason, `answer` is its result
-        for the model."""
+        """A tool call for an unreadable block, which cannot be run; `invalid` has the reason, `answer` is the result of
+        the call for the model."""
         answer = render("malformed_call", why=why, mark=self.mark)
         return {
             "id": new_id(),
@@ -216,7 +220,8 @@ class TextForm:
         }
 
     def _nearly(self, text: str) -> str:
-        """What is wrong in a text that contains an almost correct block, "" for a text without such a block."""
+        """The fault in a text that contains an almost correct block of a tool call, "" for a text without such a
+        block."""
         if found := re.search(rf"<?/?call-{self.mark}>?", text):
             return f"<call-{self.mark}> must stand alone at the beginning of a line; found {found[0]!r}"
         if found := re.search(r"^[ \t]*<call(?:-[\w]*)?>", text, re.MULTILINE):
@@ -230,12 +235,12 @@ def new_id() -> str:
 
 
 def _decoded(text: str, begins: int, until: int) -> tuple[Any, int]:
-    """Decode the JSON value that begins at `begins`: (the value, its end).  Raises ValueError or RecursionError if
-    there is no value.
+    """Decode the JSON value in `text` that begins at `begins`: (the value, the position of its end).  Raises ValueError
+    or RecursionError if no JSON value can be decoded there.
 
-    A value may extend beyond `until`, since a string in it may look like a block.  The decoder gets only as much text
-    as it needs: for an error message it counts the lines of its whole input, so many wrong blocks would take quadratic
-    time.
+    The JSON value may extend beyond `until`, since a string in it may look like a block.  The JSON decoder gets only as
+    much text as it needs: for an error message it counts the lines of its whole input, so many wrong blocks would take
+    quadratic time.
     """
     size = until - begins + AHEAD
     while True:

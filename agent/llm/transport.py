@@ -1,9 +1,9 @@
-"""Sends HTTP requests to one model server: it posts an open file and reads lines as they arrive; another thread can
-stop it at any moment.
+"""Sends HTTP requests to one model server: a transport posts an open file and reads the lines of the answer as they
+arrive; another thread can stop the request at any moment.
 
-The library `requests` implements HTTP.  This module registers each socket when it connects, so that the thread of
-`exchange_watch.py` can shut it down.  This module does not retry, follows no redirects, reads no `.netrc` and decodes
-no JSON.
+`transport.py` uses the library `requests` for HTTP.  Each socket is registered when it connects, so that the thread of
+`exchange_watch.py` can shut the socket down.  `transport.py` does not retry, follows no redirects, reads no `.netrc`
+and decodes no JSON.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from agent.llm.stream_accumulator import StreamAccumulator
 from agent.llm.urls import is_loopback
 from agent.registry import without
 
-# If an encoding detector is installed, `requests` imports it, which takes 2.7 MiB per process; so the import is
-# prevented, since the feature is not used.
+# If an encoding detector is installed, `requests` imports it, which takes 2.7 MiB per process; the import is prevented,
+# since the detection of encodings is not used.
 with without("chardet", "charset_normalizer"):
     import requests
     from requests.adapters import HTTPAdapter
@@ -46,20 +46,21 @@ if TYPE_CHECKING:
 
 # the argument `proxies` of `requests` for no proxy, even if the environment names one
 DIRECT: Any = {"http": None, "https": None, "all": None}
-# seconds for which an unused connection may be used again; servers close theirs after 5 s or more, and routers drop it
+# seconds for which an unused connection may be used again; servers close an unused connection after 5 s or more, and
+# routers drop it
 KEEP = 4.0
-REST = 0.05  # maximum seconds to wait for further bytes after the end of an answer
-RESTS = 4  # maximum number of reads of further bytes after the end of an answer
+REST = 0.05  # maximum seconds to wait for further bytes after the last event of an answer
+RESTS = 4  # maximum number of reads of further bytes after the last event of an answer
 READ = 1 << 16
-# bytes of a request per write under TLS; with urllib3's 16 KiB the writes would take more time than the copying
+# bytes of a request per write; with urllib3's 16 KiB the writes under TLS would take more time than the copying
 SEND = 1 << 17
 ERROR_BODY = 1 << 20
 LONGEST_ANSWER = 64 << 20  # maximum bytes of one answer, including the framing of a stream
 
 
 class Adapter(HTTPAdapter):
-    """An HTTP adapter for `requests` of which the connections register their sockets, so that another thread can shut
-    them down."""
+    """An HTTP adapter for `requests` that registers the sockets of its connections, so that another thread can shut the
+    sockets down."""
 
     def __init__(self, sockets: Sockets) -> None:
         class Plain(HTTPConnection):
@@ -119,7 +120,7 @@ class Adapter(HTTPAdapter):
         }
 
     def get_connection_with_tls_context(self, request: requests.PreparedRequest, *given: Any, **more: Any) -> Any:
-        """The connection pool for an address, made once per address."""
+        """The connection pool for the address of a request; the pool is made once per address."""
         if request.url not in self.found:
             self.found[request.url] = super().get_connection_with_tls_context(request, *given, **more)
         return self.found[request.url]
@@ -136,14 +137,14 @@ class Adapter(HTTPAdapter):
 
 
 def send_file(sock: socket.socket, file: BinaryIO) -> None:
-    """Send the whole file over a socket with sendfile(2), without copying it into this process.
+    """Send a whole file over a socket with sendfile(2), without copying the file into this process.
 
-    `socket.sendfile` does the same with more system calls.  A socket with a time-out is non-blocking, so the function
+    `socket.sendfile` sends a file with more system calls.  A socket with a time-out is non-blocking, so `send_file`
     waits until the socket is writable.  Raises BrokenPipeError when the server reads no more and has already answered.
     """
     try:
         source = file.fileno()
-    except OSError:  # the body has no file descriptor, since it is in memory
+    except OSError:  # the body of the request has no file descriptor, since it is in memory
         sock.sendfile(file)
         return
     size, sent = os.fstat(source).st_size, 0
@@ -173,11 +174,11 @@ def _keep_headers(request: requests.PreparedRequest) -> requests.PreparedRequest
 
 
 class Transport:
-    """The connections to one server.
+    """The connections to one model server.
 
     `who` is the name of the server in errors.  `idle` (without any bytes) and `whole` (for a whole exchange) are time
-    limits in seconds and must be above 0: since every call ends in time, an expired lease shows that a worker hangs
-    (`worker/lease.py`).
+    limits of a request in seconds and must be above 0: since every request ends in time, an expired lease shows that a
+    worker hangs (`worker/lease.py`).
     """
 
     def __init__(
@@ -209,7 +210,8 @@ class Transport:
 
     @contextmanager
     def post(self, url: str, body: BinaryIO, headers: Mapping[str, str] | None = None) -> Iterator[Stream]:
-        """POST an open file; a context manager with the stream of the answer, if the status is 2xx.
+        """POST an open file, as a context manager with the stream of the answer; a status other than 2xx raises a
+        ModelError.
 
         Raises ModelError or Interrupted.
         """
@@ -217,7 +219,7 @@ class Transport:
             yield stream
 
     def fetch(self, method: str, url: str, *, json: Any = None, seconds: float | None = None) -> bytes:
-        """Send a small request; returns the whole body of an answer with status 2xx.
+        """Send a small request; returns the whole body of the answer; a status other than 2xx raises a ModelError.
 
         Raises ModelError or Interrupted.
         """
@@ -227,8 +229,8 @@ class Transport:
             return b"".join(stream.chunks())
 
     def _post(self, url: str, body: BinaryIO, headers: Mapping[str, str]) -> requests.PreparedRequest:
-        """The POST request, prepared for `requests`.  Address and headers are prepared once; only the body differs
-        between turns."""
+        """The POST request, prepared for `requests`.  Address and headers of a POST are prepared once; only the body
+        differs between turns."""
         key = (url, *headers.items())
         if key not in self._posts:
             more = {"Content-Type": "application/json", **headers}
@@ -242,12 +244,12 @@ class Transport:
     @contextmanager
     def _exchange(self, prepare: Callable[[], requests.PreparedRequest], whole: float, idle: float) -> Iterator[Stream]:
         if clock.monotonic() - self.used_at > KEEP:
-            self.adapter.close()  # this closes only the connections: the adapter itself can still be used
+            self.adapter.close()  # `close` closes only the connections: the adapter itself can still be used
         taken = deadline.within(self.who, whole)
         with taken, self.watcher.watching(whole) as watch, self._translated(watch):
             request = prepare()
             self.sockets.patience, self.sockets.sent = idle, False
-            # `Session.send` is not used: it follows redirects and handles cookies, which are not wanted here.
+            # `Session.send` is not used, since it follows redirects and handles cookies.
             response: Any = self.adapter.send(request, timeout=(CONNECT, idle), **self._surroundings(request.url))
             self.heard.update(name.lower() for name in response.headers)
             try:
@@ -257,7 +259,7 @@ class Transport:
                     raise map_error(parse_error_body(response.status, body, response.headers), self.who)
                 yield Stream(response, self.who, watch)
             finally:
-                response.close()  # this also closes the connection, unless the body was read to its end
+                response.close()  # `close` also closes the connection, unless the body was read to its end
                 self.used_at = clock.monotonic()
                 if self.sockets.broken_off:
                     self.adapter.close()
@@ -280,8 +282,8 @@ class Transport:
 
     @contextmanager
     def _translated(self, watch: ExchangeWatch) -> Iterator[None]:
-        """Translate errors of `requests` and urllib3 to errors of this program; if the watching thread has shut the
-        sockets down, raise the reason instead."""
+        """Translate errors of `requests` and urllib3 to errors of this program; if the watching thread has shut down
+        the sockets, raise the reason of the shutdown instead."""
         try:
             yield
         except (requests.exceptions.InvalidURL, requests.exceptions.InvalidSchema, UnicodeError) as error:
@@ -336,7 +338,7 @@ class Stream:
         self._pieces = _pieces(raw)
 
     def chunks(self) -> Iterator[bytes]:
-        """The bytes of the body as they arrive, up to the end that the server has announced.
+        """The bytes of the answer's body as they arrive, up to the end that the server has announced.
 
         Raises ModelStalled (in `_translated`) when the connection is cut.
         """
@@ -350,9 +352,9 @@ class Stream:
         self._watch.raise_outcome()
 
     def rest(self) -> None:
-        """Read what follows the last event of a body, so that the connection can be used again.
+        """Read the bytes after the last event of an answer's body, so that the connection can be used again.
 
-        If no bytes arrive for `REST` seconds, the method ends, and the connection is closed.
+        If no bytes arrive for `REST` seconds, `rest` ends, and the connection is closed.
         """
         connection = self._raw.connection
         sock = getattr(connection, "sock", None)
@@ -364,8 +366,8 @@ class Stream:
                 pass
 
     def lines(self) -> Iterator[bytes]:
-        """The lines of the body as they arrive, without their line ends (LF or CRLF); the last line need not have
-        one."""
+        """The lines of the answer's body as they arrive, without their line ends (LF or CRLF); the last line need not
+        have a line end."""
         rest = bytearray()
         for chunk in self.chunks():
             head, newline, tail = chunk.rpartition(b"\n")
@@ -380,9 +382,9 @@ class Stream:
 
 
 def _pieces(raw: Any) -> Iterator[bytes]:
-    """The body in pieces as they arrive.
+    """The body of an answer in pieces, as they arrive.
 
-    If the body is sent in HTTP chunks, the pieces are these chunks, which takes half the time of `read1`.
+    If the body of an answer is sent in HTTP chunks, the pieces are these chunks, which takes half the time of `read1`.
     """
     if raw.chunked:
         yield from raw.read_chunked(READ, decode_content=True)
@@ -392,7 +394,8 @@ def _pieces(raw: Any) -> Iterator[bytes]:
 
 
 def _beginning(raw: Any) -> bytes:
-    """The first MiB of an error body, or less if reading fails, since the status can be reported without the body."""
+    """The beginning (about a MiB at most) of the body of an error; a read error ends it early, since the status can be
+    reported without the whole body."""
     kept = bytearray()
     with suppress(urllib3.exceptions.HTTPError, OSError):
         for piece in _pieces(raw):

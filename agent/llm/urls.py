@@ -1,7 +1,7 @@
-"""Interprets addresses of model servers as people write them: with or without scheme, `/v1`, slash at the end, endpoint
-or query.
+"""Interprets the addresses of model servers that people configure: with or without scheme, `/v1`, slash at the end,
+endpoint or query.
 
-Which of the possible base URLs is right (`bases`) is decided by the server's dialect or by trying them.
+`bases` returns the possible base URLs of an address; the client tries them in this order.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from agent.errors import ConfigError
 if TYPE_CHECKING:
     from urllib.parse import SplitResult
 
-# number of parsed addresses that each cache of this module holds; a process uses the same few addresses again and again
+# maximum number of addresses in each cache of `urls.py`; a process uses the same few addresses again and again
 KEPT = 32
 _VERSION = re.compile(r"/v\d[a-z0-9]*+(/|$)")
 _ENDPOINTS = re.compile(
@@ -27,10 +27,11 @@ _ENDPOINTS = re.compile(
 
 @lru_cache(KEPT)
 def clean(base_url: str) -> str:
-    """The address with scheme, host and path only, without a slash or an endpoint (`/chat/completions`) at its end.
+    """The address of a model server with scheme, host and path only, without a slash or an endpoint
+    (`/chat/completions`) at its end.
 
-    If the scheme is missing, it becomes http for this machine, an IP address, and a name with a port or without a dot;
-    otherwise https.
+    If the scheme is missing, it becomes http for an IP address, for a host name without a dot, and for a host with
+    another port than 443 or 8443; otherwise https.
     """
     parts = urlsplit(_whole(base_url))
     path = _ENDPOINTS.sub("", parts.path.rstrip("/")).rstrip("/")
@@ -38,7 +39,8 @@ def clean(base_url: str) -> str:
 
 
 def _whole(base_url: str) -> str:
-    """The address, with a scheme if it had none.  Raises ConfigError when the text is not an address."""
+    """The address `base_url`, with a scheme added if it had none.  Raises ConfigError when the text is not an
+    address."""
     text = base_url.strip()
     if "://" not in text:
         text = f"{_scheme(text)}://{text}"
@@ -62,12 +64,13 @@ def _without_query(parts: SplitResult, path: str) -> str:
 @lru_cache(KEPT)
 def bases(base_url: str, call: str, base_path: str = "", *, version_first: bool = False) -> tuple[str, ...]:
     """The possible base URLs, below which the endpoint `call` may be, the likeliest first; after a 404 the client tries
-    the next one.
+    the next base URL.
 
-    If the address ends with `call`, the part before it is the only base URL; if its path contains a version, the
-    address is used unchanged.  If the address has no path, or only the beginning of `base_path` (the path of the
-    dialect, `/v1` if it is ""), that path is completed.  Any other path is taken as complete first, and with `/v1`
-    second (`https://models.github.ai/inference`); with `version_first` in the reverse order.
+    If the configured address ends with `call`, the part before `call` is the only base URL; if the path of the address
+    contains a version, the address is the only base URL.  If the address has no path, or only the beginning of
+    `base_path` (the path of the dialect, `/v1` if it is ""), the first base URL has the whole `base_path`.  An address
+    with any other path (`https://models.github.ai/inference`) is tried unchanged first and with `/v1` second; with
+    `version_first` in the reverse order.
     """
     written = urlsplit(_whole(base_url))
     if written.path.rstrip("/").endswith(call):
@@ -89,28 +92,28 @@ def join(base_url: str, base: str, path: str) -> str:
 
 
 def root(base_url: str) -> str:
-    """The address without a path `/v1`, `/v0` or `/api` at its end."""
+    """The address of a model server without a path `/v1`, `/v0` or `/api` at its end."""
     return re.sub(r"(/api)?/(v1|v0|api)$", "", clean(base_url))
 
 
 def path(base_url: str) -> str:
-    """The path of the address, "" if it has none."""
+    """The path of a model server's address, "" if the address has no path."""
     return urlsplit(clean(base_url)).path
 
 
 def origin(base_url: str) -> str:
-    """Scheme and host of the address."""
+    """Scheme, host and port of a model server's address."""
     return clean(base_url).removesuffix(path(base_url))
 
 
 def host(base_url: str) -> str:
-    """The host name of the address in lower case; "" if the address is empty."""
+    """The host name in a model server's address, in lower case; "" if the address is empty."""
     return (urlsplit(clean(base_url)).hostname or "").lower() if base_url else ""
 
 
 @lru_cache(KEPT)
 def is_loopback(url: str) -> bool:
-    """Whether the address is on this machine, so that requests to it must not go through a proxy."""
+    """Whether the address `url` is on this machine, so that requests to it must not go through a proxy."""
     name = (urlsplit(url).hostname or "").lower()
     try:
         return ip_address(name).is_loopback

@@ -1,8 +1,9 @@
 """Writes requests and parses answers of Anthropic's `/v1/messages`: the system text is a separate parameter, tool calls
-and results are blocks, and results are inside user turns.
+and their results are blocks, and the results of tool calls are inside user turns.
 
-Stored messages are translated one at a time, block by block.  Up to four blocks of a request carry a cache mark
-(`cache_control`); docs/wire.md, "Prompt caches", has the rules of the prompt cache and their sources.
+Stored messages are translated into Anthropic's form one at a time, block by block.  Up to four blocks of a request
+carry a cache mark (`cache_control`); docs/wire.md, "Prompt caches", has the rules of the prompt cache and their
+sources.
 """
 
 from __future__ import annotations
@@ -32,15 +33,15 @@ if TYPE_CHECKING:
 
 CACHE = {"type": "ephemeral"}
 BLOCKS = "thinking_blocks"
-"""The field of a stored message that contains the provider-specific blocks of an answer (such as thinking), in the
-order of all blocks of the answer.
+"""The field of a stored message that lists the blocks of an answer in their order, with the contents of
+provider-specific blocks (such as thinking).
 
-Blocks of text and of tool calls are only named in this field; their contents are in the message itself."""
+In the field BLOCKS blocks of text and of tool calls are only named; their contents are in the message itself."""
 THOUGHT = "thinking_tokens"
 
 
 def header(parameters: Mapping[str, Any], system: str, tools: Sequence[Json], *, marked: bool = True) -> bytes:
-    """The bytes of a request that precede the first message; `marked`: with prompt cache marks."""
+    """The bytes of a request that precede the first message, with prompt cache marks if `marked` is True."""
     fields = dict(parameters)
     mark = {"cache_control": CACHE} if marked else {}
     if tools:
@@ -53,7 +54,7 @@ def header(parameters: Mapping[str, Any], system: str, tools: Sequence[Json], *,
 
 
 def tool_choice(aside: SideRequest) -> Json:
-    """The parameter `tool_choice` in Anthropic's form, {} if there is no choice."""
+    """The parameter `tool_choice` in Anthropic's form, {} if the request has no tools or no choice."""
     if not aside.tools or not aside.choice:
         return {}
     if aside.named:
@@ -74,14 +75,14 @@ def write_messages(
     """Write the messages of a request as turns of user and assistant, with commas between them; only one block at a
     time is in memory.
 
-    `marked`: three blocks get a prompt cache mark: the last block of the first message, the last block of the previous
-    request, and the last block of this request.  `answer` is the index (from 0) of the newest answer among the
-    messages, before which the previous request ended.  It is 0 if there is no answer, or if `change` returns other
-    messages than the spans contain.
+    With `marked` up to three blocks get a prompt cache mark: the last block of the first message, the last block of the
+    previous request, and the last block of this request.  `answer` is the index (from 0) of the newest answer among the
+    messages, before which the previous request ended.  `answer` is 0 if the messages contain no answer, or if `change`
+    returns other messages than the spans contain.
     """
     role = ""
-    # `held`: the last block, which is written when the next one is known; `first`: the index of the first message;
-    # `at`: the index of the message to which `held` belongs
+    # `held`: the last block, which is written when the next block is known; `first`: the index of the first message;
+    # `at`: the index of the message that contains `held`
     held, first, at = b"", -1, -1
     for side, block, number in blocks(spans, change):
         if role:
@@ -106,8 +107,8 @@ def with_mark(block: bytes) -> bytes:
 
 
 def blocks(spans: Sequence[Span], change: Change | None = None) -> Iterator[tuple[str, Json, int]]:
-    """(role "user" or "assistant", block, index of its message) of each block of all messages except system messages;
-    the first block is a user's, and no block is empty."""
+    """(role "user" or "assistant", block, index of its message) of each block of the messages, without system messages;
+    the first block has the role "user"."""
     begun = False
     for number, message in enumerate(parsed(spans) if change is None else change(parsed(spans))):
         for side, block in _blocks_of(message):
@@ -147,8 +148,8 @@ def _tool_use(call: Json) -> Json:
 
 
 def _laid_out(layout: Sequence[Any], texts: list[str], calls: list[Json]) -> Iterator[Json]:
-    """The blocks of an answer in their original order (`layout`).  Texts and tool calls that are returned are removed
-    from `texts` and `calls`."""
+    """The blocks of an answer in their original order (`layout`).  The texts and tool calls that are yielded as blocks
+    are removed from `texts` and `calls`."""
     lengths = [block.get("length") for block in layout if _is(block, "text")]
     if lengths and all(isinstance(length, int) for length in lengths) and sum(lengths) == len(texts[0]):
         whole, texts[:] = texts[0], []
@@ -172,7 +173,7 @@ def _is(block: Any, kind: str) -> bool:
 
 
 def read_answer(stream: Stream, who: str) -> StreamAccumulator:
-    """Read a whole answer, streamed or not."""
+    """Read a whole answer of Anthropic's API, streamed or not."""
     lines = stream.lines()
     first = next((line for line in lines if line.strip()), b"")
     if not is_stream(first, stream.headers.get("content-type", "")):
@@ -186,7 +187,7 @@ def read_answer(stream: Stream, who: str) -> StreamAccumulator:
 
     for event, record in events(all_lines(), who):
         if record is DONE or (not record and event != "error"):
-            continue  # ignored: `[DONE]` or an empty event, which gateways add
+            continue  # `[DONE]` and empty events, which gateways add, are ignored
         # an error that a proxy sends may have neither an event name nor a `type`
         known = isinstance(record, dict) and not record.get("error")
         kind = record.get("type", event) if known else "error"
@@ -203,7 +204,8 @@ def read_answer(stream: Stream, who: str) -> StreamAccumulator:
 
 
 def _lay_out(draft: StreamAccumulator, layout: Mapping[Any, Json]) -> None:
-    """Store the provider-specific blocks (thinking with its signature) and the order of all blocks."""
+    """Store the provider-specific blocks of an answer (thinking with its signature) and the order of all blocks;
+    nothing is stored for an answer without provider-specific blocks."""
     for block in layout.values():
         block.pop("partial_json", None)
     if any(block["type"] not in ("text", "tool_use") for block in layout.values()):
@@ -224,7 +226,8 @@ def _take(draft: StreamAccumulator, layout: dict[Any, Json], usage: dict[str, in
     elif kind == "message_delta":
         draft.set_finish(text_in(object_in(record, "delta"), "stop_reason"))
         _count(usage, told := object_in(record, "usage"))
-        # The count of output tokens in message_start is a placeholder; only a later count covers the whole answer.
+        # The count of output tokens in message_start is a placeholder; only a count in a later event covers the whole
+        # answer.
         early = not told.get("output_tokens")
         draft.set_usage(usage_of(usage), early=early and draft.is_early)
 
@@ -262,7 +265,8 @@ def _delta(draft: StreamAccumulator, block: Json | None, index: Any, delta: Mapp
         draft.add_call_part(index, None, None, delta["partial_json"])
     if block is None or kind in ("text", "tool_use"):
         return
-    if "signature" in delta:  # a signature is sent whole, so it replaces an earlier one and is not appended
+    # a signature is sent whole, so a later signature replaces an earlier one and is not appended
+    if "signature" in delta:
         block["signature"] = delta["signature"]
     own = {key: value for key, value in delta.items() if key not in ("type", "signature", "partial_json")}
     merge(block, {key: value for key, value in own.items() if is_shallow(value)})
@@ -274,7 +278,7 @@ def _delta(draft: StreamAccumulator, block: Json | None, index: Any, delta: Mapp
 
 
 def _count(usage: dict[str, int], record: Json) -> None:
-    """Merge token counts into `usage`; a later 0 never overwrites a number."""
+    """Merge the token counts of an event into `usage`; a later count of 0 does not overwrite a number."""
     usage.update({name: value for name, value in record.items() if isinstance(value, int) and value > 0})
     if (thought := thinking_of(record)) is not None:
         usage[THOUGHT] = thought or usage.get(THOUGHT, 0)
@@ -299,7 +303,7 @@ def _whole(body: bytes, stream: Stream, who: str) -> StreamAccumulator:
 
 
 def usage_of(usage: Mapping[str, Any]) -> Usage | None:
-    """Convert Anthropic's token counts into those of this program.
+    """Convert Anthropic's token counts into a `Usage` of this program.
 
     Anthropic's `input_tokens` does not include tokens that were read from or written to the prompt cache;
     `Usage.prompt` includes them.
@@ -312,7 +316,7 @@ def usage_of(usage: Mapping[str, Any]) -> Usage | None:
 
 def thinking_of(usage: Mapping[str, Any]) -> int | None:
     """Anthropic's count of thinking tokens (`output_tokens_details.thinking_tokens`), which are included in
-    `output_tokens`; None if it is not reported."""
+    `output_tokens`; None if Anthropic does not report the count."""
     details = usage.get("output_tokens_details")
     told = details.get("thinking_tokens") if isinstance(details, dict) else usage.get(THOUGHT)
     return told if isinstance(told, int) and not isinstance(told, bool) else None

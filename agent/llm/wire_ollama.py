@@ -1,7 +1,8 @@
 """Writes messages and parses answers of Ollama's `/api/chat` (docs/wire.md, "The request"): the arguments of a tool
 call are an object, and the result of a call has the name of its tool.
 
-Stored messages are translated one at a time; the line of a message that needs no change is sent unchanged.
+Stored messages are translated into Ollama's form one at a time; the line of a message that needs no change is sent
+unchanged.
 """
 
 from __future__ import annotations
@@ -39,10 +40,10 @@ def messages(
 ) -> Iterator[bytes]:
     """Each message in Ollama's form; the results of an answer's tool calls are in the order of the calls.
 
-    This matters because most chat templates match results with calls by their order.
+    The order of the results matters because most chat templates match results with calls by their order.
     """
     names: dict[str, str] = {}
-    # results of the last answer's tool calls so far; a request contains the results of all calls
+    # the results of the last answer's tool calls that were read so far; a request contains a result for each call
     results: dict[str, bytes] = {}
     for answers, line in _lines(spans, shape, names, alternate=alternate, change=change):
         if not answers:
@@ -98,9 +99,9 @@ def translated(message: Json, names: dict[str, str]) -> Json:
 
 
 def read_answer(stream: Stream, who: str) -> StreamAccumulator:
-    """Read a whole answer from a stream of JSON objects, one per line (or from a single JSON object).
+    """Read a whole answer of Ollama's API from a stream of JSON objects, one per line (or from a single JSON object).
 
-    Raises a ModelError for a line with the key `error`, which can occur although the status is 200.
+    Raises a ModelError for a line with the key `error`, which Ollama may send although the status is 200.
     """
     draft, done = stream.draft, False
     for line in stream.lines():
@@ -138,7 +139,7 @@ def _take(draft: StreamAccumulator, record: Json) -> None:
     draft.add_fields({key: value for key, value in message.items() if key not in KNOWN and value != ""})
     for call in objects_in(message, "tool_calls"):
         function = object_in(call, "function")
-        # Ollama sends each tool call whole, so each one in a line is a new call; its index is ignored.
+        # Ollama sends each tool call whole, so each call in a line is a new call; the index of the call is ignored.
         arguments = function.get("arguments") or {}
         own = own_fields(call, function)
         draft.add_call_part(len(draft.calls), call.get("id"), function.get("name"), arguments, own)

@@ -1,8 +1,7 @@
 """Writes requests and parses answers of OpenAI's chat completions API (docs/wire.md, "The request").
 
-A request is `{"model", parameters, "tools", "messages":[` + lines + `]}`: if no message needs a change, the stored
-lines are copied, with a comma in place of each newline.  `OpenAIClient` and its subclasses for LM Studio and replays
-use this module.
+A request to OpenAI's API is `{"model", parameters, "tools", "messages":[` + lines + `]}`: if no message needs a change,
+the stored message lines are copied, with a comma in place of each newline.
 """
 
 from __future__ import annotations
@@ -35,14 +34,14 @@ MOST_TOOLS = 128
 KNOWN = frozenset(
     ("role", "content", "tool_calls", "refusal", "function_call", "audio", "images", "annotations", "name", "index")
 )
-"""Fields of an answer's message that this module reads, or that are never sent back to the server.
+"""Fields of an answer's message that `wire_openai.py` reads, or that are not sent back to the server.
 
-Any other field is stored, since the server that sent it may expect it back.
+A field of an answer's message that is not in KNOWN is stored, since the server that sent it may expect it back.
 """
 KNOWN_OF_CALL = frozenset(("id", "type", "index", "function"))
 KNOWN_OF_FUNCTION = frozenset(("name", "arguments", "index"))
-# size in bytes of the block in `copy`; a block of a MiB would not fit into the CPU cache and would need new memory each
-# time
+# size in bytes of the block of memory in `copy`; a block of a MiB would not fit into the CPU cache and would need new
+# memory each time
 BLOCK = 1 << 17
 NEWLINE, COMMA = b"\n,"
 
@@ -54,32 +53,31 @@ def header(parameters: Mapping[str, Any], tools: bytes = b"") -> bytes:
 
 
 def offered(tools: Sequence[Json]) -> bytes:
-    """The tools as the bytes of JSON that follow the parameters in a request.  The caller keeps the result, since tools
-    do not change within a task."""
+    """The tools as the bytes of JSON that follow the parameters in a request; b"" if there are no tools."""
     return b',"tools":' + orjson.dumps([with_properties(tool) for tool in tools]) if tools else b""
 
 
 def with_properties(tool: Json) -> Json:
-    """The tool, of which `parameters` is completed to an object schema with `properties`, since LM Studio and Ollama
-    refuse any other schema."""
+    """The tool with `parameters` completed to an object schema with `properties`, since LM Studio and Ollama refuse any
+    other schema."""
     function = tool["function"]
     schema = {"type": "object", "properties": {}} | (function.get("parameters") or {})
     return {**tool, "function": {**function, "parameters": schema}}
 
 
 def check_tools(tools: Sequence[Json]) -> None:
-    """Raise ConfigError for more tools than any server accepts."""
+    """Raise ConfigError for more than MOST_TOOLS tools."""
     if len(tools) > MOST_TOOLS:
         raise ConfigError(f"{len(tools)} tools are offered; at most {MOST_TOOLS} are allowed. Remove some MCP servers")
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenRequest:
-    """The request that was written last and that the request file still contains.  If the next request begins in the
-    same way, only its rest is written.
+    """Describes the request that was written last and that the request file still contains.  If the next request begins
+    with the same bytes, only the rest of that request is written.
 
     `parts` are the spans of stored messages that were copied, as (path, start, end); in the request file the last of
-    them ends at byte `end`.
+    these parts ends at byte `end`.
     """
 
     header: bytes
@@ -88,12 +86,12 @@ class WrittenRequest:
     end: int
 
     def rest(self, out: BinaryIO, header: bytes, parts: list[tuple[Path, int, int]], shape: Shape) -> Span | None:
-        """For a new request that begins like the previous one: the span that is still to be written; `out` is
-        positioned where it belongs.
+        """The span of stored messages that must still be written for a new request that begins like the previous one;
+        `out` is positioned where that span follows.
 
-        Returns None, with `out` at its beginning, when the new request does not begin like the previous one.  `parts`:
-        the parts of the new request (`message_lines.sized`).  If `shape` is the same object as before, the earlier
-        lines are unchanged (`message_reader.py`).
+        Returns None, with `out` at its beginning, when the new request does not begin like the previous one.  `parts`
+        are the parts of the new request (`message_lines.sized`).  If `shape` is the same object as in the previous
+        request, the earlier message lines are unchanged (`message_reader.py`).
         """
         *fixed, (path, start, end) = parts
         *known, (view, begin, last) = self.parts
@@ -111,15 +109,16 @@ def copy(out: BinaryIO, spans: Sequence[Span]) -> bool:
     """Copy the lines of the spans to `out`, with commas between them; returns whether the last line ends with a
     newline.
 
-    One block of memory is used again and again: it is filled, changed in place and written up to the next multiple of
-    its size in the file.  The kernel stores a file that is written in this way in large pages, which take a third less
-    time to create and remove than small pages.
+    One block of memory is used for the whole copy: the block is filled, changed in place and written up to the next
+    multiple of its size in the file.  The kernel stores a file that is written in this way in large pages, which take a
+    third less time to create and remove than small pages.
     """
     block = bytearray(BLOCK)
     view = memoryview(block)
-    first = last = out.tell() % BLOCK  # the block's bytes from `first` to `last` are still to be written
+    first = last = out.tell() % BLOCK  # the block's bytes from `first` to `last` are not written yet
     for number, (path, start, end) in enumerate(sized(spans)):
-        if number and block[last - 1] != COMMA:  # write the comma here if the previous span ends without a newline
+        # if the previous span ends without a newline, a comma is written between the spans
+        if number and block[last - 1] != COMMA:
             out.write(view[first:last])
             out.write(b",")
             first = last = out.tell() % BLOCK
@@ -149,7 +148,7 @@ def join(out: BinaryIO, messages: Iterable[bytes]) -> None:
 
 
 def read_answer(stream: Stream, who: str) -> StreamAccumulator:
-    """Read a whole answer, streamed or not.
+    """Read a whole answer of OpenAI's API, streamed or not.
 
     Raises the error that the answer contains, ModelStalled for a stream that ended too early, AnswerUnreadable for a
     body without an answer.
@@ -175,7 +174,7 @@ def _streamed(lines: Iterable[bytes], who: str, draft: StreamAccumulator) -> Str
             done = True
             break
         if not chunk and event != "error":
-            continue  # ignored: null or an empty value, which some servers send to keep the connection alive
+            continue  # null and empty values, which some servers send to keep the connection alive, are ignored
         if event == "error" or not isinstance(chunk, dict) or chunk.get("error"):
             raise map_error(parse_document(None, chunk), who)
         _take(draft, chunk)
@@ -197,7 +196,7 @@ def _take(draft: StreamAccumulator, chunk: Mapping[str, Any]) -> None:
 
 
 def take_message(draft: StreamAccumulator, message: Mapping[str, Any]) -> None:
-    """Add a message of an answer, or a delta (fragment) of one in a stream, to `draft`."""
+    """Add to `draft` the message of an answer, or a delta (a fragment of the message) from a stream."""
     draft.add_content(message.get("content"))
     draft.add_refusal(message.get("refusal"))
     draft.add_reasoning(message.get("reasoning_content") or message.get("reasoning"))
@@ -213,8 +212,8 @@ def take_message(draft: StreamAccumulator, message: Mapping[str, Any]) -> None:
 
 
 def own_fields(call: Mapping[str, Any], function: Mapping[str, Any]) -> Json:
-    """The provider-specific fields of a tool call: all except id, name and arguments; only the server that sent them
-    understands them."""
+    """The provider-specific fields of a tool call: all fields except id, type, index, name and arguments; only the
+    server that sent these fields understands them."""
     own = {key: value for key, value in call.items() if key not in KNOWN_OF_CALL and value is not None}
     inner = {key: value for key, value in function.items() if key not in KNOWN_OF_FUNCTION and value is not None}
     return own | {"function": inner} if inner else own
@@ -235,10 +234,12 @@ def _whole(body: bytes, stream: Stream, who: str) -> StreamAccumulator:
 
 
 def usage_of(record: Any) -> Usage | None:
-    """Convert the token counts in `usage` into those of this program; None if there are none (0 tokens do not count).
+    """Convert the token counts in the field `usage` into a `Usage` of this program; None if `usage` has no count above
+    0.
 
-    OpenAI's `completion_tokens` includes reasoning.  xAI, Gemini's endpoint and gateways in front of them count
-    reasoning separately: only their total includes it, so what the other counts leave of the total is reasoning.
+    OpenAI's count `completion_tokens` includes the tokens of reasoning.  xAI, Gemini's endpoint and gateways in front
+    of them count reasoning separately: only their total includes it, so the reasoning is the total without the prompt
+    and the completion.
     """
     if not isinstance(record, dict):
         return None
@@ -255,7 +256,8 @@ def usage_of(record: Any) -> Usage | None:
 
 
 def reasoning_of(record: Mapping[str, Any]) -> int | None:
-    """The number of reasoning tokens in `usage`, None if the server does not report it."""
+    """The number of reasoning tokens in the field `usage` of an answer, None if the server does not report the
+    number."""
     places = (record.get("completion_tokens_details"), record.get("output_tokens_details"), record)
     for place in places:
         told = place.get("reasoning_tokens") if isinstance(place, dict) else None

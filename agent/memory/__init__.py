@@ -1,7 +1,7 @@
 """Long-term memory across tasks: one file with events of earlier tasks, and with records that are made from these
 events (docs/memory.md).
 
-`MemoryStore` is the entry point.
+`MemoryStore` is the entry point of the package `memory`.
 """
 
 from agent.memory.base import (

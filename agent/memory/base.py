@@ -1,8 +1,8 @@
-"""The value classes of long-term memory, and the interface of its log.
+"""The value classes of long-term memory, and the interface of the memory log.
 
-The terms are those of Amazon Bedrock AgentCore Memory: event, actor, session, strategy, namespace, memory record,
-`top_k`, `relevance_score`.  The errors of `agent/memory/` are `MemoryUnavailable` (memory.db cannot be read or written)
-and `UsageError` (an argument of the caller is wrong).
+The terms of long-term memory are those of Amazon Bedrock AgentCore Memory: event, actor, session, strategy, namespace,
+memory record, `top_k`, `relevance_score`.  The errors of `agent/memory/` are `MemoryUnavailable` (memory.db cannot be
+read or written) and `UsageError` (an argument of the caller is wrong).
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
 PURGE_SECONDS = 60.0
-"""The host that forgot a text rewrites the table of the shared log; any other host does so if this has not happened
-after so many seconds."""
+"""The host that forgot a text rewrites the table of the shared log; if it has not done so after PURGE_SECONDS, any
+other host rewrites the table."""
 STRATEGIES = ("facts", "preferences", "summaries", "episodes", "reflections")
 STATUSES = ("active", "quarantined", "superseded", "invalid", "forgotten")
 TRUST = {0: "outside text", 1: "inference of a model", 2: "verified result", 3: "operator"}
-"""Classes of trust: number → meaning.  The trust of a record is the lowest trust among its sources."""
+"""Classes of trust of a memory record or event: number → meaning.  The trust of a record is the lowest trust among its
+sources."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +56,9 @@ class MemoryRecord:
     """One memory record, a text that later tasks may get.
 
     `id` has the form `mem-…`.  `status` is one of STATUSES; `forgotten` means that the record was not stored, because
-    the same text was forgotten before (`memory forget`).  `timestamp` is the time of the source, `created_at` the time
-    when the record was stored.  `event_ids` and `record_ids` are the sources of the record.  `helped` and `hurt` count
-    the good and bad outcomes of the tasks that got the record.
+    the same text was forgotten before (`memory forget`).  `timestamp` is the time of the record's source, `created_at`
+    the time when the record was stored.  `event_ids` and `record_ids` are the events and records from which this record
+    was made.  `helped` and `hurt` count the good and bad outcomes of the tasks that got the record.
     """
 
     id: str
@@ -87,7 +88,7 @@ class MemoryRecord:
 
 @dataclass(frozen=True, slots=True)
 class MemoryHit:
-    """A record and its relevance to the query, 0 to 1."""
+    """A memory record and its relevance to the query, from 0 to 1."""
 
     record: MemoryRecord
     score: float
@@ -95,7 +96,7 @@ class MemoryHit:
 
 @dataclass(frozen=True, slots=True)
 class EventHit:
-    """An event and its relevance to the query, 0 to 1."""
+    """An event of long-term memory and its relevance to the query, from 0 to 1."""
 
     event_id: int
     text: str
@@ -109,8 +110,9 @@ class EventHit:
 
 @dataclass(frozen=True, slots=True)
 class FileHit:
-    """A file that was touched by changes similar to the query.  `score`, the relevance, is 0 to 1.  `commits` are the
-    hashes of the most similar commits that touched the file, `sessions` the most similar tasks that touched it."""
+    """A file that was touched by changes similar to the query.  `score` is the relevance of the file, from 0 to 1.
+    `commits` are the hashes of the most similar commits that touched the file, `sessions` are the most similar tasks
+    that touched the file."""
 
     path: str
     score: float
@@ -120,7 +122,7 @@ class FileHit:
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """Selects events and records to forget: those that match at least one of the given fields.
+    """Selects the events and records of long-term memory to forget: those that match at least one of the given fields.
 
     `ids` are ids of records, or numbers of events as text.  `session`, `actor` and `match` select events and records;
     `match` is a substring of the text, regardless of case.  `namespace`, a prefix that ends in `/`, selects records
@@ -136,11 +138,12 @@ class Selector:
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """The result of `MemoryStore.forget`: events and records that were forgotten, or would be (`dry_run`).
+    """The result of `MemoryStore.forget`: the events and records that were forgotten, or, with `dry_run`, that would be
+    forgotten.
 
     `jobs` are the extraction jobs with an error message that was removed, since it may quote a forgotten text.
-    `remains` names the files of the memory that still contain a forgotten text, each with the reason; normally it is
-    empty.  `elsewhere` names places outside of the memory that may still contain the forgotten texts.
+    `remains` names the files of the memory that still contain a forgotten text, each with the reason; normally
+    `remains` is empty.  `elsewhere` names places outside of the memory that may still contain the forgotten texts.
     """
 
     events: tuple[int, ...] = ()
@@ -153,7 +156,7 @@ class Forgotten:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One entry of the memory log.  `payload` is None once `forget` has removed it."""
+    """One entry of the memory log.  `payload` is the content of the entry, None after `forget` has removed it."""
 
     number: int
     at: str
@@ -166,8 +169,9 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """The result of `follow`: `entries` is the number of new entries from other hosts, `imported` the number of this
-    host's entries that were added to the shared log; `remains` names the files that still contain a forgotten text."""
+    """The result of `Log.follow`: `entries` is the number of new entries from other hosts, `imported` the number of
+    this host's entries that were added to the shared log; `remains` names the files that still contain a forgotten
+    text."""
 
     entries: int = 0
     imported: int = 0
@@ -176,7 +180,7 @@ class Followed:
 
 @dataclass(frozen=True, slots=True)
 class SharedPlace:
-    """The shared log: its address `where`, for messages, and a function that opens its database."""
+    """The place of the shared memory log: its address `where`, for messages, and a function that opens its database."""
 
     where: str
     open: Callable[[], LogDatabase]
@@ -193,7 +197,7 @@ class LogDatabase(Database, Protocol):
 
 
 class Appending(Protocol):
-    """The part of a log that a write transaction uses."""
+    """The part of a memory log that a write transaction uses."""
 
     def append(
         self,
@@ -205,50 +209,51 @@ class Appending(Protocol):
         reason: str = "",
         at: str | None = None,
     ) -> Entry:
-        """Append an entry; `at` defaults to the present time."""
+        """Append an entry to the memory log; `at` defaults to the present time."""
         ...
 
     def blank(self, numbers: Iterable[int]) -> None:
-        """Remove the texts of the entries with these numbers."""
+        """Remove the texts of the entries with the numbers `numbers` from the log."""
         ...
 
 
 class Log(Appending, Protocol):
-    """The append-only log of memory operations.  The numbers of the entries only increase; the id of an event is the
-    number of its entry.
+    """The append-only log of memory operations.  The numbers of the log's entries only increase; the id of an event is
+    the number of its entry.
 
-    `LocalLog` is a table of memory.db, `SharedLog` a table of PostgreSQL that several hosts share.  memory.db always
-    has a copy of the entries from which its other tables were made.  Every method may raise MemoryUnavailable.
+    `LocalLog` is a table of memory.db, `SharedLog` a table of PostgreSQL that several hosts share.  memory.db has a
+    copy of the log's entries from which its other tables were made.  Every method of a log may raise MemoryUnavailable.
     """
 
     def transaction(self) -> AbstractContextManager[Any]:
-        """A write transaction: one at a time on all hosts, and rolled back if the block raises.  Inside the block, the
-        tables of memory.db reflect every entry."""
+        """A write transaction of the log, as a context manager: one at a time on all hosts, and rolled back after an
+        error.  Inside the transaction the tables of memory.db contain the effect of every entry of the log."""
         ...
 
     def entries(self, after: int = 0, limit: int = 1000) -> Sequence[Entry]:
-        """At most `limit` entries of memory.db with a higher number than `after`, in order."""
+        """At most `limit` log entries in memory.db with a higher number than `after`, in the order of their numbers."""
         ...
 
     def follow(self) -> Followed:
-        """Apply all entries up to the newest one to memory.db."""
+        """Apply the entries of the log, up to the newest one, to the tables of memory.db."""
         ...
 
     def rebuilding(self) -> AbstractContextManager[Any]:
-        """A transaction in which the tables are rebuilt from `entries`."""
+        """A transaction in which the tables of memory.db are rebuilt from `entries`."""
         ...
 
     def purge(self, *, left_by_others: bool = False) -> str:
-        """Remove the bytes of forgotten texts from the shared log; returns the reason if some may remain, else "".
-        `left_by_others`: do this only if the host that forgot the texts has not done it in time."""
+        """Remove the bytes of forgotten texts from the shared log; returns the reason if some bytes may remain, else
+        "".  With `left_by_others` they are removed only if the host that forgot the texts has not removed them in
+        time."""
         ...
 
     def status(self) -> Mapping[str, Any]:
-        """`where` is the place of the log, `last` the number of its newest entry, `applied` the number up to which
-        memory.db contains it; if the log cannot be reached, `last` is None and there is an `error`.  `own`: whether
-        memory.db has entries that the shared log does not have."""
+        """The state of the log: `where` is the place of the log, `last` the number of its newest entry, `applied` the
+        number up to which memory.db contains its entries; if the log cannot be reached, `last` is None and there is an
+        `error`.  `own` says whether memory.db has entries that the shared log does not have."""
         ...
 
     def close(self) -> None:
-        """Close the connections of the log."""
+        """Close the connections of the memory log."""
         ...

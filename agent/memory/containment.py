@@ -1,12 +1,12 @@
-"""Computes which share of a short record a query contains: the second measure of relevance, besides the share of the
-query that the record covers.
+"""Computes which share of a short memory record a query contains: the second measure of relevance, besides the share of
+the query that the record covers.
 
 A preference like "Use unittest, not pytest." can match at most three of the two hundred terms of an issue, so the share
-of the query that it covers is always small.  For a short record, the share of the record that the query contains is the
-better measure.  Terms that nearly every issue contains, and pairs of hiragana, which are mostly grammar, have a low
-weight.  Terms in the title of the query, and those that the query repeats, have a higher weight, since they name the
-subject.  A term of the record also counts in part if the query contains only its beginning or end: the query term
-`test` for `unittest`.
+of the query that such a record covers is small.  For a short record, the share of the record that the query contains is
+the better measure.  Terms that nearly every issue contains, and pairs of hiragana, which are mostly grammar, have a low
+weight.  Terms in the first line of the query (the title), and terms that the query repeats, have a higher weight, since
+they name the subject.  A long term of the record also counts in part if the query contains only its beginning or end:
+for example if the query has `test` and the record `unittest`.
 """
 
 from __future__ import annotations
@@ -22,26 +22,29 @@ if TYPE_CHECKING:
     from agent.memory.terms import Terms
 
 LONGEST = 24
-"""Maximum number of terms of a short record.  A record with more terms than LONGEST is measured only by the share of
-the query that it covers."""
+"""Maximum number of terms of a short record.  The relevance of a record with more terms than LONGEST is the share of
+the query that the record covers."""
 LONGEST_TEXT = 250
 """Maximum number of characters of a short record."""
 ENOUGH = 4
-"""A record counts as fully contained if the query contains so many of its heaviest terms, or a third of its terms if
-that is more."""
+"""A record counts as fully contained in a query if the query contains terms with the weight of the record's ENOUGH
+heaviest terms, or of a third of its terms if that is more."""
 LEAST = 2.0
-"""The lowest weight of a whole record, so that one matching term of a record of two terms is no full match."""
+"""The lowest weight of a whole record, so that one matching term of a record with two terms is not a full match."""
 PARTIAL = 0.99
-"""Maximum containment.  Only a record that has every term of the query gets the relevance 1."""
+"""Maximum of the share of a record that a query contains.  Only a record that has every term of the query gets the
+relevance 1."""
 PART = 0.7
-"""Share of the weight of a long term that counts if the query contains only its beginning or end."""
+"""Share of the weight of a long term of a record that counts if the query contains only the beginning or end of the
+term."""
 SHORTEST_PART, SHORTEST_WHOLE = 4, 6
-"""Minimum number of characters of that beginning or end, and of the long term."""
+"""Minimum number of characters of the beginning or end of a term that counts in part (SHORTEST_PART), and of the whole
+term (SHORTEST_WHOLE)."""
 SUBJECT = 1.5
-"""Factor for a term in the first line of a query of several lines, or for one that occurs more than once in the
-query."""
+"""Factor for the weight of a term in the first line of a query of several lines, and of a term that occurs more than
+once in the query."""
 COMMON = 0.2
-"""Weight of a term in COMMON_WORDS, or of a number."""
+"""Weight of a term that is in COMMON_WORDS or is a number."""
 PAIR = 0.1
 """Weight of a pair of adjacent characters with hiragana or katakana that is no part of a run of kanji or katakana:
 mostly grammar."""
