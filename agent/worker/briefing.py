@@ -205,9 +205,15 @@ def fence_comments(
 
     Short comments are whole; of longer ones the beginning and end are shown, with the name of a file that has the whole
     text.  If there are too many comments, the oldest are saved together, and a first line names the file."""
-    most = max(1, tokens // (LEAST + FENCE))
-    old, new = comments[:-most], comments[-most:]
-    texts = [task_text(comment) for comment in new]
+    texts: list[str] = []
+    needed = 0
+    for comment in reversed(comments):
+        text = task_text(comment)
+        needed += FENCE + min(LEAST, budget.count(text))
+        if texts and needed > tokens:
+            break
+        texts.insert(0, text)
+    old, new = comments[: len(comments) - len(texts)], comments[len(comments) - len(texts) :]
     parts = divide(tokens - FENCE * len(texts), [budget.count(text) for text in texts])
     shown = [budget.shorten(text, max(LEAST, part)) for text, part in zip(texts, parts, strict=True)]
     said: list[tuple[Comment | None, str]] = [(None, _kept(old, marker, budget))] if old else []
