@@ -64,6 +64,7 @@ class ForgeHome:
 
     source = project = token = git_user = base_url = ""
     account = OWN
+    pull_name = "pull request"
     git_most = 0  # kilobytes of a request to git; 0 for any number
 
     def __init__(self, folder, plays, *, config=""):
@@ -268,6 +269,7 @@ class GitLabHome(ForgeHome):
     """A project in a subgroup on our loopback GitLab, which has a sub-path; git has the same address."""
 
     source, project, token, git_user = "gitlab", PROJECT, GITLAB_TOKEN, "oauth2"
+    pull_name = "merge request"
 
     def open(self, address):
         place = self.new_place()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -55,8 +56,10 @@ class HistoryReader:
         """The commit of a branch, or of another revision if there is no branch of that name.
 
         The branch is looked up first, because git would prefer a tag to a branch of the same name.  Raises UsageError
-        if there is neither a branch nor a revision of that name.
+        if there is neither a branch nor a revision of that name, or no repository.
         """
+        if not os.path.lexists(self.git_dir / "HEAD"):
+            raise UsageError(f"there is no branch or commit {branch!r}: {self.git_dir} is no git repository")
         for name in (f"refs/heads/{branch}", branch):
             wanted = ("--end-of-options", f"{name}^{{commit}}")
             done = git("rev-parse", "--verify", "--quiet", *wanted, git_dir=self.git_dir, negative=1)

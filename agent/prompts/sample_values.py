@@ -195,7 +195,7 @@ SAMPLES: dict[str, tuple[dict[str, Any], ...]] = {
         | {"rules": [_FENCED], "memory": [_FENCED], "body": _FENCED, "truncated": True, "comments": [_FENCED]}
         | {"base": "main", "empty_repository": False, "verify": "make test", "commands": True, "earlier": _FENCED}
         | {"about": "a pull request", "news": [_FENCED], "goes_on": True, "takes_up": True, "pictures": "One follows."}
-        | {"ci": [_FENCED]},
+        | {"ci": [_FENCED], "pull_name": "merge request"},
     ),
     "broken_off": ({"reason": "content_filter"},),
     "ci_tried": (

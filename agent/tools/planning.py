@@ -69,8 +69,8 @@ class Finish:
 
     name = "finish"
     description = (
-        "End the task: title (one line, for the commit and pull request), summary (what and why, Markdown), and "
-        "answers to single comments by id (settled: what it asks for is done)."
+        "End the task: title (one line, for commit and pull request), summary (Markdown: what, why), "
+        "answers to comments, by id."
     )
     parameters = schema(
         ("title", "summary"),

@@ -131,8 +131,11 @@ def test_a_forks_pull_request_is_worked_on_from_its_commits_and_handed_over_as_a
     assert (row["status"], row["error_code"]) == ("completed", None)
     assert one.labels() == ["coding agent done"]
     (final,) = one.own("final")
-    assert "**Nothing was pushed**, since the pull request comes from a fork" in final
-    assert f"The task is a pull request from stranger/web, a fork, onto main, at its commit {one.theirs[:12]}" in final
+    assert f"**Nothing was pushed**, since the {one.home.pull_name} comes from a fork" in final
+    assert (
+        f"The task is a {one.home.pull_name} from stranger/web, a fork, onto main, at its commit {one.theirs[:12]}"
+        in final
+    )
     assert "grep -q int calc.py`: exit code 0" in final
     # nothing was pushed, nothing was opened, nothing at the fork was touched
     assert one.branches() == ["main"]
