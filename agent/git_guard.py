@@ -1,4 +1,4 @@
-"""Checks the ignore, attribute and module files of a work tree before git reads them.
+"""Checks the ignore, attribute, module and mailmap files of a work tree before git reads them.
 
 Git loads `.gitignore` and `.gitattributes` of every folder, and `.gitmodules` and `.mailmap` of the top folder (the
 rules files), into memory as a whole, and those of all parent folders are in memory at the same time.  A named pipe with

@@ -73,11 +73,12 @@ class Limits(Protocol):
     """Checks whether a limit of the task is reached."""
 
     def __call__(self) -> Outcome | None:
-        """Returns an outcome if turns, tokens, money, time or disk space are used up."""
+        """Returns an outcome if a limit of the task is reached, for example of turns, tokens, cost, time or disk
+        space."""
         ...
 
     def check_calls(self) -> Outcome | None:
-        """Returns an outcome if a resource that tool calls use is used up: time, memory, disk space."""
+        """Returns an outcome if a resource that tool calls use is used up, for example time, memory or disk space."""
         ...
 
 

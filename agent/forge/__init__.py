@@ -1,8 +1,8 @@
 """Forges, the sources of tasks: GitHub, GitLab, Forgejo, and a folder of Markdown files.
 
-The contract is in `base.py`; each adapter is a package of its own.  `wiring/wiring.py` builds the adapters; `issue`,
-`worker`, `intake`, `daemon` and `commands` call them.  The package `forge` does not work on a task (`loop.py`), push
-the result of a task (`work/publish.py`) or store the files of a task (`context`).
+The contract that every adapter of a forge implements is in `base.py`; each adapter is a package of its own.  The
+package `forge` does not work on a task (`loop.py`), push the result of a task (`work/publish.py`) or store the files of
+a task (`context`).
 """
 
 from __future__ import annotations

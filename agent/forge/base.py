@@ -215,8 +215,8 @@ class Labels:
 
     def can_start(self, present: Iterable[str]) -> bool:
         """Whether a comment may start a task on an issue with the labels `present`: a comment may do so unless the
-        processing or paused label is present.  If the bot label is present, the bot label and the comment ask for the
-        same task."""
+        processing or paused label is present.  If the issue has the bot label too, the bot label and the comment ask
+        for the same task."""
         return ({self.processing, self.paused} - {""}).isdisjoint(present)
 
     def is_left_behind(self, present: Iterable[str], *, by_comment: bool) -> bool:
@@ -418,8 +418,8 @@ class Forge(Protocol):
         ...
 
     def changed_since(self, watched: Mapping[TaskKey, str | None], cursor: str) -> tuple[dict[TaskKey, str], str]:
-        """Finds the changed ones among some issues: (keys of the issues that have changed, each with the time of the
-        change; the cursor for the next call).
+        """Finds the issues in `watched` that have changed since `cursor`: (keys of the issues that have changed, each
+        with the time of the change; the cursor for the next call).
 
         `watched` maps the key of each issue to check (all are this adapter's) to the `url` of the pull request that was
         opened for it, or to None; a change of that pull request counts as a change of the issue.  `cursor` is the

@@ -1,4 +1,4 @@
-"""What CI says about one commit: check runs, commit statuses and the jobs of pipelines, in one form for all forges.
+"""The results of CI for one commit: check runs, commit statuses and the jobs of pipelines, in one form for all forges.
 
 An adapter reads the checks (`ForgeReports.checks`); `intake/ci_watch.py` and `worker/ci_failures.py` decide what
 follows from them.

@@ -25,8 +25,8 @@ class Acknowledgements:
         self.told = False
 
     def show(self, key: TaskKey, comment: Comment | None = None) -> None:
-        """Add the reaction 👀 to the comment, or to the issue if `comment` is None; an edited comment has got the
-        reaction before."""
+        """Add the reaction 👀 to the comment, or to the issue if `comment` is None; an edited comment gets no reaction,
+        since it got one before the edit."""
         if comment is not None and comment.is_edit:
             return
         try:

@@ -54,7 +54,7 @@ class PublishFilter:
     The filter masks the secrets that `redact` knows, fragments of these secrets, texts with the shape of a token, and
     paths of this machine (`places`).  The filter alters words that would have an effect on the forge, such as mentions
     and closing keywords, so that they have no effect.  `tell(what, rules)` is called with the findings of a text (rule
-    id → count), but not again while the findings for texts of the kind `what` stay the same.
+    id → count), but not again while the findings for texts with the same name `what` stay the same.
     """
 
     def __init__(

@@ -30,13 +30,13 @@ QUOTA_CODES = frozenset(
         "organization_usage_limit_exceeded",  # OpenAI
         "billing_hard_limit_reached",  # OpenAI
         "billing_not_active",  # OpenAI
-        "billing_error",  # sent by Anthropic (documented on Anthropic's page about errors)
+        "billing_error",  # code sent by Anthropic (documented on Anthropic's page about errors)
         # Moonshot sends this code with 429 or 403: MoonshotAI/kimi-code PR#1857, MoonshotAI/Kimi-K2#5
         "exceeded_current_quota_error",
         "insufficient_user_quota",  # the gateway new-api, with status 403 (QuantumNous/new-api)
         "insufficient_balance",  # DeepSeek, if it is used through a gateway
         "payment_required",  # OpenRouter
-        "arrearage",  # sent by DashScope (documented on DashScope's page of error codes)
+        "arrearage",  # code sent by DashScope (documented on DashScope's page of error codes)
     )
 )
 OVERFLOW_CODES = frozenset(
@@ -57,11 +57,11 @@ RATE_CODES = frozenset(
     (
         "rate_limit_exceeded",  # OpenAI
         "rate_limit_error",  # Anthropic
-        "rate_limit_reached_error",  # sent by Moonshot: MoonshotAI/kimi-cli#901
+        "rate_limit_reached_error",  # code sent by Moonshot: MoonshotAI/kimi-cli#901
         "too_many_requests",  # Azure, Together
         "toomanyrequestsexception",  # Bedrock
         "throttlingexception",  # Bedrock
-        "throttling",  # sent by DashScope, also with a suffix such as .ratequota or .allocationquota
+        "throttling",  # code sent by DashScope, also with a suffix such as .ratequota or .allocationquota
         "resource_exhausted",  # Google
         "slow_down",  # OpenAI
     )
@@ -81,13 +81,13 @@ ACCESS_CODES = frozenset(
 REGION_CODES = frozenset(("unsupported_country_region_territory",))  # OpenAI, under 403
 MODEL_CODES = frozenset(
     (
-        "model_not_found",  # sent by OpenAI and LM Studio
+        "model_not_found",  # code sent by OpenAI and LM Studio
         "model_not_available",  # Together
         "model_not_supported",  # Copilot
         "model_decommissioned",  # Groq
         "model_terms_required",  # Groq
         "invalid_model",  # Mistral
-        "not_found_error",  # sent by Anthropic and by Ollama's /v1
+        "not_found_error",  # code sent by Anthropic and by Ollama's /v1
         "deploymentnotfound",  # Azure
         "modelnotfound",  # DashScope
     )
@@ -105,7 +105,7 @@ own."""
 OVERLOAD_CODES = frozenset(
     (
         "overloaded_error",  # Anthropic
-        "engine_overloaded_error",  # Moonshot, with status 429: MoonshotAI/kimi-code#2152
+        "engine_overloaded_error",  # code sent by Moonshot with status 429: MoonshotAI/kimi-code#2152
         "server_is_overloaded",  # OpenAI
         "modelnotreadyexception",  # Bedrock
         "capacity_exceeded",  # Groq's flex tier, with status 498
@@ -113,9 +113,9 @@ OVERLOAD_CODES = frozenset(
 )
 RESAMPLE_CODES = _any(
     (
-        r"tool_use_failed",  # Groq, with status 400: pydantic/pydantic-ai#2759, huggingface/smolagents#1119
+        r"tool_use_failed",  # code sent by Groq with status 400: pydantic/pydantic-ai#2759, huggingface/smolagents#1119
         r"output_parse_failed",  # Groq: 400
-        r"json_validate_failed",  # Groq, with status 400: langchain-ai/langchain#31459
+        r"json_validate_failed",  # code sent by Groq with status 400: langchain-ai/langchain#31459
         # Google, as a stop reason or as the `status` of an error
         r"(?:malformed|unexpected|invalid)_(?:function|tool)_calls?",
         r"(?:tool|function)_calls?_(?:pars|invalid|malformed|fail)\w*",
@@ -131,10 +131,11 @@ RESAMPLE = _any(
     (
         r"model produced output that does not match|produced invalid sequence",  # llama.cpp, Bedrock
         r"failed to parse (?:the )?(?:model )?output",
-        r"failed to parse (?:the )?(?:tool|function) ?calls?",  # sent by llama.cpp: continuedev/continue#7491
-        r"failed to parse input at pos",  # sent by llama.cpp: ggml-org/llama.cpp#23838, #24644
-        r"error parsing (?:the )?tool calls?",  # Ollama, status 500: ollama/ollama#12064, #12884, #17638
-        r"failed to call a function",  # sent by Groq in a stream: anomalyco/opencode#1018
+        r"failed to parse (?:the )?(?:tool|function) ?calls?",  # wording sent by llama.cpp: continuedev/continue#7491
+        r"failed to parse input at pos",  # wording sent by llama.cpp: ggml-org/llama.cpp#23838, #24644
+        # wording sent by Ollama with status 500: ollama/ollama#12064, #12884, #17638
+        r"error parsing (?:the )?tool calls?",
+        r"failed to call a function",  # wording sent by Groq in a stream: anomalyco/opencode#1018
         r"generated output that could not be parsed",  # Groq
         r"attempted to call tool .{0,200} not in request",  # Groq: the model called a tool that was not offered
         r"(?:tool|function) call .{0,40}(?:malformed|could not be parsed)|malformed (?:tool|function) call",
@@ -188,7 +189,8 @@ OVERFLOW = tuple(
             rf"maximum context length (?:is|of) {_L} tokens",
             rf"(?:resulted in|{_ASKED}|contains?(?: at least)?|has) {_R}{_OF_ANSWER}",
         ),
-        _then(rf"passed {_R} input tokens", f"context length is only {_L}"),  # sent by vLLM ≥ 0.11: proxysoul/Empryo#52
+        # wording sent by vLLM ≥ 0.11: proxysoul/Empryo#52
+        _then(rf"passed {_R} input tokens", f"context length is only {_L}"),
         _then(f"input tokens exceed the configured limit of {_L} tokens", f"resulted in {_R}"),  # OpenAI
         rf"prompt is too long: {_R} tokens > {_L}",  # Anthropic
         rf"prompt is too long: {_R}, model maximum context length: {_L}",  # Fireworks
@@ -208,19 +210,20 @@ OVERFLOW = tuple(
         rf"cannot exceed {_L}(?: tokens)?[ ,-]+received {_R}",  # Cohere
         rf"prompt has {_R} tokens?, but the configured context size is {_L}",
         rf"maximum output tokens \({_R}\) exceeded this model context window limit \({_L}\)",  # Cloudflare
-        rf"prompt tokens limit exceeded: {_R} > {_L}",  # OpenRouter, 402 of a free account: continuedev/continue#11540
+        # wording sent by OpenRouter with status 402 of a free account: continuedev/continue#11540
+        rf"prompt tokens limit exceeded: {_R} > {_L}",
         rf"prompt contains {_R} tokens.{{0,300}}?too large.{{0,300}}?{_L} maximum",  # Mistral
         rf"too large for model with {_L} maximum context length",  # Mistral
         rf"prompt token count of {_R} exceeds the limit of {_L}",  # Copilot
         rf"exceeded model token limit:? {_L}(?:.*?requested:? {_R})?",  # Kimi
-        rf"range of input length should be \[\d+, ?{_L}\]",  # sent by DashScope: anomalyco/opencode PR#45834
+        rf"range of input length should be \[\d+, ?{_L}\]",  # wording sent by DashScope: anomalyco/opencode PR#45834
         rf"maximum (?:allowed )?input length of {_L}",  # Poolside
         rf"maximum context length (?:is|of) {_L}",
         rf"maximum prompt length is {_L}",
         rf"body too large for .{{1,80}} max size: {_L} tokens",  # GitHub Models
         # The following wordings of a prompt that is too long contain no numbers of tokens, or numbers that are not
         # read.
-        r"input is too long|input_too_long",  # sent by Bedrock: continuedev/continue#9592
+        r"input is too long|input_too_long",  # wording sent by Bedrock: continuedev/continue#9592
         r"prompt exceeds max(?:imum)? length",  # z.ai
         r"prompt too long; exceeded (?:max )?context length",  # Ollama
         r"(?:larger|longer) than the (?:model'?s )?context (?:length|window)",
@@ -299,7 +302,7 @@ REGION = _any(
         r"(?:location|region|country|territory)(?: is)? (?:not |un)(?:supported|available)",
         r"not (?:supported|available) in your (?:country|region|location)",
     )
-)  # Google, with status 400 FAILED_PRECONDITION: google-gemini/gemini-cli#24641
+)  # wording sent by Google with status 400 FAILED_PRECONDITION: google-gemini/gemini-cli#24641
 MODERATED = _any(
     (
         r"(?:input|prompt) was flagged|requires moderation",
@@ -310,8 +313,8 @@ MODERATED = _any(
 LOW_CREDIT = _any(
     (
         r"credit balance",  # Anthropic: 400
-        r"insufficient (?:account )?(?:balance|credits?|funds)",  # sent by DeepSeek, Moonshot and z.ai
-        r"余额不足",  # z.ai, with status 429 and code 1113: continuedev/continue#10297
+        r"insufficient (?:account )?(?:balance|credits?|funds)",  # wording sent by DeepSeek, Moonshot and z.ai
+        r"余额不足",  # wording sent by z.ai with status 429 and code 1113: continuedev/continue#10297
     )
 )
 WRONG_PATH = _any((r"unexpected endpoint or method", r"returning 200 anyway"))  # LM Studio

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 CONNECT = 10.0
 """Maximum seconds for establishing a connection."""
 TICK = 1.0
-"""Seconds between two checks of control and deadline."""
+"""Seconds between two checks of `control` and the deadline by the watching thread."""
 
 
 class Sockets:

@@ -1,4 +1,4 @@
-"""Encodes the pictures that a stored message names, in the form that a server accepts.
+"""Encodes the pictures that a stored message names, in the form that the model server accepts.
 
 A stored message only names the files of its pictures (`context/pictures.py`); `images.py` reads these files, for one
 message at a time.  In the request the pictures become parts of the content (the form `image_url` of OpenAI's API,

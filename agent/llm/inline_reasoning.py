@@ -18,8 +18,8 @@ _OPENED = re.compile(
 _ALONE = re.compile(
     r"(?:\A|\n)[ \t]*(?:</think(?:ing)?>|\[/THINK\])[ \t]*(?:\n|\Z)|\A\s*(?:</think(?:ing)?>|\[/THINK\])"
 )
-"""Matches the end of reasoning without an opening tag, since the chat template has written that tag into the prompt: a
-closing tag on a line of its own, or at the beginning of the text."""
+"""Matches the end of reasoning that has no opening tag in the answer, since the chat template has written the opening
+tag into the prompt: a closing tag on a line of its own, or at the beginning of the text."""
 _TOKEN = re.compile(r"<\|(start|end|channel|message|return|call|constrain)\|>")
 _ADDRESS = re.compile(r"\bto=[\w.-]+")
 _FENCE = "```"

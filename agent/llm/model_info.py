@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 KEYS = (
     "max_model_len",  # vLLM, SGLang
-    "context_length",  # key of OpenRouter, Together and Moonshot
+    "context_length",  # key in the model lists of OpenRouter, Together and Moonshot
     "context_window",  # Groq
-    "max_context_length",  # key of Mistral and LM Studio
+    "max_context_length",  # key in the model lists of Mistral and LM Studio
     "max_context_window_tokens",  # Copilot
-    "max_input_tokens",  # key of LiteLLM, GitHub Models and Anthropic
+    "max_input_tokens",  # key in the model lists of LiteLLM, GitHub Models and Anthropic
     "inputTokenLimit",  # Gemini
     "input_token_limit",
     "n_ctx",

@@ -8,8 +8,8 @@ the server should have sent: a ContextOverflow.
 For some texts the estimate of prompt tokens is wrong by a factor, so the estimate alone does not prove a truncation.  A
 token count of the server that is far below the estimate is only a reason to ask the server for the context window that
 it has allocated.  Numbers of the server prove a truncation: its count of prompt tokens is the one that remains after a
-prompt was cut for the allocated window, or the prompt has grown since the last request and its count has not.  Without
-a proof of a truncation the server's count of prompt tokens is trusted.
+prompt was cut for the allocated window, or the prompt has grown since the last request and the server's count has not.
+Without a proof of a truncation the server's count of prompt tokens is trusted.
 """
 
 from __future__ import annotations

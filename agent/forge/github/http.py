@@ -147,7 +147,7 @@ class GitHubWire:
     @contextmanager
     def hurried(self, reserve: float = 0.0) -> Iterator[None]:
         """A context in which this thread waits at most 5 s for a rate limit, because the same request is repeated soon
-        anyway.  `reserve`: the share of the rate limit that these requests leave for other requests."""
+        anyway.  `reserve` is the share of the rate limit that requests in this context leave for other requests."""
         before = self._manner.__dict__.get("now", (PATIENT, 0.0))
         self._manner.now = (QUICK, reserve)
         try:

@@ -42,7 +42,7 @@ def who_asked(
         actor = (
             _assigned_by(wire, places, path, patience) if label is None else _labelled_by(wire, path, label, patience)
         )
-    # this version of GitLab has no such events, or the account may not read them
+    # GitLab has no resource events in this version, or the account may not read them
     except (ForgeRefused, ForgeAccessRefused):
         actor = None
     return actor or item.get("author")
@@ -130,7 +130,7 @@ def times_of_requests(
             and (event.get("label") or {}).get("name") == label
             and places.may_ask(project, event.get("user"), patience=patience)
         ]
-    # this version of GitLab has no such events, or the account may not read them
+    # GitLab has no resource events in this version, or the account may not read them
     except (ForgeRefused, ForgeAccessRefused):
         if item.get("created_at"):
             # without events the author of the issue counts as the person who asked (`who_asked`)

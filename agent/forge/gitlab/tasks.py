@@ -2,8 +2,9 @@
 
 An issue waits for work when it has the bot label or is assigned to the bot, and the account that set the label or
 assigned the bot has permission.  Issues with the label are searched for in each listed project; if none is listed, in
-each project or group of which the account is a member.  So a label in a project of strangers is not found.  Two lists
-(issues and merge requests) contain the assignments to the own account in all projects.
+each project or group of which the account is a member.  Other projects are not searched, so a label that strangers set
+in their own project has no effect.  Two lists (issues and merge requests) contain the assignments to the own account in
+all projects.
 """
 
 from __future__ import annotations
