@@ -19,6 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from agent import clock
+from agent.context.outside_effects import receipt_in
 from agent.errors import ClaimLost, IssueUnreadable, UsageError
 from agent.forge.base import ForgeReports
 from agent.intake.ci_watch import CiWatch
@@ -27,7 +28,7 @@ from agent.issue import commands
 from agent.issue.acknowledge import Acknowledgements
 from agent.issue.claims import is_held, over_in, shown_end
 from agent.issue.close_ended_row import adopt_end
-from agent.issue.closed_by_merge import is_closed_by_merge
+from agent.issue.closed_by_merge import MERGED, is_closed_by_merge
 from agent.issue.publish_filter import PublishFilter
 from agent.issue.replies import post_reply
 from agent.issue.status import WAITING, show_status
@@ -174,7 +175,10 @@ class CommentPoller:
     def _is_stopped(self, row: Row) -> bool:
         """Whether a person ended the task on the forge."""
         wish = self.forge.requested(row.key)
-        return wish == "stop" and not is_closed_by_merge(self.forge, row.key, row.branch)
+        if wish != "stop":
+            return False
+        merged = receipt_in(self.settings.base_dir / "running" / row.uuid, MERGED) is not None
+        return not is_closed_by_merge(self.forge, row.key, row.branch, merged=merged)
 
     def _believe(self, row: Row) -> bool:
         """Whether the label shows an end of the task that is missing in the row, because a backup was restored.

@@ -17,8 +17,14 @@ if TYPE_CHECKING:
     from agent.values import TaskKey
 
 
-def is_closed_by_merge(forge: Forge, key: TaskKey, branch: str | None) -> bool:
-    """Whether the closed issue is the only reason to stop the task, and the pull request of `branch` was merged.
+MERGED = "merged"
+"""The receipt in effects.jsonl of a task that its pull request was merged while the task ran.  `Forge.find_pull` does
+not show that any more when the task has opened another pull request for its branch."""
+
+
+def is_closed_by_merge(forge: Forge, key: TaskKey, branch: str | None, *, merged: bool = False) -> bool:
+    """Whether the closed issue is the only reason to stop the task, and the pull request of `branch` was merged, or an
+    earlier one of the task (`merged`).
 
     `is_closed_by_merge` is called when `Forge.requested` has returned "stop".  Raises ForgeError."""
     if not branch:
@@ -29,5 +35,7 @@ def is_closed_by_merge(forge: Forge, key: TaskKey, branch: str | None) -> bool:
         return False
     if issue.state == "open" or forge.labels.requested(issue.labels, "open") == "stop":
         return False
+    if merged:
+        return True
     pull = forge.find_pull(key, branch)
     return pull is not None and pull.state == "merged"

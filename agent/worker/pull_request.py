@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from agent.errors import ForgeRefused, PushRejected
 from agent.forge.base import ForgeReports
+from agent.issue.closed_by_merge import MERGED
 from agent.wiring.private_tracker import is_private
 from agent.worker.pull_text import SUMMARY, fitted, is_own_title, marks, merged, summaries
 from agent.worker.task_commits import REMOVED
@@ -96,6 +97,8 @@ class PullRequest:
             if pull is not None and self.shown == self.workspace.head():
                 return pull
             if pull is not None:
+                if self.run.effects.receipt(MERGED) is None:
+                    self.run.effects.done(MERGED, {"url": pull.url})
                 said = f"{pull.url} was merged while the task ran; what came after it is in another"
                 self.workspace.reports.extend([said] if said not in self.workspace.reports else [])
             effect = "pull" if pull is None else f"pull-after-{pull.id}"

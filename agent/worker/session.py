@@ -16,7 +16,7 @@ from agent.config.commits import EMAIL, NAME
 from agent.context import TaskContextManager
 from agent.forge.base import ForgeReports
 from agent.issue.acknowledge import Acknowledgements
-from agent.issue.closed_by_merge import is_closed_by_merge
+from agent.issue.closed_by_merge import MERGED, is_closed_by_merge
 from agent.issue.comments import truncate
 from agent.issue.publish_filter import PublishFilter
 from agent.issue.replies import post_reply
@@ -237,7 +237,10 @@ class TaskRun:
         if self.inbox.poll():
             return self._requested()
         word = self.forge.requested(self.key)
-        return None if word == "stop" and is_closed_by_merge(self.forge, self.key, self._branch()) else word
+        if word != "stop":
+            return word
+        merged = self.effects.receipt(MERGED) is not None
+        return None if is_closed_by_merge(self.forge, self.key, self._branch(), merged=merged) else word
 
     def _why(self) -> str:
         """The reason for which a person stopped the task on the forge; "" for a command in a comment, since the

@@ -113,8 +113,10 @@ def test_a_draft_that_is_merged_while_the_task_runs_ends_nothing(homes, kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_merge_that_closes_the_issue_is_no_order_to_a_task_that_goes_on(homes, kind):
-    """The ready pull request of the first run is merged while the second one works."""
-    home = homes(kind, {TASK: [write("a.txt"), finish("Write a", "There is an a.")]}, config=OFTEN)
+    """The ready pull request of the first run is merged while the second one works.  The check lasts for some looks at
+    the closed issue, while the second pull request is open."""
+    config = f"{OFTEN}verify: {{command: 'test ! -e b.txt || sleep 3'}}\n"
+    home = homes(kind, {TASK: [write("a.txt"), finish("Write a", "There is an a.")]}, config=config)
     key = home.issue()
     home.flow.once()
     held = Held(do("read_file", path="README.md"))

@@ -11,11 +11,13 @@ from run_home import UUID
 
 from agent import clock
 from agent.commands.cleanup import cleanup
+from agent.context.outside_effects import EffectStore
 from agent.forge.markers import marker, with_markers
 from agent.intake.comment_poller import PAUSED_SECONDS, CommentPoller
 from agent.intake.enqueue import enqueue_task
 from agent.intake.interval import SLOWER, PollingInterval
 from agent.intake.poller import Poller
+from agent.issue.closed_by_merge import MERGED
 from agent.taskqueue import LEDGERS
 from agent.values import Status
 
@@ -370,6 +372,23 @@ def test_a_label_that_was_taken_away_while_a_worker_had_the_task_stops_it_when_i
     watching.poll()
     row = watching.ledger.get(claim.uuid)
     assert (row.status, row.tell_at is not None) == (Status.STOPPED, True)
+
+
+@pytest.mark.parametrize("merged", [True, False])
+def test_an_issue_that_a_merge_has_closed_stops_no_waiting_task_with_a_newer_pull_request(watching, merged):
+    """The branch shows the open pull request that came after the merge; the receipt of the merge is in the folder."""
+    key = watching.place.issue(labels=("coding agent processing",))
+    uuid = watching.begun(key, put_off=timedelta(hours=1), branch="makimono/1-0badcafe")
+    folder = watching.home.settings.base_dir / "running" / uuid
+    folder.mkdir(parents=True)
+    if merged:
+        store = EffectStore(folder)
+        store.done(MERGED, {"url": "https://forge.example/pulls/2"})
+        store.close()
+    watching.place.close_issue(key)
+    watching.time.move(60)
+    watching.poll()
+    assert (watching.ledger.get(uuid).status is Status.STOPPED) is not merged
 
 
 def test_a_comment_in_the_last_moments_of_a_run_is_read_when_the_run_has_ended(watching):
