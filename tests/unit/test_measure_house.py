@@ -192,7 +192,7 @@ def test_the_sheet_has_a_line_for_each_module_and_says_that_a_reader_judges(caps
     assert house.main(["names"]) == 0
     head, *rows = capsys.readouterr().out.splitlines()
     assert "No program can judge" in head
-    assert "[ ] loop.py: The loop over turns:" in rows
+    assert any(row.startswith("[ ] loop.py: The loop over") for row in rows)
     assert len(rows) == len(house.House().modules.trees)
 
 
