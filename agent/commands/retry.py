@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from agent import clock
 from agent.errors import ForgeError, MakimonoError, UsageError
-from agent.intake.enqueue import enqueue_task
+from agent.intake.enqueue import continue_task
 from agent.values import Status
 from agent.worker.parent_task import read_parent
 
@@ -36,21 +36,19 @@ class RetryReport:
 
 
 def retry_task(wiring: Wiring, row: Row, priority: int | None = None) -> tuple[str | None, Refusal]:
-    """Queue a task that continues `row`, the newest of its issue; returns the same as `enqueue.enqueue_task`.
+    """Queue a task that continues `row`, the newest of its issue; returns the same as `enqueue.continue_task`.
 
     If `priority` is None, that of `row` is used.
     """
-    return enqueue_task(
+    return continue_task(
         wiring.settings,
         wiring.ledger,
         wiring.forge_of(row.key),
-        row.key,
+        row,
         wiring.events,
-        user=row.user,
-        title=row.title,
-        priority=row.priority if priority is None else priority,
-        parent_uuid=row.uuid,
         started_by=f"retry:{row.uuid}",
+        user=row.user,
+        priority=priority,
     )
 
 

@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from agent import clock
-from agent.intake.enqueue import enqueue_task
+from agent.intake.enqueue import continue_task
 from agent.issue.ci_rounds import red_checks, rounds_of, started_by
 from agent.issue.comments import post_once, truncate
 from agent.issue.publish_filter import PublishFilter
@@ -58,9 +58,8 @@ class CiWatch:
         self.settled: set[str] = set()  # uuids of tasks with checks that need no further look
         # uuid of a task → its pull request, which does not change after the end of the task
         self.rounds: dict[str, CiRounds | None] = {}
-        self.ended_at: dict[
-            str, float
-        ] = {}  # uuid of a task → time of the monotonic clock when a poll found that all its checks had ended
+        # uuid of a task → time of the monotonic clock when a poll found that all its checks had ended
+        self.ended_at: dict[str, float] = {}
         self.told: set[str] = set()
 
     def poll(self, rows: Iterable[Row], started: list[str]) -> None:
@@ -100,17 +99,14 @@ class CiWatch:
         if rounds.is_tried or len(rounds.made) >= self.settings.ci.fix_rounds:
             self._say_tried(row, rounds, red)
             return True
-        uuid, refused = enqueue_task(
+        uuid, refused = continue_task(
             self.settings,
             self.ledger,
             self.forge,
-            row.key,
+            row,
             self.events,
-            user=row.user,
-            title=row.title,
-            priority=row.priority,
-            parent_uuid=row.uuid,
             started_by=started_by(rounds.head),
+            user=row.user,
         )
         if uuid is not None:
             started.append(uuid)

@@ -23,7 +23,7 @@ from agent.context.outside_effects import receipt_in
 from agent.errors import ClaimLost, IssueUnreadable, UsageError
 from agent.forge.base import ForgeReports
 from agent.intake.ci_watch import CiWatch
-from agent.intake.enqueue import enqueue_task
+from agent.intake.enqueue import continue_task
 from agent.issue import commands
 from agent.issue.acknowledge import Acknowledgements
 from agent.issue.claims import is_held, over_in, shown_end
@@ -265,17 +265,14 @@ class CommentPoller:
         if comments and is_held(self.forge, row.key, row.uuid, over_in(self.ledger)):
             return True, None  # a task of another ledger has the issue and reads the comments
         if (asking := next((one for one in comments if self._starts(one)), None)) is not None:
-            uuid, refused = enqueue_task(
+            uuid, refused = continue_task(
                 self.settings,
                 self.ledger,
                 self.forge,
-                row.key,
+                row,
                 self.events,
-                user=asking.author,
-                title=row.title,
-                priority=row.priority,
-                parent_uuid=row.uuid,
                 started_by=asking.id,
+                user=asking.author,
                 seen=partial(self.seen.show, row.key, asking),
             )
             if refused == "limit":

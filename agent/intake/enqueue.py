@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from agent.config import Settings
     from agent.forge.base import Forge
     from agent.observe.events import Events
-    from agent.taskqueue import Ledger
+    from agent.taskqueue import Ledger, Row
     from agent.values import Public, TaskKey
 
 Refusal = Literal["", "limit", "known", "taken", "refused"]
@@ -124,6 +124,37 @@ def enqueue_task(
     ledger.offer(uuid)
     events.emit("task_queued", uuid=uuid, task=str(key))
     return uuid, ""
+
+
+def continue_task(
+    settings: Settings,
+    ledger: Ledger,
+    forge: Forge,
+    row: Row,
+    events: Events,
+    *,
+    started_by: str,
+    user: str | None,
+    priority: int | None = None,
+    seen: Callable[[], None] = lambda: None,
+) -> tuple[str | None, Refusal]:
+    """Queue a task that continues the ended task of `row`; arguments and result are those of `enqueue_task`.
+
+    If `priority` is None, that of `row` is used.
+    """
+    return enqueue_task(
+        settings,
+        ledger,
+        forge,
+        row.key,
+        events,
+        user=user,
+        title=row.title,
+        priority=row.priority if priority is None else priority,
+        parent_uuid=row.uuid,
+        started_by=started_by,
+        seen=seen,
+    )
 
 
 def claim_issue(

@@ -171,6 +171,13 @@ def test_no_retry_of_streams_excludes_the_reviewer(here):
     assert events[-1]["excluded"] == {"safety": "consensus_stream_lost"}
 
 
+def streaming(home, **more):
+    """A `deliberate --stream --json` as a process, with output and errors as pipes."""
+    args = command(home, "Shall we?", "--stream", "--json")
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen(args, cwd=home.folder, env=home.environment, **pipes, **more)
+
+
 @pytest.mark.parametrize(
     ("number", "code", "said"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
 )
@@ -178,15 +185,7 @@ def test_ctrl_c_and_sigterm_end_each_stream_once(here, number, code, said):
     pieces = openai_events("", [call("cast_vote", vote("A"))])
     slow = Reply(pieces[:3], headers={"Content-Type": "text/event-stream"}, hold=SECONDS)
     home = here(Panel(dict.fromkeys(("correctness", "safety", "upkeep"), slow)))
-    process = subprocess.Popen(
-        command(home, "Shall we?", "--stream", "--json"),
-        cwd=home.folder,
-        env=home.environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    process = streaming(home, text=True, start_new_session=True)
     lines = []
     for line in process.stdout:
         lines.append(line)
@@ -206,13 +205,7 @@ def test_ctrl_c_and_sigterm_end_each_stream_once(here, number, code, said):
 def test_a_reader_that_takes_nothing_does_not_keep_the_command(here, number, code):
     text = json.dumps(vote("A", "long words " * 180))
     home = here(Panel(dict.fromkeys(("correctness", "safety", "upkeep"), text)))
-    process = subprocess.Popen(
-        command(home, "Shall we?", "--stream", "--json"),
-        cwd=home.folder,
-        env=home.environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
+    process = streaming(home)
     fcntl.fcntl(process.stdout, fcntl.F_SETPIPE_SZ, 4096)
     assert os.read(process.stdout.fileno(), 10) == b'{"session"'
     process.send_signal(number)
