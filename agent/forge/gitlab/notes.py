@@ -37,10 +37,10 @@ before GitLab 15), so such a note may also mean an edit of the whole text:
 https://gitlab.com/gitlab-org/gitlab/-/blob/master/app/services/issuable/common_system_notes_service.rb
 """
 THREADED = ("DiffNote", "DiscussionNote")
-_BY_CHANGE = {"sort": "desc", "order_by": "updated_at"}
-_COMMENTS = {"sort": "asc", "order_by": "created_at", "activity_filter": "only_comments"}
-"""Queries for a list of notes: all notes, the last changed first (`_BY_CHANGE`), and the notes that are comments,
-oldest first (`_COMMENTS`)."""
+BY_CHANGE = {"sort": "desc", "order_by": "updated_at"}
+COMMENTS = {"sort": "asc", "order_by": "created_at", "activity_filter": "only_comments"}
+"""Queries for a list of notes: all notes, the last changed first (`BY_CHANGE`), and the notes that are comments,
+oldest first (`COMMENTS`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class NoteReader:
         newest, digests, left_out = cursor.since, dict(cursor.digests), 0
         news: list[tuple[ItemNumber, dict[str, Any]]] = []
         edited: set[str] = set()
-        for thing, note in self._changed(cursor, _BY_CHANGE if with_edits else _COMMENTS):
+        for thing, note in self._changed(cursor, BY_CHANGE if with_edits else COMMENTS):
             newest = max(newest, utc(note.get("updated_at")))
             key, now = str(note["id"]), digest(str(note.get("body") or ""))
             known = digests.pop(key, None)
@@ -114,7 +114,7 @@ class NoteReader:
 
     def own(self) -> Iterator[dict[str, Any]]:
         """Every note of the own account, oldest first."""
-        for note in self.wire.pages(self.notes(self.thing), query=_COMMENTS, patience=self.patience):
+        for note in self.wire.pages(self.notes(self.thing), query=COMMENTS, patience=self.patience):
             if not note.get("system") and self.places.is_own(note.get("author")):
                 yield note
 

@@ -9,6 +9,7 @@ from agent import clock
 from agent.errors import ForgeError, ForgeRefused
 from agent.forge.gitlab.http import QUICK, is_missing
 from agent.forge.gitlab.merge_requests import LOOK_UP_WAIT
+from agent.forge.gitlab.notes import COMMENTS
 from agent.forge.markers import all_in, hidden_in
 from agent.forge.post_once import post_once
 
@@ -79,8 +80,7 @@ def find_reply(
 ) -> str | None:
     """The id of the own account's note with the marker on the issue or merge request of the comment; None if there is
     none."""
-    query = {"sort": "asc", "order_by": "created_at", "activity_filter": "only_comments"}
-    for note in wire.pages(f"{project}/{place_of(comment)}/notes", query=query):
+    for note in wire.pages(f"{project}/{place_of(comment)}/notes", query=COMMENTS):
         if marker in all_in(str(note.get("body") or "")) and is_own(note.get("author")):
             return str(note["id"])
     return None
