@@ -37,6 +37,7 @@ class Commands(TyperGroup):
         "tasks",
         "show",
         "request",
+        "dashboard",
         "stop",
         "pause",
         "resume",

@@ -24,13 +24,6 @@ if TYPE_CHECKING:
 MISSED = 20
 """The maximum number of lines about unreadable files of a backup that are printed."""
 
-OPEN_ADVICE = {
-    "queued": "`run` works it off; `stop {uuid}` takes it out of the queue",
-    "running": "`show {uuid}` tells how far it is; `stop {uuid}` ends it",
-    "paused": "`resume {uuid}` puts it back in the queue; `stop {uuid}` ends it",
-}
-"""Status of a task that has not ended → advice on what a person can do with the task."""
-
 
 class Role(StrEnum):
     """What a daemon does: poll and queue (`producer`), run queued tasks (`worker`), or both."""
@@ -149,8 +142,7 @@ def retry(
     ] = None,
 ) -> int:
     """Queue a new task that continues an ended one, or one for each task that failed since a time."""
-    from agent.commands.retry import retry_task, start_description, why_not
-    from agent.values import CLOSED_STATUSES
+    from agent.commands.orders import retry_by_prefix
     from agent.wiring.wiring import Wiring
 
     state: CliState = context.obj
@@ -163,24 +155,11 @@ def retry(
     state.require_tasks(uuid)
     wiring = Wiring(state.settings)
     try:
-        ledger = wiring.ledger
-        row = ledger.get(ledger.resolve(uuid))
-        assert row is not None, "it was resolved just now"
-        newest = ledger.latest(row.key) or row
-        if newest.status not in CLOSED_STATUSES:
-            which = "" if newest.uuid == row.uuid else f", a later one of the same issue as {row.uuid},"
-            raise UsageError(
-                f"task {newest.uuid}{which} is {newest.status}; only what has ended can be tried again. "
-                f"{OPEN_ADVICE[newest.status].format(uuid=newest.uuid)}"
-            )
-        begins = start_description(wiring, newest)
-        made, refused = retry_task(wiring, newest, priority)
-        if made is None:
-            raise UsageError(f"task {newest.uuid} cannot be tried again: {why_not(refused)}")
+        done = retry_by_prefix(wiring, uuid, priority)
     finally:
         wiring.close()
-    state.print_line(f"{made}: queued, {begins}")
-    state.print_json({"uuid": made, "status": "queued", "parent_uuid": newest.uuid})
+    state.print_line(f"{done.uuid}: queued, {done.begins}")
+    state.print_json({"uuid": done.uuid, "status": "queued", "parent_uuid": done.parent_uuid})
     return 0
 
 
@@ -210,23 +189,13 @@ def _retry_all(state: CliState, text: str, code: str | None, priority: int | Non
 
 def _ask(state: CliState, prefix: str, word: Request) -> int:
     """Request a stop, pause or resume of the task with a uuid that begins with `prefix`."""
-    from agent.daemon.finalize import close_from_outside
-    from agent.issue.status import show_status
+    from agent.commands.orders import give_order
     from agent.wiring.wiring import Wiring
 
     state.require_tasks(prefix)
     wiring = Wiring(state.settings_to_inspect)
     try:
-        uuid = wiring.ledger.resolve(prefix)
-        row = wiring.ledger.get(uuid)
-        if word == "resume" and row is not None and row.status == "running" and row.requested != "pause":
-            raise UsageError(f"task {uuid} is running and nobody paused it; there is nothing to resume")
-        status = wiring.ledger.request(uuid, word)
-        row = wiring.ledger.get(uuid)
-        if status == "stopped" and row is not None:
-            close_from_outside(wiring, row)  # no worker runs that could update the status on the forge
-        elif row is not None:
-            show_status(wiring.settings, wiring.ledger, lambda: wiring.forge_of(row.key), wiring.events, row)
+        uuid, status = give_order(wiring, prefix, word)
     finally:
         wiring.close()
     state.print_line(f"{uuid}: {f'{word} requested' if status == 'running' else status}")

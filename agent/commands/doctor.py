@@ -100,9 +100,18 @@ def examine(load: Callable[[bool], Settings], announce: Callable[[str], None] = 
     redact = masker_of(settings) if settings is not None else str
     for name, look in _parts(settings):
         announce(name)
-        for check in _guarded(name, look):
-            found, advice = (without_passwords(redact(text)) for text in (check.found, check.advice))
-            yield replace(check, found=found, advice=advice)
+        yield from _masked(name, look, redact)
+
+
+LOCAL = ("python", "git", "sqlite", "base_dir", "plug-ins", "webhooks", "disk", "sandbox", "processes")
+"""The parts that ask no server and read no large file."""
+
+
+def examine_locally(settings: Settings) -> Iterator[Check]:
+    """The findings about the parts of LOCAL."""
+    for name, look in _parts(settings):
+        if name in LOCAL:
+            yield from _masked(name, look, masker_of(settings))
 
 
 def worst(checks: Iterable[Check]) -> int:
@@ -146,6 +155,13 @@ def _parts(settings: Settings | None) -> Iterator[tuple[str, Callable[[], Iterat
             yield "reviewer model", lambda at=provider, named=named: model(settings, at, named)  # type: ignore[misc]
     for source in settings.task_sources:
         yield source, lambda source=source: forge(settings, source)  # type: ignore[misc]
+
+
+def _masked(name: str, look: Callable[[], Iterator[Check]], redact: Callable[[str], str]) -> Iterator[Check]:
+    """The findings of one part, with secrets masked."""
+    for check in _guarded(name, look):
+        found, advice = (without_passwords(redact(text)) for text in (check.found, check.advice))
+        yield replace(check, found=found, advice=advice)
 
 
 def _guarded(name: str, look: Callable[[], Iterator[Check]]) -> Iterator[Check]:

@@ -19,6 +19,7 @@ from pydantic import Field, PrivateAttr, SecretStr, field_validator
 from agent.config import (
     commits,
     configured_window,
+    dashboard_section,
     forge_sections,
     key_tree,
     llm_section,
@@ -157,6 +158,9 @@ class Settings(Section):
     prompts: prompt_templates.Prompts = Field(
         default_factory=prompt_templates.Prompts,
         description="Templates of people that take the place of the program's own.",
+    )
+    dashboard: dashboard_section.Dashboard = Field(
+        default_factory=dashboard_section.Dashboard, description="The page of the command `dashboard`."
     )
 
     _root: Path = PrivateAttr(default_factory=_working_folder)

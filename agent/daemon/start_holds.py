@@ -237,22 +237,37 @@ class StartHolds:
             self.ended()
 
     def _server(self) -> str:
-        provider = self.settings.provider()
-        return f"the model's server {provider.name} {provider.base_url or ''}".strip()
+        return _server_of(self.settings)
 
     def resources_of(self, row: Row) -> dict[Kind, str]:
         """For each kind of place, the name of the place at which the task works."""
-        return {
-            "server": self._server(),
-            "repository": f"the repository {row.task_source} {row.instance} {row.owner}/{row.repo}",
-            "host": f"this host {hostname()}",
-        }
+        return resources_of(self.settings, row)
 
     def _write(self) -> None:
         try:
             durable_files.write_file(self.path, orjson.dumps([asdict(one) for one in self.known.values()]), sync=False)
         except DiskError:
             pass  # the error is ignored: this daemon has the state in memory, and only the next one lacks it
+
+
+def resources_of(settings: Settings, row: Row) -> dict[Kind, str]:
+    """For each kind of place, the name of the place at which the task works."""
+    return {
+        "server": _server_of(settings),
+        "repository": f"the repository {row.task_source} {row.instance} {row.owner}/{row.repo}",
+        "host": f"this host {hostname()}",
+    }
+
+
+def _server_of(settings: Settings) -> str:
+    provider = settings.provider()
+    return f"the model's server {provider.name} {provider.base_url or ''}".strip()
+
+
+def holding(settings: Settings, row: Row) -> list[StartHold]:
+    """The holds for which a queued task waits, as `holds.json` has them; reads only."""
+    places = set(resources_of(settings, row).values())
+    return [one for one in read(settings.base_dir) if one.until and one.place in places and one.probe != row.uuid]
 
 
 def read(base_dir: Path) -> list[StartHold]:

@@ -65,9 +65,9 @@ class CiWatch:
     def poll(self, rows: Iterable[Row], started: list[str]) -> None:
         """Read the checks of the pull requests of the tasks in `rows`; the uuids of tasks that red checks start are
         added to `started`.  Raises ForgeError when the forge does not answer."""
-        if self.settings.ci.fix_rounds < 1 or not hasattr(self.forge, "checks"):
+        if not hasattr(self.forge, "checks"):
             return
-        closed = {row.uuid: row for row in rows if row.status is Status.COMPLETED and _is_recent(row)}
+        closed = {row.uuid: row for row in rows if may_be_watched(self.settings, row)}
         self.settled &= closed.keys()
         self.rounds = {uuid: one for uuid, one in self.rounds.items() if uuid in closed}
         self.ended_at = {uuid: at for uuid, at in self.ended_at.items() if uuid in closed}
@@ -134,6 +134,11 @@ class CiWatch:
 
         post_once(self.forge, row.key, rounds.first.uuid, TRIED, words, None)
         self.events.emit("effect_done", uuid=row.uuid, effect=TRIED)
+
+
+def may_be_watched(settings: Settings, row: Row) -> bool:
+    """Whether CI of the task's pull request is read at each poll, if the task has one and its forge has CI."""
+    return settings.ci.fix_rounds > 0 and row.status is Status.COMPLETED and _is_recent(row)
 
 
 def _is_recent(row: Row) -> bool:

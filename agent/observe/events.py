@@ -27,6 +27,7 @@ EVENTS: dict[str, str] = {
     "poll_finished": "A place where tasks come from answered a poll (source, instance, found).",
     "poll_failed": "A poll of a place where tasks come from failed; it is tried again (source, instance, error).",
     "poked": "A signal or a webhook asked for a poll at once (by, project, sources: those that are polled).",
+    "order_given": "A person stopped, paused, resumed or retried a task outside of its issue (uuid, order, by).",
     "poke_refused": "The endpoint of webhooks refused a request; reported once a minute for each reason (why).",
     "repository_file": "The task uses `.makimono.yaml` of its repository (commit, keys).",
     "poll_recovered": "A running task reaches its forge again (source, instance, seconds).",

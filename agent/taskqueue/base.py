@@ -149,6 +149,7 @@ class Row:
     memory_requests: int = 0
     head_commit: str | None = None
     base_commit: str | None = None
+    requested_by: str | None = None
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Row:
@@ -552,6 +553,7 @@ class BaseLedger(Protocol):
         comment: str | None = None,
         waiting: str | None = None,
         why: str | None = None,
+        who: str | None = None,
     ) -> Status:
         """Request a stop, pause or resume from outside; returns the new status of the row.
 
@@ -559,7 +561,8 @@ class BaseLedger(Protocol):
         request with this id changes nothing.  `waiting`: an outcome; the row is changed only if it is paused with this
         outcome.  `waiting` is given when an event for which a task waits has occurred, since the event must not resume
         a task that a person has paused in the meantime.  `why`: the reason for a stop that takes effect at once; it
-        becomes the `error_message` of the row, of which people are notified.
+        becomes the `error_message` of the row, of which people are notified.  `who` gave the request; the column
+        `requested_by` has this until the next request.
 
         The status of a queued or paused row changes at once, and a notification of people becomes due.  If a row is
         paused for another reason than a pause, a pause changes its outcome to `paused`, unless its work waits on one

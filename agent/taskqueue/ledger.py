@@ -369,6 +369,7 @@ class Ledger:
         comment: str | None = None,
         waiting: str | None = None,
         why: str | None = None,
+        who: str | None = None,
     ) -> Status:
         if word not in transitions.REQUESTS:
             raise UsageError(f"{word!r} cannot be asked of a task; allowed are {', '.join(transitions.REQUESTS)}")
@@ -380,6 +381,8 @@ class Ledger:
                 return True
             if not obey(row):
                 return False
+            if who != row.requested_by:
+                self.db.run("ledger_requested_by", uuid=uuid, who=who)
             if comment is not None:
                 self.changes.remember_comment(row, comment)
                 if result[0] in WAITING:  # people are notified even if the status is the same as before

@@ -201,6 +201,9 @@ UPDATE tasks SET requested = :requested
 WHERE uuid = :uuid AND status = :was AND attempt = :attempt
 RETURNING uuid;
 
+-- name: ledger_requested_by
+UPDATE tasks SET requested_by = CAST(:who AS TEXT) WHERE uuid = :uuid RETURNING uuid;
+
 -- name: ledger_obeyed
 UPDATE tasks SET obeyed = :obeyed WHERE uuid = :uuid RETURNING uuid;
 

@@ -4,6 +4,7 @@ import pytest
 from run_home import UUID
 
 from agent import clock
+from agent.daemon import start_holds
 from agent.daemon.start_holds import FIRST_SECONDS, StartHolds, lines, read
 from agent.daemon.supervisor import Supervisor
 from agent.taskqueue.row_holder import hostname
@@ -207,7 +208,7 @@ def test_another_repository_goes_on(place, time):
 def test_a_place_is_of_its_kind_whatever_its_name(place, time, monkeypatch, name):
     """A dotted provider may have any name."""
     here = place()
-    monkeypatch.setattr(StartHolds, "_server", lambda _self: name)
+    monkeypatch.setattr(start_holds, "_server_of", lambda _settings: name)
     holds = made(here)
     for number in (1, 2, 3):
         end(here, holds, number, "model_unreachable", status=Status.QUEUED)

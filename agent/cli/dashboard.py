@@ -1,0 +1,40 @@
+"""`dashboard`: the page that shows in a browser what runs, what waits and why, and what tasks did."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from agent.cli.app import app
+
+if TYPE_CHECKING:
+    from agent.cli.config_and_output import CliState
+
+
+@app.command()
+def dashboard(
+    context: typer.Context,
+    host: Annotated[
+        str,
+        typer.Option(
+            "--host", metavar="ADDRESS", help="Where to listen; one that other machines reach needs dashboard.token."
+        ),
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", metavar="PORT", min=0, max=65535, help="0: a free one.")] = 8017,
+    actions: Annotated[
+        bool, typer.Option("--actions", help="With buttons that stop, pause, resume and retry tasks.")
+    ] = False,
+) -> int:
+    """Show in a browser what runs, what waits and why, what each task did and what it cost; until Ctrl-C."""
+    from agent.dashboard.server import PageServer
+
+    state: CliState = context.obj
+    server = PageServer(state.settings if actions else state.settings_to_inspect, host, port, has_actions=actions)
+
+    def ready() -> None:
+        state.print_line(f"{server.address} shows {server.settings.base_dir}; Ctrl-C ends it")
+        state.print_json({"address": server.address})
+
+    server.run(ready)
+    return 0

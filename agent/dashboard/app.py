@@ -1,0 +1,385 @@
+"""The web application: routes, checks of each request, answers as HTML or JSON, and server-sent events.
+
+Each page is made in one of a few threads and is waited for at most PAGE_SECONDS, so that a disk, a ledger or a server
+that hangs gives an answer with the reason.  The module imports starlette; only `server.py` imports the module.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs
+
+import orjson
+from starlette.applications import Starlette
+from starlette.responses import RedirectResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from agent.dashboard import access as rules
+from agent.dashboard import helper_process, memory_pages, rendering, task_list
+from agent.dashboard.health_page import HealthPage
+from agent.dashboard.ledger_reader import LedgerReader
+from agent.dashboard.pages import PARTS, Pages, public
+from agent.dashboard.watcher import Watcher
+from agent.errors import MakimonoError, UsageError
+from agent.observe import log
+from agent.security.redact import masker_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+
+    from starlette.requests import Request
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from agent.config import Settings
+    from agent.dashboard.access import Access
+    from agent.values import Json
+
+    Endpoint = Callable[[Request], Awaitable[Response]]
+
+THREADS = 4
+PAGE_SECONDS = 8.0
+HELPER_SECONDS = helper_process.SECONDS + helper_process.WAIT_SECONDS
+ORDERS = ("stop", "pause", "resume", "retry")
+EVENT_SECONDS = 15.0
+"""Seconds between two comments on a quiet stream of events, so that proxies keep it open."""
+LEAST_PAUSE = 1.0
+MOST_BODY = 16 << 10
+STATIC = {"style.css": "text/css; charset=utf-8", "page.js": "text/javascript; charset=utf-8"}
+JSON, HTML = "application/json", "text/html"
+
+
+class Site:
+    """The site of one base_dir.  `has_actions`: pages have buttons that stop, pause, resume and retry tasks."""
+
+    def __init__(self, settings: Settings, access: Access, *, has_actions: bool = False) -> None:
+        self.settings = settings
+        self.access = access
+        self.has_actions = has_actions
+        self.redact = masker_of(settings)
+        self.reader = LedgerReader(settings)
+        self.pages = Pages(settings, self.reader)
+        self.health_page = HealthPage(settings, self.reader)
+        self.threads = ThreadPoolExecutor(THREADS, thread_name_prefix="page")
+        self.watcher = Watcher(settings, self.reader, self.run)
+        self.is_closing = asyncio.Event()
+
+    def app(self) -> ASGIApp:
+        """The application for the server."""
+        task = "/tasks/{uuid}"
+        routes = [
+            Route("/", self.front),
+            Route("/login", self.login, methods=["GET", "POST"]),
+            Route("/logout", self.logout, methods=["POST"]),
+            Route("/static/{name}", self.static),
+            Route("/events", self.events),
+            Route("/tasks", self.tasks),
+            Route(task, partial(self.task, part="timeline")),
+            *(Route(f"{task}/{part}", partial(self.task, part=part)) for part in PARTS if part != "timeline"),
+            *(Route(f"{task}/{order}", partial(self.order, word=order), methods=["POST"]) for order in ORDERS),
+            Route("/memory", self.memory),
+            Route("/memory/{record_id}", self.memory_record),
+            Route("/health", self.health),
+            Route("/health/machine", self.machine),
+            Route(f"{task}/messages/{{number:int}}", partial(self.record, part="messages")),
+            Route(f"{task}/compactions/{{number:int}}", partial(self.record, part="compactions")),
+        ]
+        made = Starlette(routes=routes, exception_handlers={404: self.missing, 405: self.missing, 500: self.broken})
+        return Checks(made, self)
+
+    async def close(self) -> None:
+        """End the streams of events and the threads."""
+        self.is_closing.set()
+        await self.watcher.close()
+        self.threads.shutdown(wait=False, cancel_futures=True)
+        self.reader.close()
+
+    async def run(self, call: Callable[[], Any]) -> Any:
+        """The value of a blocking function, from one of the threads."""
+        return await asyncio.get_running_loop().run_in_executor(self.threads, call)
+
+    # --- pages --------------------------------------------------------------------------------------------------
+
+    async def front(self, request: Request) -> Response:
+        """`/`: the list of tasks."""
+        return RedirectResponse(request.url.replace(path="/tasks").path, status_code=303)
+
+    async def tasks(self, request: Request) -> Response:
+        """`/tasks`."""
+        query = task_list.Query.of(dict(request.query_params))
+        return await self.page(request, "tasks", lambda: self.pages.tasks(query))
+
+    async def task(self, request: Request, part: str) -> Response:
+        """`/tasks/UUID` and its parts."""
+        uuid, given = request.path_params["uuid"], dict(request.query_params)
+        seconds = HELPER_SECONDS if part == "request" else PAGE_SECONDS
+        return await self.page(request, "task", lambda: self.pages.task(uuid, part, given), seconds)
+
+    async def record(self, request: Request, part: str) -> Response:
+        """`/tasks/UUID/messages/SEQ` and `/tasks/UUID/compactions/ID`."""
+        uuid, number = request.path_params["uuid"], request.path_params["number"]
+        given = dict(request.query_params)
+        return await self.page(request, "task", lambda: self.pages.record(uuid, part, number, given))
+
+    async def memory(self, request: Request) -> Response:
+        """`/memory`."""
+        given = dict(request.query_params)
+        return await self.page(request, "memory", lambda: memory_pages.listed(self.settings, given))
+
+    async def memory_record(self, request: Request) -> Response:
+        """`/memory/ID`."""
+        record_id = request.path_params["record_id"]
+        return await self.page(request, "memory", lambda: memory_pages.record(self.settings, record_id))
+
+    async def health(self, request: Request) -> Response:
+        """`/health`."""
+        return await self.page(request, "health", self.health_page.view)
+
+    async def machine(self, request: Request) -> Response:
+        """`/health/machine`: the local checks of `doctor`."""
+        return await self.page(request, "health", self.health_page.doctor, HELPER_SECONDS)
+
+    async def page(
+        self, request: Request, template: str, build: Callable[[], Json | None], seconds: float = PAGE_SECONDS
+    ) -> Response:
+        """The answer with the value of `build`, which is None for a page that does not exist."""
+        try:
+            view = await asyncio.wait_for(self.run(build), seconds)
+        except TimeoutError:
+            problem = f"this part took longer than {seconds:.0f} s; its disk or server may hang. Try it again"
+            return self.answer(request, "problem", {"page": "problem", "problems": [problem]}, 503)
+        except (MakimonoError, OSError) as error:
+            return self.answer(request, "problem", {"page": "problem", "problems": [str(error)]}, 503)
+        if view is None:
+            return await self.missing(request, None)
+        return self.answer(request, template, view)
+
+    def answer(self, request: Request, template: str, view: Json, status: int = 200) -> Response:
+        """The value of a page, as JSON if the request accepts that alone, else as HTML."""
+        shown = rendering.inert(public(view), self.redact)
+        if wants_json(request.headers.get("accept", "")):
+            return Response(orjson.dumps(shown), status, media_type=JSON)
+        form = request.scope.get("form_token", "")
+        more = {"has_actions": self.has_actions, "form_token": form, "has_login": bool(self.access.token)}
+        return Response(rendering.render(template, shown, **more), status, media_type=HTML)
+
+    async def missing(self, request: Request, error: Any) -> Response:
+        """The answer for an address without a page."""
+        status = getattr(error, "status_code", 404)
+        why = "this address takes other methods" if status == 405 else "there is no such page or task"
+        return self.answer(request, "problem", {"page": "problem", "problems": [why]}, status)
+
+    async def broken(self, request: Request, error: Exception) -> Response:
+        """The answer after a mistake of this program; the traceback goes to the log."""
+        log.get("dashboard").error("page_failed", path=request.url.path, exc_info=error)
+        problem = "this page cannot be made: a mistake of this program; the log of the command has the traceback"
+        return self.answer(request, "problem", {"page": "problem", "problems": [problem]}, 500)
+
+    async def static(self, request: Request) -> Response:
+        """The style sheet and the script."""
+        name = request.path_params["name"]
+        if name not in STATIC:
+            return await self.missing(request, None)
+        return Response(rendering.static(name), media_type=STATIC[name], headers={"Cache-Control": "no-cache"})
+
+    # --- orders -------------------------------------------------------------------------------------------------
+
+    async def order(self, request: Request, word: str) -> Response:
+        """`POST /tasks/UUID/stop`, `pause`, `resume` or `retry`."""
+        if not self.has_actions:
+            return self._problem(request, 403, "this page gives no orders; `dashboard --actions` does")
+        form = {} if request.scope.get("is_bearer") else await form_of(request)
+        if not self._may_change(request, form):
+            return self._problem(request, 403, "the form is too old, or another site sent it; load the page again")
+        uuid = request.path_params["uuid"]
+        try:
+            job = partial(helper_process.run, self.settings, "order", uuid, word, self.who(request))
+            done = await asyncio.wait_for(self.run(job), HELPER_SECONDS)
+        except TimeoutError:
+            return self._problem(request, 503, "the order was given, and showing it on the issue takes long")
+        except UsageError as error:
+            return self._problem(request, 409, str(error))
+        except MakimonoError as error:
+            return self._problem(request, 503, str(error))
+        if wants_json(request.headers.get("accept", "")):
+            return Response(orjson.dumps(rendering.inert(done, self.redact)), media_type=JSON)
+        return RedirectResponse(f"/tasks/{done['uuid']}", status_code=303)
+
+    def who(self, request: Request) -> str:
+        """The name of the person or program that gives an order, as far as the page knows it."""
+        address = request.client.host if request.client else ""
+        how = "dashboard.token" if self.access.token else "dashboard"
+        return f"{how} from {address}" if address else how
+
+    def _may_change(self, request: Request, form: Mapping[str, str]) -> bool:
+        """Whether a POST comes from a page of this process, or has the token in its header, which no browser adds by
+        itself."""
+        if request.scope.get("is_bearer"):
+            return True
+        has_origin = request.headers.get("origin") is not None  # `Checks` has compared it
+        cookie = request.scope.get("form_cookie", "")
+        return has_origin and self.access.is_form_token(cookie, form.get(rules.FORM_FIELD, ""))
+
+    def _problem(self, request: Request, status: int, why: str) -> Response:
+        return self.answer(request, "problem", {"page": "problem", "problems": [why]}, status)
+
+    # --- events -------------------------------------------------------------------------------------------------
+
+    async def events(self, request: Request) -> Response:
+        """A stream with an event `changed` after each change of a row, or of the task that `task` names."""
+        uuid = request.query_params.get("task", "")[:36]
+        return StreamingResponse(self._stream(uuid), media_type="text/event-stream")
+
+    async def _stream(self, uuid: str) -> AsyncIterator[bytes]:
+        async with self.watcher.page(uuid) as changed:
+            if changed is None:
+                yield b"retry: 60000\n\n"
+                return
+            yield b"retry: 5000\n: open\n\n"
+            while not self.is_closing.is_set():
+                if await _set_within(changed, self.is_closing, EVENT_SECONDS):
+                    changed.clear()
+                    yield b"event: changed\ndata: 1\n\n"
+                    await _set_within(self.is_closing, self.is_closing, LEAST_PAUSE)
+                elif not self.is_closing.is_set():
+                    yield b": quiet\n\n"
+
+    # --- login --------------------------------------------------------------------------------------------------
+
+    async def login(self, request: Request) -> Response:
+        """The form for the token, and the login itself."""
+        if request.method != "POST":
+            return self.answer(request, "login", {"page": "login", "problems": []})
+        address = request.client.host if request.client else ""
+        if self.access.is_blocked(address):
+            problem = "too many wrong tokens came from here; wait a minute"
+            return self.answer(request, "login", {"page": "login", "problems": [problem]}, 429)
+        form = await form_of(request)
+        if not self.access.is_token(form.get("token", "")):
+            self.access.note_failure(address)
+            return self.answer(request, "login", {"page": "login", "problems": ["this is not the token"]}, 403)
+        answer = RedirectResponse("/tasks", status_code=303)
+        cookie = rules.cookie_header(rules.COOKIE, self.access.begin_session(), is_encrypted=is_encrypted(request))
+        answer.headers.append("Set-Cookie", cookie)
+        return answer
+
+    async def logout(self, request: Request) -> Response:
+        """End the session of this browser."""
+        self.access.end_session(request.scope.get("session", ""))
+        answer = RedirectResponse("/login", status_code=303)
+        cookie = rules.cookie_header(rules.COOKIE, "", is_encrypted=is_encrypted(request), seconds=0)
+        answer.headers.append("Set-Cookie", cookie)
+        return answer
+
+
+class Checks:
+    """The checks of each request before it reaches a page, and the headers of each answer."""
+
+    def __init__(self, app: ASGIApp, site: Site) -> None:
+        self.app = app
+        self.site = site
+        self.access = site.access
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, or refuse it."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        given = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        cookies = rules.cookies_of(given.get("cookie", ""))
+        more: list[tuple[bytes, bytes]] = [(name.encode(), value.encode()) for name, value in rules.HEADERS.items()]
+        scope["session"] = cookies.get(rules.COOKIE, "")
+        form_cookie = cookies.get(rules.FORM_COOKIE, "")
+        if not form_cookie and scope["method"] == "GET":
+            form_cookie = secrets.token_urlsafe(24)
+            is_secure = given.get("x-forwarded-proto") == "https"
+            header = rules.cookie_header(rules.FORM_COOKIE, form_cookie, is_encrypted=is_secure)
+            more.append((b"set-cookie", header.encode()))
+        scope["form_cookie"] = form_cookie
+        scope["form_token"] = self.access.form_token(form_cookie)
+
+        async def sent(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                names = {name.lower() for name, _ in message["headers"]}
+                message["headers"] = [
+                    *message["headers"],
+                    *(one for one in more if one[0].lower() not in names or one[0] == b"set-cookie"),
+                ]
+            await send(message)
+
+        refusal = self._refusal(scope, given)
+        if refusal is None:
+            await self.app(scope, receive, sent)
+        else:
+            await refusal(scope, receive, sent)
+
+    def _refusal(self, scope: Scope, given: Mapping[str, str]) -> Response | None:
+        """The answer to a request that is refused, None for one that may be served."""
+        host, origin = given.get("host", ""), given.get("origin")
+        if not self.access.is_known_host(host):
+            return _plain(421, "this page is not asked under this name; dashboard.hosts has the names of a page")
+        if origin is not None and not self.access.is_same_origin(origin, host):
+            return _plain(403, "a request of another site is not answered")
+        if not self.access.token:
+            return None
+        if scope["path"] in ("/login", "/static/style.css"):
+            return None
+        if bearer := self.access.bearer(given.get("authorization", "")):
+            return self._judged(scope, bearer)
+        if self.access.is_session(scope["session"]):
+            return None
+        if wants_json(given.get("accept", "")) or scope["method"] != "GET" or scope["path"] == "/events":
+            return _plain(401, "a token is needed: Authorization: Bearer TOKEN", {"WWW-Authenticate": "Bearer"})
+        return RedirectResponse("/login", status_code=303)
+
+    def _judged(self, scope: Scope, bearer: str) -> Response | None:
+        address = scope["client"][0] if scope.get("client") else ""
+        if self.access.is_blocked(address):
+            return _plain(429, "too many wrong tokens came from here; wait a minute")
+        if self.access.is_token(bearer):
+            scope["is_bearer"] = True
+            return None
+        self.access.note_failure(address)
+        return _plain(401, "this is not the token", {"WWW-Authenticate": "Bearer"})
+
+
+def wants_json(accept: str) -> bool:
+    """Whether a request prefers JSON: its `Accept` names JSON and no HTML."""
+    return JSON in accept and HTML not in accept
+
+
+def is_encrypted(request: Request) -> bool:
+    """Whether the browser speaks TLS, to this server or to a proxy before it."""
+    return request.url.scheme == "https" or request.headers.get("x-forwarded-proto") == "https"
+
+
+async def form_of(request: Request) -> dict[str, str]:
+    """The fields of a short form; {} if the body is too long or is no form."""
+    data = bytearray()
+    async for chunk in request.stream():
+        data += chunk
+        if len(data) > MOST_BODY:
+            return {}
+    try:
+        found = parse_qs(data.decode("ascii"), keep_blank_values=True, max_num_fields=20)
+    except ValueError:
+        return {}
+    return {name: values[0] for name, values in found.items()}
+
+
+def _plain(status: int, text: str, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(text + "\n", status, media_type="text/plain", headers=dict(headers or {}))
+
+
+async def _set_within(event: asyncio.Event, closing: asyncio.Event, seconds: float) -> bool:
+    """Wait for the event, for the end of the server, or for the end of the time; returns whether the event is set."""
+    waits = {asyncio.ensure_future(one.wait()) for one in {event, closing}}
+    try:
+        await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for one in waits:
+            one.cancel()
+    return event.is_set()

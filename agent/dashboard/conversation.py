@@ -1,0 +1,245 @@
+"""A part of a task's conversation: messages with the results, requests and compactions that belong to them.
+
+A part has at most COUNT messages, is found by offsets (`file_window.py`), and begins with a message that is no result
+of a call.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from agent.dashboard.file_window import FileWindow, offset_of, read_before, read_from
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from agent.values import Json
+
+COUNT = 60
+MOST_RESULTS = 200
+"""The maximum number of results before a part that are read to find the call to which they belong."""
+EXCERPT = 3000
+"""The maximum number of characters of one text in a part; the page of the message has more."""
+LONGEST_TEXT = 400_000
+"""The maximum number of characters of one text on the page of a message."""
+
+MESSAGES, TOOLS, REQUESTS, COMPACTIONS = "messages.jsonl", "tools.jsonl", "requests.jsonl", "compactions.jsonl"
+
+
+def part(folder: Path, *, before: int | None = None, start: int | None = None) -> Json:
+    """The newest messages; those before the number `before`, or those from the number `start` on.  Raises OSError."""
+    path = folder / MESSAGES
+    if start is not None:
+        window = read_from(path, offset_of(path, start), COUNT)
+    else:
+        end = None if before is None else offset_of(path, before)
+        window = read_before(path, COUNT, end=end)
+    window = _with_call(path, window)
+    last = read_before(path, 1).records
+    newest = int(last[0]["seq"]) if last else 0
+    entries, damage = _entries(folder, window.records)
+    numbers = [record["seq"] for record in window.records]
+    return {
+        "entries": entries,
+        "first": numbers[0] if numbers else 0,
+        "last": numbers[-1] if numbers else 0,
+        "newest": newest,
+        "bytes": window.size,
+        "has_older": window.start > 0,
+        "has_newer": bool(numbers) and numbers[-1] < newest,
+        "damage": [*window.damage, *damage],
+    }
+
+
+def message(folder: Path, number: int) -> Json | None:
+    """One message with its whole texts; None if there is none with this number."""
+    path = folder / MESSAGES
+    window = read_from(path, offset_of(path, number), 1)
+    if not window.records or window.records[0]["seq"] != number:
+        return None
+    (entry,), damage = _entries(folder, window.records, most=LONGEST_TEXT)
+    return {"entry": entry, "damage": [*window.damage, *damage]}
+
+
+def _with_call(path: Path, window: FileWindow) -> FileWindow:
+    """The window, extended to the front if it begins with results of calls."""
+    if not window.records or window.records[0].get("role") != "tool" or window.start == 0:
+        return window
+    front = read_before(path, MOST_RESULTS, end=window.start)
+    at = next((n for n in range(len(front.records) - 1, -1, -1) if front.records[n].get("role") != "tool"), None)
+    if at is None:
+        return window
+    more = front.records[at:]
+    start = offset_of(path, more[0]["seq"])
+    damage = (*front.damage, *window.damage)
+    return FileWindow((*more, *window.records), start, window.end, window.size, damage)
+
+
+def _entries(folder: Path, records: Sequence[Json], *, most: int = EXCERPT) -> tuple[list[Json], list[str]]:
+    """(entries of the timeline for messages, sentences about damage in the other files)."""
+    damage: list[str] = []
+    calls = _numbered(folder / TOOLS, _whole(records, "tool_seq"), damage)
+    requests = _numbered(folder / REQUESTS, _whole(records, "request"), damage)
+    entries: list[Json] = []
+    groups: dict[str, Json] = {}
+    for record in records:
+        if record.get("role") == "tool":
+            result = _result(record, calls.get(_int(record.get("tool_seq"))), most)
+            call = groups.get(str(record.get("tool_call_id")))
+            if call is not None and call["result"] is None:
+                call["result"] = result
+                continue
+            entries.append({**_shown(record, most), "calls": [], "result": result})
+            continue
+        entry = _entry(record, requests.get(_int(record.get("request"))), most)
+        groups = {str(call["id"]): call for call in entry["calls"]}
+        entries.append(entry)
+    _place_compactions(folder, entries, damage)
+    return entries, damage
+
+
+def _entry(record: Json, request: Json | None, most: int) -> Json:
+    usage = record.get("usage")
+    calls = record.get("tool_calls")
+    return {
+        **_shown(record, most),
+        "finish_reason": record.get("finish_reason"),
+        "usage": usage if isinstance(usage, dict) else None,
+        "calls": [_call(one, most) for one in calls if isinstance(one, dict)] if isinstance(calls, list) else [],
+        "request": None if request is None else request_line(request),
+        "images": len(images) if isinstance(images := record.get("images"), list) else 0,
+        "compactions": [],
+    }
+
+
+def _shown(record: Json, most: int) -> Json:
+    return {
+        "seq": record["seq"],
+        "role": str(record.get("role")),
+        "kind": record.get("kind"),
+        "at": record.get("timestamp"),
+        "tokens": record.get("tokens"),
+        **cut(record.get("content"), most),
+    }
+
+
+def _call(call: Json, most: int) -> Json:
+    function = call.get("function")
+    function = function if isinstance(function, dict) else {}
+    arguments = cut(_pretty(function.get("arguments")), most)
+    return {
+        "id": call.get("id"),
+        "name": str(function.get("name")),
+        "brief": brief(function.get("arguments")),
+        "arguments": arguments["text"],
+        "arguments_cut": arguments["cut"],
+        "invalid": call.get("invalid"),
+        "result": None,
+    }
+
+
+def _result(record: Json, call: Json | None, most: int) -> Json:
+    call = call or {}
+    return {
+        "seq": record["seq"],
+        "at": record.get("timestamp"),
+        "tool": record.get("tool_name") or call.get("tool"),
+        "tool_seq": record.get("tool_seq"),
+        "status": call.get("status"),
+        "error": call.get("error"),
+        "duration_ms": call.get("duration_ms"),
+        "output": record.get("output") or call.get("output"),
+        **cut(record.get("content"), most),
+    }
+
+
+def _place_compactions(folder: Path, entries: list[Json], damage: list[str]) -> None:
+    """Add each compaction to the entry of the newest message before it."""
+    if not entries:
+        return
+    path = folder / COMPACTIONS
+    first, last = entries[0]["seq"], entries[-1]["seq"]
+    window = read_from(path, offset_of(path, first, key="at_seq", id_key="id"), COUNT, id_key="id")
+    damage.extend(window.damage)
+    for record in window.records:
+        at = _int(record.get("at_seq"))
+        if at > last + MOST_RESULTS:
+            break
+        entry = next((one for one in reversed(entries) if one["seq"] <= at), None)
+        if entry is not None:
+            entry.setdefault("compactions", []).append(compaction_line(record))
+
+
+def compaction_line(record: Json) -> Json:
+    """The facts of one compaction, without its summary and its carried state."""
+    names = ("id", "strategy", "start_seq", "end_seq", "at_seq", "summary_id", "tokens_before", "tokens_after")
+    return {**{name: record.get(name) for name in names}, "at": record.get("timestamp")}
+
+
+def request_line(record: Json) -> Json:
+    """The facts of one request to a model."""
+    names = ("seq", "purpose", "provider", "model", "status", "finish_reason", "first_token_ms", "duration_ms", "cost")
+    usage = record.get("usage")
+    return {
+        **{name: record.get(name) for name in names},
+        "at": record.get("started_at") or record.get("timestamp"),
+        "usage": usage if isinstance(usage, dict) else {},
+        "estimated": bool(record.get("estimated")),
+        "error": record.get("error"),
+    }
+
+
+def _numbered(path: Path, numbers: Sequence[int], damage: list[str]) -> dict[int, Json]:
+    """The records with these numbers, which are close to each other in the file."""
+    if not numbers:
+        return {}
+    low, high = min(numbers), max(numbers)
+    window = read_from(path, offset_of(path, low), high - low + 1)
+    damage.extend(window.damage)
+    return {record["seq"]: record for record in window.records}
+
+
+def _whole(records: Sequence[Json], name: str) -> list[int]:
+    return [value for record in records if (value := _int(record.get(name)))]
+
+
+def _int(value: Any) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
+def cut(value: Any, most: int) -> Json:
+    """A text of at most `most` characters, and whether it was cut: its beginning and its end."""
+    text = value if isinstance(value, str) else "" if value is None else orjson.dumps(value, default=str).decode()
+    if len(text) <= most:
+        return {"text": text, "cut": 0}
+    head = most * 2 // 3
+    left = len(text) - most
+    return {"text": f"{text[:head]}\n… {left:,} characters …\n{text[-(most - head) :]}", "cut": left}
+
+
+def _pretty(arguments: Any) -> Any:
+    """The arguments of a call, one a line where they are JSON."""
+    if isinstance(arguments, str):
+        try:
+            value = orjson.loads(arguments)
+        except orjson.JSONDecodeError:
+            return arguments
+        if not isinstance(value, dict):
+            return arguments
+        return "\n".join(f"{name}: {_one(value[name])}" for name in value)
+    return arguments
+
+
+def _one(value: Any) -> str:
+    return value if isinstance(value, str) else orjson.dumps(value).decode()
+
+
+def brief(arguments: Any) -> str:
+    """The first argument of a call, on one line."""
+    text = _pretty(arguments)
+    text = text if isinstance(text, str) else ""
+    line = " ".join(text[:400].split())
+    return line if len(line) <= 120 else f"{line[:120]}…"

@@ -1,0 +1,194 @@
+"""Reads a part of a JSONL file of any size: the last lines, the lines from an offset, or the lines around a number.
+
+The cost of a reading depends on the part alone.  No index is needed, since the numbers in a file only increase: the
+place of a number is found by binary search.  Nothing is repaired or locked.  A damaged line is skipped and named, and a
+line of more than LONGEST_LINE bytes is skipped unread.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from agent.store.jsonl import DamagedLines, parse
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import BinaryIO
+
+    from agent.values import Json
+
+LONGEST_LINE = 4 << 20
+MOST_BYTES = 16 << 20
+"""The maximum number of bytes that one reading takes from a file."""
+BLOCK = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class FileWindow:
+    """A part of a file.
+
+    `records` are the valid records from the byte `start` to the byte `end`, in order; `size` is the size of the file.
+    `damage` has a sentence for each line that cannot be shown.
+    """
+
+    records: tuple[Json, ...] = ()
+    start: int = 0
+    end: int = 0
+    size: int = 0
+    damage: tuple[str, ...] = ()
+
+
+def read_from(path: Path, start: int, count: int, *, id_key: str = "seq", until: int | None = None) -> FileWindow:
+    """At most `count` records from the byte `start`, the beginning of a line; `until` is the byte at which the reading
+    ends at the latest.  A missing file reads as empty.  Raises OSError."""
+    found: list[Json] = []
+    damage = DamagedLines(path)
+    try:
+        file = path.open("rb", buffering=BLOCK)
+    except FileNotFoundError:
+        return FileWindow()
+    with file:
+        size = os.fstat(file.fileno()).st_size
+        stop = size if until is None else min(until, size)
+        position = min(start, stop)
+        file.seek(position)
+        while len(found) < count and position < stop and position - start < MOST_BYTES:
+            line, length = _line(file, stop - position)
+            if not line.endswith(b"\n") and length <= LONGEST_LINE:
+                break  # an unfinished write
+            record = parse(line, id_key) if length <= LONGEST_LINE else f"{length:,} bytes are too long to be shown"
+            if isinstance(record, dict):
+                found.append(record)
+            elif line != b"\n":
+                damage.add(position, record)
+            position += length
+    return FileWindow(tuple(found), start, position, size, tuple(damage.sentences()))
+
+
+def read_before(path: Path, count: int, *, end: int | None = None, id_key: str = "seq") -> FileWindow:
+    """At most `count` records before the byte `end` (the end of the file by default).  Raises OSError."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return FileWindow()
+    try:
+        size = os.fstat(descriptor).st_size
+        stop = size if end is None else min(end, size)
+        start = _start_of_lines(descriptor, stop, count)
+    finally:
+        os.close(descriptor)
+    return read_from(path, start, count, id_key=id_key, until=stop)
+
+
+def offset_of(path: Path, number: int, *, key: str = "seq", id_key: str = "seq") -> int:
+    """The offset of the first line with a whole number of at least `number` under `key`, found by binary search; the
+    size of the file if there is none.
+
+    The numbers under `key` must not decrease in the file.  Raises OSError.
+    """
+    try:
+        file = path.open("rb", buffering=BLOCK)
+    except FileNotFoundError:
+        return 0
+    with file:
+        size = os.fstat(file.fileno()).st_size
+        low, high = 0, size
+        while high - low > BLOCK:
+            middle = (low + high) // 2
+            file.seek(middle)
+            at = middle + _line(file, size - middle)[1]
+            at, found = _next_number(file, at, high, key, id_key)
+            if found is None or found >= number:
+                high = middle
+            else:
+                low = at
+        file.seek(low)
+        at = low
+        while at < size:
+            line, length = _line(file, size - at)
+            record = parse(line, id_key) if length <= LONGEST_LINE else ""
+            if isinstance(record, dict) and isinstance(found := record.get(key), int) and found >= number:
+                return at
+            at += length
+        return size
+
+
+def sampled(path: Path, count: int, *, id_key: str = "seq") -> FileWindow:
+    """At most `count` records, spread evenly over the bytes of the file; all of them if the file is small."""
+    try:
+        file = path.open("rb", buffering=1 << 12)
+    except FileNotFoundError:
+        return FileWindow()
+    found: dict[int, Json] = {}
+    with file:
+        size = os.fstat(file.fileno()).st_size
+        if size <= BLOCK:
+            return read_from(path, 0, size, id_key=id_key)
+        for number in range(count):
+            at = size * number // count
+            file.seek(at)
+            if at:
+                _line(file, size - at)
+            line = file.readline(LONGEST_LINE)
+            record = parse(line, id_key) if line.endswith(b"\n") else ""
+            if isinstance(record, dict):
+                found[record[id_key]] = record
+    return FileWindow(tuple(found[number] for number in sorted(found)), 0, size, size)
+
+
+def _line(file: BinaryIO, most: int) -> tuple[bytes, int]:
+    """(the next line, its length); of a line longer than LONGEST_LINE only a part is in memory, and at most MOST_BYTES
+    of it are passed over."""
+    line = file.readline(min(LONGEST_LINE + 1, max(1, most)))
+    length = len(line)
+    if length <= LONGEST_LINE or line.endswith(b"\n"):
+        return line, length
+    while length < MOST_BYTES and (part := file.readline(BLOCK)):
+        length += len(part)
+        if part.endswith(b"\n"):
+            break
+    return line, length
+
+
+def _next_number(file: BinaryIO, at: int, high: int, key: str, id_key: str) -> tuple[int, int | None]:
+    """(offset, number) of the first line from `at` on, before `high`, that has a number; the number is None if there is
+    none."""
+    while at < high:
+        line, length = _line(file, high - at)
+        if not length:
+            break
+        record = parse(line, id_key) if length <= LONGEST_LINE else ""
+        if isinstance(record, dict) and isinstance(found := record.get(key), int):
+            return at, found
+        at += length
+    return high, None
+
+
+def _start_of_lines(descriptor: int, end: int, count: int) -> int:
+    """The offset of the beginning of the last `count` lines before `end`, within MOST_BYTES."""
+    position, found = end, 0
+    while position > 0 and end - position < MOST_BYTES:
+        size = min(BLOCK, position)
+        position -= size
+        block = os.pread(descriptor, size, position)
+        at = len(block)
+        while (at := block.rfind(b"\n", 0, at)) >= 0:
+            if position + at + 1 == end:
+                continue  # the newline of the last line
+            found += 1
+            if found == count:
+                return position + at + 1
+    return 0 if position == 0 else _line_after(descriptor, position, end)
+
+
+def _line_after(descriptor: int, position: int, end: int) -> int:
+    """The offset of the first line that begins at `position` or later."""
+    while position < end:
+        block = os.pread(descriptor, min(BLOCK, end - position), position)
+        at = block.find(b"\n")
+        if at >= 0:
+            return position + at + 1
+        position += len(block) or end
+    return end

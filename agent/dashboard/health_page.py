@@ -1,0 +1,145 @@
+"""The health of this host: daemon, queue, workers, limits, disk, and the newest errors.
+
+Everything comes from files and the ledger, and nothing is sent to another server.  The local checks of `doctor` have a
+page of their own; they run in a process of their own, and the page caches their findings for KEPT_SECONDS.
+"""
+
+from __future__ import annotations
+
+import platform
+from contextlib import suppress
+from datetime import timedelta
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from agent import __version__, clock
+from agent.daemon import program_version
+from agent.daemon.health import read_health
+from agent.dashboard import charts, helper_process
+from agent.dashboard.waiting import Waits
+from agent.errors import MakimonoError
+from agent.forge import rate_limiter
+from agent.store.db import sqlite_version
+from agent.taskqueue.row_holder import hostname, owner
+from agent.wiring import disk_space
+
+if TYPE_CHECKING:
+    from agent.config import Settings
+    from agent.dashboard.ledger_reader import LedgerReader
+    from agent.taskqueue import Ledger
+    from agent.values import Json
+
+KEPT_SECONDS = 60.0
+MOST_ERRORS = 20
+
+
+class HealthPage:
+    """The health page of one server."""
+
+    def __init__(self, settings: Settings, reader: LedgerReader) -> None:
+        self.settings = settings
+        self.reader = reader
+        self._lock = Lock()
+        self._checks: tuple[float, Json] | None = None
+
+    def view(self) -> Json:
+        """The page."""
+        health = read_health(self.settings)
+        shown: Json = {
+            "page": "health",
+            "problems": [],
+            "host": hostname(),
+            "version": __version__,
+            "base_dir": str(self.settings.base_dir),
+            "daemon": {
+                "live": health.live,
+                "ready": health.ready,
+                "why": list(health.why),
+                "restart": program_version.restart_reason(self.settings),
+            },
+            "disk": self._disk(),
+            "limits": self._limits(),
+            "parts": self._parts(),
+            "ledger": self.reader.kind.where,
+        }
+        try:
+            with self.reader.ledger() as ledger:
+                shown |= self._of_ledger(ledger)
+        except MakimonoError as error:
+            shown["problems"].append(str(error))
+        return shown
+
+    def doctor(self) -> Json:
+        """The local checks of `doctor`.  Raises HostError when they take too long."""
+        with self._lock:
+            now = clock.monotonic()
+            if self._checks is None or now - self._checks[0] > KEPT_SECONDS:
+                self._checks = (now, helper_process.run(self.settings, "doctor"))
+            return {"page": "health", "problems": [], "host": hostname(), **self._checks[1]}
+
+    def _of_ledger(self, ledger: Ledger) -> Json:
+        now = ledger.now()
+        me = owner(self.settings.base_dir)
+        running = ledger.list("running")
+        since = clock.stamp(now - timedelta(days=charts.DAYS))
+        return {
+            "groups": [{**one, "age": _age(one.get("since"), now.timestamp())} for one in ledger.count_groups()],
+            "workers": [
+                {
+                    "uuid": row.uuid,
+                    "title": row.title,
+                    "host": row.hostname,
+                    "here": ledger.is_mine(row, me),
+                    "process": row.process_id,
+                    "attempt": row.attempt,
+                    "heartbeat_at": row.heartbeat_at,
+                    "turns": row.turns,
+                }
+                for row in running
+            ],
+            "most_workers": self.settings.scheduling.max_workers,
+            "waiting": Waits(self.settings, ledger).of_all(),
+            "errors": ledger.db.run("page_errors", limit=MOST_ERRORS),
+            "days": charts.days(ledger.db.run("page_days", since=since[:10])),
+            "queue": charts.queue(ledger),
+        }
+
+    def _disk(self) -> Json:
+        free = None
+        with suppress(OSError):
+            free = disk_space.free(self.settings.base_dir)
+        least = self.settings.scheduling.min_free
+        return {"free": free, "least": least, "why": disk_space.shortage(self.settings)}
+
+    def _limits(self) -> list[Json]:
+        found = []
+        for host, state in rate_limiter.known_limits(self.settings.base_dir / "limits").items():
+            seconds, why = rate_limiter.wait_of(state)
+            buckets = [
+                {"name": name, "remaining": one["remaining"], "limit": one["limit"], "reset": _moment(one["reset"])}
+                for name, one in (state.get("buckets") or {}).items()
+            ]
+            found.append({"host": host, "waits": round(seconds), "why": why, "buckets": buckets})
+        return found
+
+    def _parts(self) -> list[Json]:
+        version, module, safe = sqlite_version()
+        return [
+            {"name": "Python", "found": platform.python_version(), "ok": True},
+            {"name": "SQLite", "found": f"{version} of {module}", "ok": safe},
+            {"name": "Model", "found": f"{self.settings.llm.provider} {self.settings.provider().model}", "ok": True},
+            {"name": "Sources", "found": ", ".join(self.settings.task_sources), "ok": True},
+        ]
+
+
+def _age(since: str | None, now: float) -> float | None:
+    return None if not since else max(0.0, now - clock.parse(since).timestamp())
+
+
+def _moment(seconds: float) -> str:
+    from datetime import UTC, datetime
+
+    try:
+        return clock.stamp(datetime.fromtimestamp(seconds, UTC))
+    except (OverflowError, OSError, ValueError):
+        return ""

@@ -1,0 +1,229 @@
+"""What each page shows, as a value that is JSON: the templates and the JSON answers are made of the same value.
+
+The functions block, and run in threads of the server.  A part that cannot be read is named in `problems`, and the rest
+of the page is shown.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from agent.commands.timeline import is_held, lies_elsewhere
+from agent.dashboard import charts, conversation, helper_process, peers, task_list, task_parts
+from agent.dashboard.waiting import Waits
+from agent.errors import MakimonoError, RowUnreadable, UsageError
+from agent.taskqueue.row_holder import hostname
+from agent.wiring.folders import folder_of, is_uuid
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from agent.config import Settings
+    from agent.dashboard.ledger_reader import LedgerReader
+    from agent.taskqueue import Row
+    from agent.values import Json
+
+PARTS = (
+    *("timeline", "plan", "change", "request", "compactions", "requests", "memory", "deliberations", "effects", "log"),
+)
+"""The parts of a task's page, in the order of its navigation."""
+
+
+class Pages:
+    """The pages of one server."""
+
+    def __init__(self, settings: Settings, reader: LedgerReader) -> None:
+        self.settings = settings
+        self.reader = reader
+
+    def tasks(self, query: task_list.Query) -> Json:
+        """The list of tasks."""
+        try:
+            with self.reader.ledger() as ledger:
+                return {"page": "tasks", "problems": [], **task_list.listed(self.settings, ledger, query)}
+        except MakimonoError as error:
+            empty: Json = {"query": {"status": "", "text": "", "host": "", "repository": "", "page": 1}}
+            return {"page": "tasks", "problems": [str(error)], **empty, "tasks": [], "counts": {}, "total": 0}
+
+    def task(self, prefix: str, part: str, given: dict[str, str]) -> Json | None:
+        """One part of a task's page; None if there is no such task.
+
+        `given` are the parameters of the address: `before` and `at` are numbers of records.
+        """
+        view = self.head(prefix)
+        if view is None:
+            return None
+        view["part"], view["parts"] = part, list(PARTS)
+        folder = self.folder(view)
+        if (other := self._of_peer(view, part, given)) is not None:
+            return other
+        if folder is None:
+            return {**view, "shown": None}
+        before, at = _number(given.get("before")), _number(given.get("at"))
+        builds: dict[str, Callable[[], Any]] = {
+            "timeline": lambda: self._timeline(folder, view, before, at),
+            "request": lambda: helper_process.run(self.settings, "preview", view["task"]["uuid"]),
+            "plan": lambda: task_parts.plan(folder),
+            "change": lambda: task_parts.change(folder, view["_row"]),
+            "compactions": lambda: task_parts.compactions(folder, before),
+            "requests": lambda: task_parts.requests(folder, before),
+            "memory": lambda: task_parts.recalled(folder, before),
+            "deliberations": lambda: task_parts.deliberations(folder, before),
+            "effects": lambda: task_parts.effects(folder, before),
+            "log": lambda: task_parts.log(folder),
+        }
+        view["shown"] = self._read(view, builds[part]) if part in builds else None
+        return view
+
+    def record(self, prefix: str, part: str, number: int, given: dict[str, str]) -> Json | None:
+        """One message (`part` is `messages`) or one compaction; None if there is none."""
+        view = self.head(prefix)
+        if view is None:
+            return None
+        view["part"], view["parts"], view["number"] = part, list(PARTS), number
+        if (other := self._of_peer(view, f"{part}/{number}", given)) is not None:
+            return other
+        if (folder := self.folder(view)) is None:
+            return None
+        build = conversation.message if part == "messages" else task_parts.compaction
+        found = self._read(view, lambda: build(folder, number))
+        if found is None and not view["problems"]:
+            return None
+        view["shown"] = found
+        return view
+
+    def head(self, prefix: str) -> Json | None:
+        """The facts of a task that each of its pages shows; None if there is no such task.
+
+        If the ledger cannot be read, the facts are those of the task's folder.
+        """
+        try:
+            with self.reader.ledger() as ledger:
+                uuid = ledger.resolve(prefix)
+                (record,) = ledger.db.run("ledger_get", uuid=uuid)
+                return self._head(uuid, record, Waits(self.settings, ledger))
+        except UsageError:
+            if not is_uuid(prefix) or folder_of(self.settings, prefix) is None:
+                return None
+            problem = "the ledger has no row of this task; this is what its folder has"
+        except MakimonoError as error:
+            problem = str(error)
+        uuid = prefix if is_uuid(prefix) else ""
+        if not uuid or folder_of(self.settings, uuid) is None:
+            return {"page": "task", "task": {"uuid": prefix}, "problems": [problem], "_row": None, "_folder": None}
+        return self._without_row(uuid, problem)
+
+    def _of_peer(self, view: Json, part: str, given: dict[str, str]) -> Json | None:
+        """The same page of the host that has the conversation; None if it is here, if `dashboard.peers` does not name
+        that host, or if the host does not answer, which is a problem of the page."""
+        row = view["_row"]
+        address = self.settings.dashboard.peers.get(row.hostname or "") if row is not None else None
+        if not view.get("elsewhere") or address is None or given.get(peers.ASKED) is not None:
+            return None
+        try:
+            found = peers.page_of(self.settings, address, row.uuid, part, given)
+        except MakimonoError as error:
+            view["problems"].append(str(error))
+            return None
+        shown = found.get("shown")
+        problems = found.get("problems")
+        return {
+            **view,
+            "peer": row.hostname,
+            "shown": shown if isinstance(shown, dict) else None,
+            "problems": [*view["problems"], *(problems if isinstance(problems, list) else [])],
+        }
+
+    def folder(self, view: Json) -> Path | None:
+        """The folder that a task's page is read from."""
+        found: Path | None = view["_folder"]
+        return found
+
+    def _head(self, uuid: str, record: Json, waits: Waits) -> Json:
+        folder = folder_of(self.settings, uuid)
+        problems: list[str] = []
+        row: Row | None = None
+        shown = task_list.listed_row(self.settings, waits, record)
+        elsewhere = ""
+        try:
+            row = _row_of(record)
+            elsewhere = lies_elsewhere(self.settings, row, folder)
+        except (RowUnreadable, ValueError) as error:
+            problems.append(str(error))
+        if folder is None and not elsewhere:
+            problems.append("there is no folder of this task: it was never started, or the folder was removed")
+        return {
+            "page": "task",
+            "task": shown,
+            "host": hostname(),
+            "elsewhere": elsewhere,
+            "is_live": folder is not None and is_held(folder),
+            "problems": problems,
+            "_row": row,
+            "_folder": folder,
+        }
+
+    def _without_row(self, uuid: str, problem: str) -> Json:
+        """The facts of a task without a row that can be read."""
+        import orjson
+
+        folder = folder_of(self.settings, uuid)
+        assert folder is not None, "it was just there"
+        facts: Json = {"uuid": uuid, "waits": []}
+        problems = [problem]
+        for name in ("metadata.json", "end.json"):
+            try:
+                found = orjson.loads((folder / name).read_bytes())
+                facts |= {
+                    key: found.get(key)
+                    for key in ("title", "user", "created_at", "status", "completed_at")
+                    if key in found
+                }
+            except FileNotFoundError:
+                continue
+            except (OSError, ValueError, AttributeError) as error:
+                problems.append(f"{name} cannot be read: {error}")
+        return {
+            "page": "task",
+            "task": facts,
+            "host": hostname(),
+            "elsewhere": "",
+            "is_live": is_held(folder),
+            "problems": problems,
+            "_row": None,
+            "_folder": folder,
+        }
+
+    def _timeline(self, folder: Path, view: Json, before: int | None, at: int | None) -> Json:
+        found = conversation.part(folder, before=before, start=at)
+        chart = None
+        if view["_row"] is not None and before is None and at is None:
+            threshold = self.settings.context_storage.compression_threshold
+            chart = charts.tokens(folder, view["_row"], threshold)
+        return {**found, "chart": chart}
+
+    def _read(self, view: Json, build: Callable[[], Any]) -> Any:
+        """The value of `build`; an error becomes a problem of the page."""
+        try:
+            return build()
+        except OSError as error:
+            view["problems"].append(f"a file of the task cannot be read: {error}")
+        except MakimonoError as error:
+            view["problems"].append(str(error))
+        return None
+
+
+def public(view: Json) -> Json:
+    """The value without its parts for this process."""
+    return {name: value for name, value in view.items() if not name.startswith("_")}
+
+
+def _row_of(record: Json) -> Row:
+    from agent.taskqueue import Row
+
+    return Row.from_record(record)
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 16 else None

@@ -1,0 +1,154 @@
+"""Makes HTML and JSON of what a page shows.
+
+Every text comes from outside: from models, forges, tools or files.  `inert` masks secrets and removes terminal
+sequences, controls and invisible or reordering characters from all of them, before a template or the JSON encoder gets
+them; Jinja then escapes every value.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from agent import clock
+from agent.errors import MakimonoError
+from agent.security.terminal import plain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from jinja2 import Environment
+
+FOLDER = Path(__file__).parent / "templates"
+STATIC = Path(__file__).parent / "static"
+DEEPEST = 30
+"""The maximum depth of nested values that a page shows; a record of a damaged file may be nested deeper."""
+
+_MAY_HIDE = re.compile(r"[^\n\t -~]")
+
+
+def inert(value: Any, redact: Callable[[str], str], depth: int = 0) -> Any:
+    """`value` with every text in it, keys included, made harmless and secrets masked; values that are no JSON become
+    text."""
+    if isinstance(value, str):
+        text = redact(value)
+        return plain(text).encode("utf-8", "replace").decode() if _MAY_HIDE.search(text) else text
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if depth >= DEEPEST:
+        return "…"
+    if isinstance(value, dict):
+        return {inert(str(key), redact): inert(one, redact, depth + 1) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [inert(one, redact, depth + 1) for one in value]
+    return inert(str(value), redact, depth + 1)
+
+
+def render(template: str, view: Mapping[str, Any], **more: Any) -> str:
+    """The HTML of a page.  Raises TemplateValuesError when the values do not have the shape that the template shows,
+    which is possible for values of another host."""
+    from jinja2 import TemplateError
+
+    try:
+        return environment().get_template(f"{template}.html.j2").render(view=view, **more)
+    except (TemplateError, TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as error:
+        raise TemplateValuesError(f"the page cannot be made: {type(error).__name__}: {error}") from error
+
+
+class TemplateValuesError(MakimonoError):
+    """A page cannot be made from its values."""
+
+    code = "page_values"
+
+
+@cache
+def environment() -> Environment:
+    """The Jinja environment of the pages: everything is escaped."""
+    from jinja2 import ChainableUndefined, FileSystemLoader
+    from jinja2 import Environment as Templates
+
+    made = Templates(
+        loader=FileSystemLoader(FOLDER),
+        autoescape=True,
+        undefined=ChainableUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    made.filters |= {
+        "when": when,
+        "number": number,
+        "money": money,
+        "seconds": seconds,
+        "bytes": size,
+        "address": address,
+        "since": since,
+    }
+    return made
+
+
+def when(stamp: Any) -> str:
+    """A time stamp as `2026-01-31 09:15:00`."""
+    return str(stamp or "")[:19].replace("T", " ")
+
+
+def since(stamp: Any) -> str:
+    """How long ago a time was, in its largest unit: `3 h`."""
+    try:
+        passed = (clock.now() - clock.parse(str(stamp))).total_seconds()
+    except (ValueError, TypeError):
+        return ""
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if abs(passed) >= length:
+            return f"{passed / length:.0f} {unit}"
+    return f"{passed:.0f} s"
+
+
+def number(value: Any) -> str:
+    """A whole number with separators; "" for a value that is no number."""
+    return f"{value:,.0f}" if _is_number(value) else ""
+
+
+def money(value: Any) -> str:
+    """An amount with four digits after the point; "" if it is unknown."""
+    return f"{value:,.4f}" if _is_number(value) else ""
+
+
+def seconds(milliseconds: Any) -> str:
+    """Milliseconds as `320 ms` or `1.4 s`."""
+    if not _is_number(milliseconds):
+        return ""
+    return f"{milliseconds:.0f} ms" if milliseconds < 1000 else f"{milliseconds / 1000:.1f} s"
+
+
+def size(value: Any) -> str:
+    """A number of bytes in its largest unit."""
+    if not _is_number(value):
+        return ""
+    for unit, length in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if value >= length:
+            return f"{value / length:.1f} {unit}"
+    return f"{value:.0f} B"
+
+
+def address(value: Any) -> str:
+    """The value if it is an address of the web, which may be a link; else ""."""
+    text = str(value or "")
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        return ""
+    return text if parts.scheme in ("http", "https") and parts.netloc else ""
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+@cache
+def static(name: str) -> bytes:
+    """The content of a file of the folder `static/`."""
+    return (STATIC / name).read_bytes()

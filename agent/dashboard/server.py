@@ -1,0 +1,136 @@
+"""Runs the page: listens, answers until `stop`, Ctrl-C or SIGTERM, and ends the streams of events then.
+
+The module imports uvicorn and starlette, so it is imported by the command alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import uvicorn
+
+from agent.dashboard.access import Access, refused_to_listen
+from agent.dashboard.app import Site
+from agent.errors import ConfigError, HostError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from agent.config import Settings
+
+MOST_REQUESTS = 150
+KEEP_ALIVE_SECONDS = 10
+END_SECONDS = 3
+EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - compared with what a person chose
+
+
+class PageServer:
+    """The server of one page, which listens from its construction on.
+
+    `port` 0 is a free port.  `has_actions`: pages have buttons that change tasks.  Raises ConfigError for a `host` that
+    other machines can reach while `dashboard.token` is not set, and HostError when the port cannot be opened.
+    """
+
+    def __init__(self, settings: Settings, host: str, port: int, *, has_actions: bool = False) -> None:
+        token = settings.dashboard.token.get_secret_value() if settings.dashboard.token is not None else ""
+        if why := refused_to_listen(host, token):
+            raise ConfigError(why)
+        self.settings = settings
+        self.access = Access(host, token, settings.dashboard.hosts)
+        self.has_actions = has_actions
+        self._socket = _listening(host, port)
+        name = socket.gethostname() if host in EVERYWHERE else f"[{host}]" if ":" in host else host
+        self.address = f"http://{name}:{self._socket.getsockname()[1]}/"
+        self._server: _Server | None = None
+
+    def run(self, ready: Callable[[], None] = lambda: None) -> None:
+        """Answer requests until the end; `ready` is called when requests are answered."""
+        with self._socket:
+            asyncio.run(self._run(ready))
+
+    def stop(self) -> None:
+        """End `run`; any thread may call this."""
+        if self._server is not None:
+            self._server.stop()
+
+    async def _run(self, ready: Callable[[], None]) -> None:
+        site = Site(self.settings, self.access, has_actions=self.has_actions)
+        config = uvicorn.Config(
+            site.app(),
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            http="h11",
+            loop="asyncio",
+            ws="none",
+            proxy_headers=False,
+            server_header=False,
+            limit_concurrency=MOST_REQUESTS,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=END_SECONDS,
+        )
+        self._server = _Server(config, site, ready)
+        try:
+            await self._server.serve(sockets=[self._socket])
+        finally:
+            await site.close()
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's server, which ends the streams of events before it waits for connections to end, and which does not
+    raise a signal again that has ended it."""
+
+    def __init__(self, config: uvicorn.Config, site: Site, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self.site = site
+        self.ready = ready
+        self.loop = asyncio.get_running_loop()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.ready()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Let SIGINT and SIGTERM end the server."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        numbers = (signal.SIGINT, signal.SIGTERM)
+        for number in numbers:
+            self.loop.add_signal_handler(number, self.end)
+        try:
+            yield
+        finally:
+            for number in numbers:
+                self.loop.remove_signal_handler(number)
+
+    def end(self) -> None:
+        """End the server, from its event loop."""
+        self.should_exit = True
+        self.site.is_closing.set()
+
+    def stop(self) -> None:
+        """End the server, from any thread."""
+        self.loop.call_soon_threadsafe(self.end)
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        made = socket.socket(family, kind, protocol)
+        try:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            made.bind(address)
+            made.listen(128)
+        except OSError:
+            made.close()
+            raise
+    except OSError as error:
+        raise HostError(f"dashboard: cannot listen on {host}:{port}: {error.strerror or error}") from error
+    return made

@@ -1,0 +1,158 @@
+"""The list of tasks: filtered, searched, sorted and paged by the ledger, with what each task waits for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
+
+from agent.dashboard.waiting import Waits
+from agent.errors import RowUnreadable
+from agent.taskqueue import Row
+from agent.values import Status
+from agent.wiring.private_tracker import issue_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from agent.config import Settings
+    from agent.taskqueue import Ledger
+    from agent.values import Json
+
+PAGE = 50
+MOST_PAGES = 10_000
+LONGEST_SEARCH = 200
+
+SORTS = ("created_at", "heartbeat_at", "status", "title", "total_tokens", "cost")
+FACTS = (
+    *("uuid", "status", "outcome", "requested", "title", "user", "attempt", "hostname", "priority", "parent_uuid"),
+    *("created_at", "started_at", "completed_at", "heartbeat_at", "not_before", "error_code", "error_message"),
+    *("llm_provider", "model", "context_length", "llm_call_count", "tool_call_count", "compression_count", "last_seq"),
+    *("prompt_tokens", "completion_tokens", "cached_tokens", "estimated_tokens", "total_tokens", "cost"),
+    *("branch", "url", "pull_state", "head_commit", "base_commit", "task_source", "owner", "repo", "started_by"),
+    "requested_by",
+)
+"""The columns of a row that a page shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What a page of the list shows.  `text` is searched in titles, uuids, issues, people, branches and errors."""
+
+    status: str = ""
+    host: str = ""
+    repository: str = ""
+    text: str = ""
+    sort: str = "created_at"
+    descending: bool = True
+    page: int = 1
+
+    @classmethod
+    def of(cls, given: Mapping[str, str]) -> Query:
+        """The query in the parameters of an address; a value that is not allowed counts as missing."""
+        sort = given.get("sort", "")
+        page = given.get("page", "")
+        status = given.get("status", "")
+        return cls(
+            status=status if status in set(Status) else "",
+            host=given.get("host", "")[:LONGEST_SEARCH],
+            repository=given.get("repository", "")[:LONGEST_SEARCH],
+            text=given.get("text", "").strip()[:LONGEST_SEARCH],
+            sort=sort if sort in SORTS else "created_at",
+            descending=given.get("order") != "asc",
+            page=min(max(1, int(page)), MOST_PAGES) if page.isascii() and page.isdigit() else 1,
+        )
+
+    def address(self, **changes: Any) -> str:
+        """The address of the list with this query and `changes`."""
+        values = {
+            "status": self.status,
+            "host": self.host,
+            "repository": self.repository,
+            "text": self.text,
+            "sort": "" if self.sort == "created_at" else self.sort,
+            "order": "" if self.descending else "asc",
+            "page": self.page if self.page > 1 else "",
+        } | changes
+        given = urlencode({name: value for name, value in values.items() if value})
+        return f"/tasks?{given}" if given else "/tasks"
+
+    def parameters(self) -> dict[str, str | None]:
+        """The parameters of the queries of `store/sql/page.sql`."""
+        escaped = self.text.lower().replace("!", "!!").replace("%", "!%").replace("_", "!_")
+        return {
+            "host": self.host or None,
+            "repository": self.repository or None,
+            "text": f"%{escaped}%" if escaped else None,
+        }
+
+
+def listed(settings: Settings, ledger: Ledger, query: Query) -> Json:
+    """One page of the list."""
+    waits = Waits(settings, ledger)
+    name = f"page_tasks_{query.sort}_{'desc' if query.descending else 'asc'}"
+    chosen = query.parameters()
+    records = ledger.db.run(name, status=query.status or None, **chosen, limit=PAGE + 1, offset=PAGE * (query.page - 1))
+    counts = {one["status"]: int(one["count"]) for one in ledger.db.run("page_count", **chosen)}
+    rows = [listed_row(settings, waits, record) for record in records[:PAGE]]
+    repositories = {f"{one['owner']}/{one['repo']}": None for one in ledger.db.run("page_repositories")}
+    return {
+        "query": {
+            **{field: getattr(query, field) for field in ("status", "host", "repository", "text", "sort", "page")},
+            "order": "desc" if query.descending else "asc",
+        },
+        "counts": {str(status): counts.get(str(status), 0) for status in Status},
+        "total": counts.get(query.status, 0) if query.status else sum(counts.values()),
+        "tasks": rows,
+        "hosts": [one["hostname"] for one in ledger.db.run("page_hosts")],
+        "repositories": list(repositories),
+        "waiting": waits.of_all(),
+        "workers": {"running": waits.workers, "most": settings.scheduling.max_workers},
+        "links": _links(query, more=len(records) > PAGE),
+    }
+
+
+def _links(query: Query, *, more: bool) -> Json:
+    sorts = {
+        name: query.address(sort=name, order="asc" if query.sort == name and query.descending else "", page="")
+        for name in SORTS
+    }
+    return {
+        "previous": query.address(page=query.page - 1 if query.page > 2 else "") if query.page > 1 else "",
+        "next": query.address(page=query.page + 1) if more else "",
+        "sorts": sorts,
+        "statuses": {"": query.address(status="", page="")}
+        | {str(status): query.address(status=str(status), page="") for status in Status},
+    }
+
+
+def listed_row(settings: Settings, waits: Waits, record: Mapping[str, Any]) -> Json:
+    """One row of the ledger for a page; a damaged row has its uuid and the reason why it cannot be shown."""
+    try:
+        row = Row.from_record(record)
+    except (RowUnreadable, ValueError) as error:
+        return {"uuid": str(record.get("uuid")), "damage": str(error), "waits": []}
+    return {**facts(settings, row), "waits": waits.of(row, record)}
+
+
+def facts(settings: Settings, row: Row) -> Json:
+    """The columns of a row that a page shows, with the name of its issue; the cost is None if it is unknown because the
+    model's provider has no price."""
+    shown = {name: getattr(row, name) for name in FACTS}
+    priced = row.llm_provider is not None and _is_priced(settings, row.llm_provider)
+    return {
+        **shown,
+        "status": str(row.status),
+        "turns": row.turns,
+        "task": issue_of(settings, row.key.instance) or str(row.key).removeprefix("local:local/"),
+        "cost": row.cost if row.cost or priced else None,
+    }
+
+
+def _is_priced(settings: Settings, provider: str) -> bool:
+    from agent.errors import MakimonoError
+
+    try:
+        return settings.provider_of(provider).price is not None
+    except MakimonoError:  # the provider of the row is not configured any more
+        return False

@@ -1,0 +1,294 @@
+"""The parts of a task's page beside its conversation: plan, change, compactions, recalled memories, deliberations,
+outside effects, log, and requests to models.
+
+Each part reads the end of one file, or one record by its number; older records are reached by `before`, the number of
+the oldest record that is shown.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from agent.context.deliberations import DECISION, STATEMENT
+from agent.context.outside_effects import ROW
+from agent.dashboard.conversation import (
+    COMPACTIONS,
+    EXCERPT,
+    LONGEST_TEXT,
+    MESSAGES,
+    REQUESTS,
+    TOOLS,
+    compaction_line,
+    cut,
+    request_line,
+)
+from agent.dashboard.file_window import offset_of, read_before, read_from
+from agent.errors import MakimonoError
+from agent.tools.planning import UpdatePlan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from agent.dashboard.file_window import FileWindow
+    from agent.taskqueue import Row
+    from agent.values import Json
+
+COUNT = 100
+PLAN_CALLS = 2000
+"""The number of newest tool calls among which the newest plan is searched."""
+LOG_BYTES = 256 << 10
+COMMIT = re.compile(r"[0-9a-f]{40,64}")
+MOST_DIFF = 1 << 20
+"""The maximum number of bytes of a change that the page shows."""
+
+
+def listed(folder: Path, name: str, build: Callable[[Json], Json], before: int | None, id_key: str = "seq") -> Json:
+    """The newest records of a file, the newest first, each made by `build`; those before the number `before`, if it is
+    given.  Raises OSError."""
+    path = folder / name
+    end = None if before is None else offset_of(path, before, key=id_key, id_key=id_key)
+    window = read_before(path, COUNT, end=end, id_key=id_key)
+    numbers = [record[id_key] for record in window.records]
+    return {
+        "records": [build(record) for record in reversed(window.records)],
+        "older": numbers[0] if numbers and window.start > 0 else None,
+        "bytes": window.size,
+        "damage": list(window.damage),
+    }
+
+
+def plan(folder: Path) -> Json:
+    """The newest plan of the model: `items` with `text` and `status`, and when it was written."""
+    window = read_before(folder / TOOLS, PLAN_CALLS)
+    for record in reversed(window.records):
+        if record.get("tool") == UpdatePlan.name and record.get("status") == "success":
+            arguments = record.get("args")
+            items = arguments.get("items") if isinstance(arguments, dict) else None
+            if isinstance(items, list):
+                return {"items": [_step(one) for one in items], "at": record.get("timestamp"), "damage": []}
+    carried = read_before(folder / COMPACTIONS, 1, id_key="id")
+    for record in carried.records:
+        state = record.get("carried")
+        items = state.get("plan") if isinstance(state, dict) else None
+        if isinstance(items, list):
+            return {"items": [_step(one) for one in items], "at": record.get("timestamp"), "damage": []}
+    return {"items": [], "at": None, "damage": list(window.damage)}
+
+
+def _step(item: Any) -> Json:
+    if isinstance(item, dict):
+        return {"text": str(item.get("text")), "status": str(item.get("status") or "")}
+    return {"text": str(item), "status": ""}
+
+
+def change(folder: Path, row: Row) -> Json:
+    """The change of the task as a diff: what it pushed last against its base commit, or the patch that it left."""
+    from agent.work import changes
+
+    for name in ("changes.patch", "tree.patch", "committed.patch"):
+        if (path := folder / name).is_file():
+            return _diff(_read(path, MOST_DIFF + 1), f"the file {name} of the task")
+    git = folder / "git"
+    if not (COMMIT.fullmatch(row.base_commit or "") and COMMIT.fullmatch(row.head_commit or "")):
+        return {"files": [], "source": "", "why": "the task has not pushed a commit yet"}
+    if not git.is_dir():
+        why = f"the commits are on the branch {row.branch}; their objects are not in the task's folder any more"
+        return {"files": [], "source": "", "why": why}
+    data = bytearray()
+    try:
+        for chunk in changes.diff(git, str(row.base_commit), str(row.head_commit)):
+            data += chunk
+            if len(data) > MOST_DIFF:
+                break
+    except MakimonoError as error:
+        return {"files": [], "source": "", "why": str(error)}
+    return _diff(bytes(data), f"{str(row.base_commit)[:12]}..{str(row.head_commit)[:12]}")
+
+
+def _diff(data: bytes, source: str) -> Json:
+    """A diff by files: each with its header, its lines (`kind` is add, remove, place or same) and its counts."""
+    files: list[Json] = []
+    for line in data[:MOST_DIFF].decode("utf-8", "replace").split("\n"):
+        if line.startswith("diff --git ") or not files:
+            files.append(
+                {"name": line.removeprefix("diff --git ").rpartition(" b/")[2], "lines": [], "added": 0, "removed": 0}
+            )
+            if line.startswith("diff --git "):
+                continue
+        one = files[-1]
+        kind = "same"
+        if line.startswith("+") and not line.startswith("+++ "):
+            kind, one["added"] = "add", one["added"] + 1
+        elif line.startswith("-") and not line.startswith("--- "):
+            kind, one["removed"] = "remove", one["removed"] + 1
+        elif line.startswith("@@"):
+            kind = "place"
+        elif line.startswith(("index ", "+++ ", "--- ")):
+            continue
+        one["lines"].append({"kind": kind, "text": line[:2000]})
+    cut_off = len(data) > MOST_DIFF
+    why = (
+        f"only the first {MOST_DIFF >> 20} MiB are shown" if cut_off else "" if any(data.strip()) else "nothing differs"
+    )
+    return {"files": files if data.strip() else [], "source": source, "why": why}
+
+
+def compaction(folder: Path, number: int) -> Json | None:
+    """One compaction: what the model saw before it, what it sees instead, and the messages that were left out; None if
+    there is none with this number."""
+    record, damage = _record(folder / COMPACTIONS, number, "id")
+    if record is None:
+        return None
+    start, end = record.get("start_seq"), record.get("end_seq")
+    before: list[Json] = []
+    if isinstance(start, int) and isinstance(end, int):
+        path = folder / MESSAGES
+        window = read_from(path, offset_of(path, start), min(COUNT, max(0, end - start + 1)))
+        before = [
+            {"seq": one["seq"], "role": one.get("role"), "tokens": one.get("tokens"), **cut(one.get("content"), 300)}
+            for one in window.records
+        ]
+    summary: Json | None = None
+    if isinstance(named := record.get("summary_id"), int):
+        found, more = _record(folder / "summaries.jsonl", named, "id")
+        damage += more
+        if found is not None:
+            summary = {"tokens": found.get("summary_tokens"), **cut(found.get("summary"), LONGEST_TEXT)}
+    return {
+        **compaction_line(record),
+        "before": before,
+        "left_out": end - start + 1 if isinstance(start, int) and isinstance(end, int) else 0,
+        "summary": summary,
+        "carried": _carried(record.get("carried")),
+        "largest": record.get("largest"),
+        "damage": damage,
+    }
+
+
+def _carried(value: Any) -> list[Json]:
+    """The state that is repeated after a compaction, as names and texts."""
+    if value is None:
+        return []
+    if not isinstance(value, dict):
+        return [{"name": "", **cut(value, EXCERPT)}]
+    return [{"name": str(name), **cut(_lines(one), EXCERPT)} for name, one in value.items()]
+
+
+def _lines(value: Any) -> Any:
+    if isinstance(value, list):
+        texts = (one.get("text") or orjson.dumps(one).decode() if isinstance(one, dict) else str(one) for one in value)
+        return "\n".join(texts)
+    return value
+
+
+def compactions(folder: Path, before: int | None) -> Json:
+    """The newest compactions."""
+    return listed(folder, COMPACTIONS, compaction_line, before, "id")
+
+
+def requests(folder: Path, before: int | None) -> Json:
+    """The newest requests to models, with their latencies, tokens and cost."""
+    return listed(folder, REQUESTS, request_line, before)
+
+
+def recalled(folder: Path, before: int | None) -> Json:
+    """The newest retrievals from long-term memory, with hits and scores."""
+    return listed(folder, "recalled.jsonl", _retrieval, before)
+
+
+def _retrieval(record: Json) -> Json:
+    hits, dropped = record.get("hits"), record.get("dropped")
+    missing = record.get("missing")
+    return {
+        "seq": record["seq"],
+        "at": record.get("timestamp"),
+        "purpose": record.get("purpose"),
+        "tokens": record.get("tokens"),
+        "query": cut(record.get("query"), 500)["text"],
+        "hits": [one for one in hits if isinstance(one, dict)] if isinstance(hits, list) else [],
+        "dropped": [one for one in dropped if isinstance(one, dict)] if isinstance(dropped, list) else [],
+        "missing": missing if isinstance(missing, dict) else {},
+        **cut(record.get("text"), EXCERPT),
+    }
+
+
+def deliberations(folder: Path, before: int | None) -> Json:
+    """The newest lines of deliberations: votes with their reasons, failures, decisions."""
+    return listed(folder, "deliberations.jsonl", _deliberation, before)
+
+
+def _deliberation(record: Json) -> Json:
+    names = ("deliberation", "kind", "persona", "phase", "round", "model", "code", "error")
+    shown = {name: record.get(name) for name in names}
+    payload = record.get("payload") if record.get("kind") == STATEMENT else record.get("result")
+    vote, reason, conditions = "", "", []
+    if isinstance(payload, dict):
+        vote = str(payload.get("decision" if record.get("kind") == DECISION else "vote") or "")
+        reason = cut(payload.get("reason"), EXCERPT)["text"]
+        found = payload.get("conditions" if record.get("kind") == STATEMENT else "all_conditions")
+        conditions = [cut(one, 500)["text"] for one in found] if isinstance(found, list) else []
+    return {
+        "seq": record["seq"],
+        "at": record.get("timestamp"),
+        **shown,
+        "vote": vote,
+        "reason": reason,
+        "conditions": conditions,
+    }
+
+
+def effects(folder: Path, before: int | None) -> Json:
+    """The newest intents and receipts of outside effects, without those that only keep the row."""
+    found = listed(folder, "effects.jsonl", _effect, before)
+    return {**found, "records": [one for one in found["records"] if one["name"] != ROW]}
+
+
+def _effect(record: Json) -> Json:
+    names = ("seq", "name", "state")
+    what = record.get("receipt") if record.get("state") == "receipt" else record.get("detail")
+    return {**{name: record.get(name) for name in names}, "at": record.get("timestamp"), **cut(what or "", 1000)}
+
+
+def log(folder: Path) -> Json:
+    """The newest lines of worker.log, the newest first."""
+    path = folder / "worker.log"
+    try:
+        size = path.stat().st_size
+        data = _read(path, LOG_BYTES, at=max(0, size - LOG_BYTES))
+    except FileNotFoundError:
+        return {"records": [], "bytes": 0, "cut": False, "damage": []}
+    lines = data.split(b"\n")
+    if size > LOG_BYTES:
+        lines = lines[1:]
+    records, bad = [], 0
+    for line in reversed(lines):
+        if not line.strip():
+            continue
+        try:
+            found = orjson.loads(line)
+        except orjson.JSONDecodeError:
+            bad += 1
+            continue
+        if isinstance(found, dict):
+            fields = {key: value for key, value in found.items() if key not in ("at", "timestamp", "level", "event")}
+            at = found.get("at") or found.get("timestamp")
+            text = cut(fields, 2000)["text"]
+            records.append({"at": at, "level": found.get("level"), "event": found.get("event"), "text": text})
+    damage = [f"worker.log: {bad} line(s) are not JSON"] if bad else []
+    return {"records": records, "bytes": size, "cut": size > LOG_BYTES, "damage": damage}
+
+
+def _record(path: Path, number: int, id_key: str) -> tuple[Json | None, list[str]]:
+    window: FileWindow = read_from(path, offset_of(path, number, key=id_key, id_key=id_key), 1, id_key=id_key)
+    found = window.records[0] if window.records and window.records[0][id_key] == number else None
+    return found, list(window.damage)
+
+
+def _read(path: Path, most: int, at: int = 0) -> bytes:
+    with path.open("rb") as file:
+        file.seek(at)
+        return file.read(most)

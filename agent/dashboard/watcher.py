@@ -1,0 +1,136 @@
+"""Notices changes of the ledger and of tasks that are shown, once for all open pages.
+
+One task of the event loop looks every SECONDS, and only while a page is open.  A ledger file tells by its counter
+(`PRAGMA data_version`) whether another process has changed it, so that nothing is read while nothing happens; of other
+ledgers a few sums are read.  A task that is shown is looked at by the sizes of its files.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from agent import durable_files
+from agent.dashboard.conversation import COMPACTIONS, MESSAGES, REQUESTS, TOOLS
+from agent.errors import MakimonoError
+from agent.wiring.folders import folder_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Coroutine
+    from pathlib import Path
+
+    from agent.config import Settings
+    from agent.dashboard.ledger_reader import LedgerReader
+    from agent.store.base import Database
+
+SECONDS = 1.0
+SHARED_SECONDS = 3.0
+"""Seconds between two readings of a ledger that cannot tell that it has not changed."""
+MOST_PAGES = 100
+WATCHED = (MESSAGES, TOOLS, REQUESTS, COMPACTIONS)
+
+
+class Watcher:
+    """The changes, for any number of open pages.  `run` runs a blocking function in a thread."""
+
+    def __init__(
+        self, settings: Settings, reader: LedgerReader, run: Callable[[Callable[[], Any]], Coroutine[Any, Any, Any]]
+    ) -> None:
+        self.settings = settings
+        self.reader = reader
+        self.run = run
+        self.pages: dict[asyncio.Event, str] = {}
+        self._state: Any = None
+        self._sizes: dict[str, tuple[int, ...]] = {}
+        self._database: Database | None = None
+        self._identity: Any = None
+        self._task: asyncio.Task[None] | None = None
+
+    @asynccontextmanager
+    async def page(self, uuid: str = "") -> AsyncIterator[asyncio.Event | None]:
+        """An event that is set when something has changed that a page shows: a row, or the files of the task `uuid`;
+        None if MOST_PAGES pages are open already."""
+        if len(self.pages) >= MOST_PAGES:
+            yield None
+            return
+        changed = asyncio.Event()
+        self.pages[changed] = uuid
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._watch())
+        try:
+            yield changed
+        finally:
+            del self.pages[changed]
+
+    async def close(self) -> None:
+        """End the watching."""
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+
+    async def _watch(self) -> None:
+        seconds = SECONDS if self.reader.kind.is_local else SHARED_SECONDS
+        try:
+            while self.pages:
+                uuids = {uuid for uuid in self.pages.values() if uuid}
+                rows, tasks = await self.run(partial(self._look, uuids))
+                for page, uuid in self.pages.items():
+                    if rows or uuid in tasks:
+                        page.set()
+                await asyncio.sleep(seconds)
+        finally:
+            await self.run(self._drop)
+
+    def _look(self, uuids: set[str]) -> tuple[bool, set[str]]:
+        """(whether rows have changed since the last look, the tasks of `uuids` with changed files)."""
+        before, self._state = self._state, self._rows()
+        sizes = {uuid: self._files(uuid) for uuid in uuids}
+        changed = {uuid for uuid, found in sizes.items() if uuid in self._sizes and self._sizes[uuid] != found}
+        self._sizes = sizes
+        return before is not None and before != self._state, changed
+
+    def _rows(self) -> Any:
+        """What differs when a row has changed; an error of the ledger is a state too."""
+        try:
+            if self.reader.kind.is_local:
+                return self._counter()
+            with self.reader.ledger() as ledger:
+                return ledger.db.run("page_state")
+        except MakimonoError as error:
+            self._drop()
+            return str(error)
+
+    def _counter(self) -> Any:
+        """The file's identity and its counter of changes by other connections."""
+        path = getattr(self._database, "path", None)
+        identity = None if path is None else durable_files.identity(path)
+        if self._database is None or identity != self._identity:
+            self._drop()
+            if not self.reader.kind.exists():
+                return "none"
+            self._database = self.reader.kind.look()
+            path = getattr(self._database, "path", None)
+            self._identity = None if path is None else durable_files.identity(path)
+        (found,) = self._database.execute("PRAGMA data_version")
+        return self._identity, found
+
+    def _files(self, uuid: str) -> tuple[int, ...]:
+        folder = folder_of(self.settings, uuid)
+        return () if folder is None else tuple(_size(folder / name) for name in WATCHED)
+
+    def _drop(self) -> None:
+        if self._database is not None:
+            with suppress(MakimonoError):
+                self._database.close()
+            self._database = None
+
+
+def _size(path: Path) -> int:
+    try:
+        return os.stat(path).st_size  # noqa: PTH116 - runs once a second for each task that is shown
+    except OSError:
+        return -1
