@@ -476,6 +476,8 @@ def forge(settings: Settings, source: str) -> Iterator[Check]:
                 idle = reports.idle(idle_interval(settings))
                 cost = f"; {idle}" if idle else ""
                 yield Check(source, OK, f"{one.instance} can be read, {len(waiting)} task(s) wait{cost}")
+                if account := reports.account():
+                    yield Check(source, OK, account)
                 for fault in reports.rights():
                     yield Check(source, WARN, fault)
                 for fault in _refusals(settings, one):

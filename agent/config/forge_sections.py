@@ -53,7 +53,10 @@ class Host(Section):
         "of settings of its own, as {name: acme/web, verify: {command: make test}} (docs/forges.md, Settings of single "
         "projects).",
     )
-    bot_name: Text | None = Field(default=None, description="Account of the agent; empty: the account of the token.")
+    bot_name: Text | None = Field(
+        default=None,
+        description="Account of the agent, used by no person (docs/forges.md, Your own token); empty: the token's.",
+    )
     allowed_users: tuple[Text, ...] = Field(
         default=(), description="Who may give work; empty: everybody who may write to the project."
     )

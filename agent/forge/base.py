@@ -591,6 +591,12 @@ class ForgeReports:
         found: Iterable[str] = self._ask("rights", ())
         return found
 
+    def account(self) -> str:
+        """A sentence about the account of the token: whether it counts as the agent's own or as the account of a person
+        (`doctor`); "" where there is no such account.  `account` may send a request to the forge.  Raises ForgeError.
+        """
+        return str(self._ask("account", ""))
+
     def label_problems(self) -> Iterable[str]:
         """Sentences about configured labels that no project has, or that projects spell in another way.
 

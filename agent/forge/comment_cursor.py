@@ -94,11 +94,12 @@ _ODD = Items.logging("comments")
 def news_of(
     cursor: CommentCursor,
     found: Iterable[tuple[Comment, Any]],
-    is_own: Callable[[Any], bool],
+    is_ours: Callable[[Any, str], bool],
     may_ask: Callable[[Any], bool],
 ) -> tuple[tuple[Comment, ...], CommentCursor, int]:
     """Select from the comments that a forge lists since a cursor (`found`, each with its author): (new and edited
     comments of people with permission, the next cursor, the number of comments of people without permission).
+    `is_ours` gets the author and the text of a comment, and returns whether this program has written the comment.
 
     The times of the comments must be in UTC and in one format, so that they sort as text.  If the list has no new and
     no edited comment, the next cursor is the object `cursor` itself.
@@ -109,7 +110,7 @@ def news_of(
         newest = max(newest, comment.updated_at)
         known = digests.pop(comment.id, None)
         digests[comment.id] = digest(comment.body)
-        if known == digests[comment.id] or is_own(user):
+        if known == digests[comment.id] or is_ours(user, comment.body):
             continue
         if may_ask(user):
             news.append(replace(comment, is_edit=known is not None))

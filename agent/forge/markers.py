@@ -2,8 +2,13 @@
 again after a crash.
 
 A marker is the text `makimono:{uuid}:{name}` in an HTML comment, which people do not see.  A marker counts only in a
-comment of the own account (docs/files.md, "Outside effects").  Markers are removed from texts of people and of the
-model before this program posts them.
+comment of the own account, and only in the last lines of the comment, each of which has one marker and nothing else
+(docs/files.md, "Outside effects"): so a comment that quotes a marked comment, or continues after a copy of one, has no
+markers.  Markers are removed from texts of people and of the model before this program posts them.
+
+If the own account is the account of a person, comments of this program also get a visible last line before the
+markers (`signed`), so that readers can tell who wrote them.  That line also shows the author where a host removes HTML
+comments.
 """
 
 from __future__ import annotations
@@ -16,6 +21,10 @@ PREFIX = "makimono"
 _PLAIN = re.compile(r"[A-Za-z0-9._-]+")
 _HIDDEN = re.compile(r"<!--[ \t]*makimono:[A-Za-z0-9._:-]*[ \t]*-->[ \t]*\r?\n?")
 _MARK = re.compile(r"<!-- (makimono:[A-Za-z0-9._-]+:[A-Za-z0-9._:-]+) -->")
+_LINE = re.compile(r"[ \t]*<!-- (makimono:[A-Za-z0-9._-]+:[A-Za-z0-9._:-]+) -->[ \t]*")
+_TAG = re.compile(r"<[^<>]{0,20}>")
+SIGNATURE = "Written by Makimono, a program that uses this account."
+"""The text of the visible line in comments that the program posts with the account of a person."""
 _BARE = re.compile(r"makimono:(?=[0-9A-Fa-f-]{8,}:)")
 
 
@@ -45,8 +54,38 @@ def hidden_in(body: str) -> str | None:
 
 
 def all_in(body: str) -> tuple[str, ...]:
-    """Every marker in `body`, in order."""
-    return tuple(str(found) for found in _MARK.findall(body))
+    """The markers in the last lines of `body`, in order."""
+    return _split(body)[1]
+
+
+def signed(body: str, most: int) -> str:
+    """`body` with the visible line of this program before its markers; `body` itself if the result would have more
+    than `most` characters."""
+    text, marks = _split(body)
+    line = () if _has_signature(text) else (f"\n<sub>{SIGNATURE}</sub>",)
+    done = "\n".join((text, *line, *(("", *map(hide, marks)) if marks else ())))
+    return done if len(done) <= most else body
+
+
+def is_signed(body: str) -> bool:
+    """Whether `body` ends as the comments of this program do: with a marker, or with the line of `signed`."""
+    text, marks = _split(body)
+    return bool(marks) or _has_signature(text)
+
+
+def _split(body: str) -> tuple[str, tuple[str, ...]]:
+    """(`body` without its last lines that are markers, and without white space at its end; these markers)."""
+    lines = body.replace("\r\n", "\n").rstrip().split("\n")
+    found: list[str] = []
+    while lines and (mark := _LINE.fullmatch(lines[-1])) is not None:
+        found.append(mark[1])
+        lines.pop()
+    return "\n".join(lines).rstrip(), tuple(reversed(found))
+
+
+def _has_signature(text: str) -> bool:
+    """Whether the last line of `text` is the one of `signed`, also if a host has removed the tags in it."""
+    return _TAG.sub("", text[text.rfind("\n") + 1 :]).strip() == SIGNATURE
 
 
 def parts_of(mark: str) -> tuple[str, str]:

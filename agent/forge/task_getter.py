@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+SELF_ASSIGNED = "self_assigned"  # the code of an error: a person has taken an issue, and asked for no work
 RESERVE = 0.1  # the share of the rate limit that a poll leaves for running tasks
 LOOK_UPS = 50  # the maximum number of issues for which one poll looks up who asked; other issues wait for the next poll
 

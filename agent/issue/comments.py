@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from agent.forge.base import Forge
     from agent.values import Effects, Json, TaskKey
 
-MARGIN = 200
-"""The number of characters of a comment that are reserved for the marker and for a note that the text was cut."""
+MARGIN = 300
+"""The number of characters of a comment that are reserved for the markers, the visible line of a person's account
+(`markers.signed`), and a note that the text was cut."""
 
 SHORT = 4000
 """If a proxy refuses a comment as too long, the comment is shortened and posted again, unless it has at most SHORT

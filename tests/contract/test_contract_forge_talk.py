@@ -110,9 +110,9 @@ def test_an_answer_to_a_thread_that_is_gone_stands_in_the_conversation(place):
         notes[:] = [one for one in notes if str(one["id"]) != number]
     ForgeReports(place.forge).reply(key, comment, Public("So."))
     if place.forge.source == "gitlab":
-        assert place.project["merge_requests"][int(pull.id)]["notes"][-1]["body"] == "So."
+        assert place.project["merge_requests"][int(pull.id)]["notes"][-1]["body"].startswith("So.")
     else:
-        assert place.said_at(pull, other)[-1][1] == "So."
+        assert place.said_at(pull, other)[-1][1].startswith("So.")
 
 
 def test_a_refused_answer_is_posted_on_the_issue(place):

@@ -16,6 +16,8 @@ from forge_home import HOMES
 from llm_servers import Script
 from ollama_server import OllamaServer
 
+from agent.forge.markers import SIGNATURE
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
 ROUNDED = "def total(prices):\n    return round(sum(prices))\n"
@@ -89,8 +91,8 @@ def on_a_forge(kind, follow, tmp_path):
     home = HOMES[kind](tmp_path / "forge", plays)
     try:
         mine = f"token-of-alice-{'a' * 20}"
-        if kind == "github":
-            home.server.tokens[mine] = "alice"
+        if kind == "github":  # one account for the person and the program (tutorials/own_token.md)
+            mine = home.token
             variables = {"GITHUB_API": home.base_url, "GITHUB_PROJECT": home.project, "GITHUB_TOKEN": home.token}
         elif kind == "forgejo":
             home.server.tokens[mine] = ("alice", {"write:repository", "write:issue", "read:user"})
@@ -112,6 +114,9 @@ def on_a_forge(kind, follow, tmp_path):
         stopped = [body for body in all_comments(home, 2 if kind == "gitlab" else 3) if ":final -->" in body]
         assert len(stopped) == 1
         assert stopped[0].startswith("**Stopped, as asked.**")
+        if kind == "github":
+            assert "makimono wrote /stop" in stopped[0]
+            assert SIGNATURE in stopped[0]
     finally:
         home.close()
 

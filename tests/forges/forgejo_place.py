@@ -13,6 +13,7 @@ from pydantic import SecretStr
 from agent.config import settings_of
 from agent.config.forge_sections import Forgejo
 from agent.forge.forgejo.forge import ForgejoForge
+from agent.forge.markers import SIGNATURE
 from agent.values import TaskKey
 from forges.forgejo_routes import set_status
 from forges.forgejo_server import ROOT_URL, TOKEN, ForgejoServer
@@ -31,15 +32,16 @@ class ForgejoPlace:
     lacks: ClassVar[dict[str, str]] = {"logs": "Forgejo's API has no logs of jobs"}
     prefix, root_url = "/git", ROOT_URL
     is_org = True
+    own = "makimono"  # the login of the token's account
 
     def __init__(self, root, peer=None, **changes):
         self.root = root
         self.changes = changes
-        self.server = ForgejoServer(prefix=self.prefix, root=self.root_url).__enter__()
+        self.server = ForgejoServer(self.own, prefix=self.prefix, root=self.root_url).__enter__()
         self.address = self.server.base
         self.repo = self.server.state.repo("acme", "web", is_org=self.is_org)
-        self.repo.people["makimono"] = "write"
-        self.server.state.user_id("makimono")
+        self.repo.people[self.own] = "write"
+        self.server.state.user_id(self.own)
         self.forge = self.again()
 
     def again(self, **changes):
@@ -106,6 +108,10 @@ class ForgejoPlace:
         """(author, body) of every comment, oldest first."""
         return [(one["user"], one["body"]) for one in self.item(key)["timeline"] if one["type"] == "comment"]
 
+    def words(self, key):
+        """`comments` without the visible line of the program."""
+        return [(author, body.replace(f"\n\n<sub>{SIGNATURE}</sub>", "")) for author, body in self.comments(key)]
+
     def said_at(self, pull, _number):
         """(author, body) of what stands in the conversation."""
         timeline = self.repo.issues[int(pull.id)]["timeline"]
@@ -117,7 +123,7 @@ class ForgejoPlace:
         if number is not None:
             lines = [one for review in self.repo.reviews.values() for one in review["lines"]]
             found = next((one for one in lines if f"r{one['id']}" == number), None) or self.repo.comments[int(number)]
-        return [content for login, content in found.get("reactions", []) if login == "makimono"]
+        return [content for login, content in found.get("reactions", []) if login == self.own]
 
     def said_on(self, pull, body, author="alice"):
         """A comment in the conversation of a pull request; like the two below it returns the id as the adapter has it."""

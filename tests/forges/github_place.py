@@ -9,6 +9,7 @@ from pydantic import SecretStr
 from agent.config import settings_of
 from agent.config.forge_sections import GitHub
 from agent.forge.github.forge import GitHubForge
+from agent.forge.markers import SIGNATURE
 from agent.values import TaskKey
 from forges.github_server import GitHubServer
 from forges.github_state import now
@@ -27,6 +28,7 @@ class GitHubPlace:
     """People with a browser."""
 
     lacks: ClassVar[dict[str, str]] = {}
+    own = "makimono"  # the login of the token's account
     peer = None  # a context manager of a folder: the program that runs for all tests of a session
 
     def __init__(self, root, peer=None, **changes):
@@ -36,9 +38,10 @@ class GitHubPlace:
         self.forge = self.again()
 
     def start(self, peer):
-        self.server = GitHubServer().__enter__()
+        self.server = GitHubServer(self.own).__enter__()
         self.address = self.server.base
         self.repo = self.server.state.repo("acme", "web")
+        self.repo.people[self.own] = "write"
 
     def again(self, **changes):
         """A new adapter, as of another process."""
@@ -96,6 +99,10 @@ class GitHubPlace:
         """(author, body) of every comment, oldest first."""
         return [(one["user"], one["body"]) for one in self.repo.comments.values() if one["issue"] == int(key.task_id)]
 
+    def words(self, key):
+        """`comments` without the visible line of the program."""
+        return [(author, body.replace(f"\n\n<sub>{SIGNATURE}</sub>", "")) for author, body in self.comments(key)]
+
     def said_at(self, pull, number):
         """(author, body) of what stands in the thread of a comment on a line, else in the conversation."""
         if number.startswith("r"):
@@ -110,7 +117,7 @@ class GitHubPlace:
         found = self._issue(key)
         if number is not None:
             found = kinds.get(number[0], self.repo.comments)[int(number.lstrip("rv"))]
-        return [one["content"] for one in found.get("reactions", []) if one["user"] == "makimono"]
+        return [one["content"] for one in found.get("reactions", []) if one["user"] == self.own]
 
     def said_on(self, pull, body, author="alice"):
         """A comment in the conversation of a pull request; like the two below it returns the id as the adapter has it."""

@@ -37,13 +37,14 @@ class GitLabPlace:
     """People with a browser."""
 
     lacks: ClassVar[dict[str, str]] = {}
+    own, is_bot = "makimono", True  # the token's account
 
     def __init__(self, root, *, tls=None, **changes):
         self.root, self.tls = root, tls
         self.changes = changes
         self.start()
-        self.server.user("makimono", token=TOKEN, bot=True)
-        self.project = self.server.project(PROJECT, members={"makimono": DEVELOPER, "alice": DEVELOPER})
+        self.server.user(self.own, token=TOKEN, bot=self.is_bot)
+        self.project = self.server.project(PROJECT, members={self.own: DEVELOPER, "alice": DEVELOPER})
         self.forge = self.again()
 
     def start(self):
@@ -124,7 +125,7 @@ class GitLabPlace:
         items = [*self.project["issues"].values(), *self.project["merge_requests"].values()]
         notes = [note for item in items for note in item["notes"]]
         found = self.item(key) if number is None else next(one for one in notes if str(one["id"]) == number)
-        return [one["name"] for one in found.get("awards", []) if one["user"]["username"] == "makimono"]
+        return [one["name"] for one in found.get("awards", []) if one["user"]["username"] == self.own]
 
     def said_on(self, pull, body, author="alice", **more):
         """A note of a merge request; it returns the id as the adapter has it."""

@@ -66,7 +66,7 @@ class CommentReader:
             new = number not in cursor.pulls or number in cursor.new
             found += self._of_pull(number, {} if new else query)
         before = cursor if pulls == cursor.pulls else replace(cursor, pulls=pulls)
-        return news_of(before, found, self.places.is_own, lambda user: self.places.may_ask(self.project, user))
+        return news_of(before, found, self.places.is_ours, lambda user: self.places.may_ask(self.project, user))
 
     def marked(self) -> Iterator[MarkedComment]:
         """Comments of the own account with markers, in the order of their numbers."""

@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 from agent.config.commits import DEFAULT_PREFIX
 from agent.errors import AnswerOdd, ForgeAccessRefused, ForgeError, ForgeRefused, IssueUnreadable
+from agent.forge.account_in_words import account_in_words
 from agent.forge.base import IssueText, Labels, LabelState, PullRef, Repository, Task
 from agent.forge.base_branch import base_of
 from agent.forge.changed_issues import changed_of
@@ -41,7 +42,7 @@ from agent.forge.forgejo.requesting_person import (
 from agent.forge.forgejo.tasks import ForgejoTaskGetter
 from agent.forge.issue_url import on_forgejo
 from agent.forge.label_check import MOST_PROJECTS, label_problems
-from agent.forge.markers import hidden_in
+from agent.forge.markers import hidden_in, signed
 from agent.forge.post_once import post_once
 from agent.forge.rate_limiter import learnt_anew
 from agent.forge.task_getter import RESERVE
@@ -127,6 +128,10 @@ class ForgejoForge:
     def rights(self) -> tuple[str, ...]:
         """Implements `ForgeReports.rights` (for `doctor`)."""
         return tuple(token_permissions.rights(self))
+
+    def account(self) -> str:
+        """Implements `ForgeReports.account`."""
+        return account_in_words(self.instance, self.places.own(), "forgejo", is_person=self.places.is_person())
 
     def label_problems(self) -> tuple[str, ...]:
         """Implements `ForgeReports.label_problems`; Forgejo treats names that differ only in capitals as different
@@ -349,8 +354,10 @@ class ForgejoForge:
         """The path of a comment of the own account; raises ForgeError for a comment of another account, since Forgejo
         lets an account with write access edit any comment."""
         path = f"{self.places.project_of(key).path}/issues/comments/{number_of(comment_id)}"
-        if comment_id not in self._own_comments and not self.places.is_own(self.wire.get(path).get("user")):
-            raise ForgeError(f"comment {comment_id} of {key} belongs to somebody else and is left as it is")
+        if comment_id not in self._own_comments:
+            found = self.wire.get(path)
+            if not self.places.is_ours(found.get("user"), str(found.get("body") or "")):
+                raise ForgeError(f"comment {comment_id} of {key} belongs to somebody else and is left as it is")
         return path
 
     # --- pull requests ----------------------------------------------------------------------------------------
@@ -537,7 +544,8 @@ class ForgejoForge:
     def _fit(self, body: str) -> str:
         if len(body) > self.max_comment:
             raise ForgeError(f"a comment has {len(body)} characters; the most is {self.max_comment}, shorten it")
-        return body.encode("utf-8", "replace").decode()
+        text = body.encode("utf-8", "replace").decode()
+        return signed(text, self.max_comment) if self.places.is_person() else text
 
 
 def _fork_of(item: dict[str, Any]) -> str:

@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 from agent import clock
 from agent.errors import ForgeAccessRefused, ForgeRefused, IssueUnreadable
+from agent.forge.markers import is_signed
 from agent.forge.rate_limiter import KEPT_SECONDS
 
 if TYPE_CHECKING:
@@ -132,15 +133,31 @@ class Repositories:
         """Whether the account in the field `user` of Forgejo's answer is the own account."""
         return login(user).casefold() == self.own().casefold()
 
+    def is_person(self) -> bool:
+        """Whether the own account may be the account of a person: Forgejo does not mark the accounts of
+        machines, so it is one unless `bot_name` names it as the agent's.
+
+        What such an account writes without a sign of this program (`markers.is_signed`) is the person's."""
+        return not self.bot_name
+
+    def is_ours(self, user: Any, body: str) -> bool:
+        """Whether this program has written the text `body` of the account `user`."""
+        return self.is_own(user) and (not self.is_person() or is_signed(body))
+
+    def is_self_assignment(self, user: Any) -> bool:
+        """Whether an assignment of the own account by `user` is one by a person to themselves, which asks for no work
+        unless `allowed_users` lists the person."""
+        return self.is_own(user) and self.is_person() and login(user).casefold() not in self.allowed
+
     def may_ask(self, project: Project, user: Any) -> bool:
         """Whether a person has permission to ask for work: that person must have write access, and must be in the
-        setting `allowed_users` when the setting is not empty.  The server's own account for CI runners and the
-        program's own account have permission only when `allowed_users` lists them; a deleted account never has
-        permission."""
+        setting `allowed_users` when the setting is not empty.  The server's own account for CI runners, and
+        an own account that is no person's, have permission only when `allowed_users` lists them; a deleted account
+        never has permission."""
         name = login(user).casefold()
         if not name or (self.allowed and name not in self.allowed):
             return False
-        if is_bot(user) or self.is_own(user):
+        if is_bot(user) or (self.is_own(user) and not self.is_person()):
             return name in self.allowed
         return self._may_write(project, login(user))
 

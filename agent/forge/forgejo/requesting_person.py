@@ -151,7 +151,7 @@ def request_review(forge: Forgejo, project: Project, pull: str, actor: Any) -> N
 
 def who_ended(forge: Forgejo, project: Project, number: str, act: Act) -> str:
     """The account of the newest row of the timeline by which a task was ended in the way `act`; "" if that account is
-    the own account, or unknown."""
+    unknown, or the own account and no person's."""
     ours = {forge.labels.queued, forge.labels.processing, forge.labels.paused}
     for event in reversed(events_of(forge, project, number)):
         label, is_added = (event.get("label") or {}).get("name"), event.get("body") == "1"
@@ -164,5 +164,6 @@ def who_ended(forge: Forgejo, project: Project, number: str, act: Act) -> str:
             and forge.places.is_own(event.get("assignee")),
         }
         if named[act]:
-            return "" if forge.places.is_own(event.get("user")) else login(event.get("user"))
+            by_agent = forge.places.is_own(event.get("user")) and not forge.places.is_person()
+            return "" if by_agent else login(event.get("user"))
     return ""

@@ -46,7 +46,7 @@ class CommentReader:
         if cursor.since:
             query = {"since": (clock.parse(cursor.since) - OVERLAP).strftime("%Y-%m-%dT%H:%M:%SZ")}
         found = self._all(query, cursor)
-        return news_of(cursor, found, self.places.is_own, lambda user: self.places.may_ask(self.project, user))
+        return news_of(cursor, found, self.places.is_ours, lambda user: self.places.may_ask(self.project, user))
 
     def marked(self) -> Iterator[MarkedComment]:
         """Comments of the own account with markers, in GitHub's order, which is by number."""

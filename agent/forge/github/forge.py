@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 from agent import clock
 from agent.errors import ForgeAccessRefused, ForgeError, ForgeRefused, ForgeUnreachable, IssueUnreadable
+from agent.forge.account_in_words import account_in_words
 from agent.forge.base import IssueText, Labels, LabelState, PullRef, Repository, Task
 from agent.forge.base_branch import base_of
 from agent.forge.changed_issues import changed_of
@@ -34,7 +35,7 @@ from agent.forge.github.tasks import GitHubTaskGetter
 from agent.forge.issue_url import on_github
 from agent.forge.label_check import label_problems
 from agent.forge.labels_shown import COLOURS, MEANINGS
-from agent.forge.markers import hidden_in
+from agent.forge.markers import hidden_in, signed
 from agent.forge.post_once import post_once
 from agent.forge.rate_limiter import learnt_anew
 from agent.forge.task_getter import RESERVE
@@ -125,6 +126,10 @@ class GitHubForge:
     def rights(self) -> tuple[str, ...]:
         """Implements `ForgeReports.rights` (for `doctor`)."""
         return tuple(token_permissions.rights(self))
+
+    def account(self) -> str:
+        """Implements `ForgeReports.account`."""
+        return account_in_words(self.instance, self.places.own(), "github", is_person=self.places.is_person())
 
     def label_problems(self) -> tuple[str, ...]:
         """Implements `ForgeReports.label_problems`; GitHub treats names that differ only in capitals as the same
@@ -325,7 +330,10 @@ class GitHubForge:
                 raise
 
     def _check_own(self, key: TaskKey, comment_id: str, path: str) -> None:
-        if comment_id not in self._own_comments and not self.places.is_own(self.wire.get(path).get("user")):
+        if comment_id in self._own_comments:
+            return
+        found = self.wire.get(path)
+        if not self.places.is_ours(found.get("user"), str(found.get("body") or "")):
             raise ForgeError(f"comment {comment_id} of {key} belongs to somebody else and is left as it is")
 
     def edit_comment(self, key: TaskKey, comment_id: str, body: str) -> None:
@@ -579,7 +587,8 @@ class GitHubForge:
     def _fit(self, body: str) -> str:
         if len(body) > self.max_comment:
             raise ForgeError(f"a comment has {len(body)} characters; GitHub takes {self.max_comment}, shorten it")
-        return body.encode("utf-8", "replace").decode()
+        text = body.encode("utf-8", "replace").decode()
+        return signed(text, self.max_comment) if self.places.is_person() else text
 
 
 def _itself(key: TaskKey) -> tuple[int, ...]:

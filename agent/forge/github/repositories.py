@@ -17,6 +17,7 @@ from agent.errors import AnswerOdd, ForgeAccessRefused, ForgeError, ForgeRefused
 from agent.forge import http
 from agent.forge.github.auth import AppToken
 from agent.forge.label_check import MOST_PROJECTS
+from agent.forge.markers import is_signed
 from agent.forge.rate_limiter import KEPT_SECONDS
 
 if TYPE_CHECKING:
@@ -162,14 +163,32 @@ class Repositories:
         """Whether the account in the field `user` of GitHub's answer is the own account."""
         return login(user).casefold() == self.own().casefold()
 
+    def is_person(self) -> bool:
+        """Whether the own account may be the account of a person: it is no GitHub App, GitHub does not mark it as a
+        machine, and `bot_name` does not name it as the agent's.
+
+        What such an account writes without a sign of this program (`markers.is_signed`) is the person's."""
+        if self.bot_name or isinstance(self.wire.tokens, AppToken):
+            return False
+        return not is_bot(self._user())
+
+    def is_ours(self, user: Any, body: str) -> bool:
+        """Whether this program has written the text `body` of the account `user`."""
+        return self.is_own(user) and (not self.is_person() or is_signed(body))
+
+    def is_self_assignment(self, user: Any) -> bool:
+        """Whether an assignment of the own account by `user` is one by a person to themselves, which asks for no work
+        unless `allowed_users` lists the person."""
+        return self.is_own(user) and self.is_person() and login(user).casefold() not in self.allowed
+
     def may_ask(self, project: Project, user: Any) -> bool:
         """Whether a person has permission to ask for work: that person must have write access, and must be in the
-        setting `allowed_users` when the setting is not empty.  A machine account, and the own account, have permission
-        only when `allowed_users` lists them; a deleted account never has permission."""
+        setting `allowed_users` when the setting is not empty.  A machine account, and an own account that is no
+        person's, have permission only when `allowed_users` lists them; a deleted account never has permission."""
         name = login(user).casefold()
         if not name or (self.allowed and name not in self.allowed):
             return False
-        if is_bot(user) or self.is_own(user):
+        if is_bot(user) or (self.is_own(user) and not self.is_person()):
             return name in self.allowed
         return self._may_write(project, login(user))
 

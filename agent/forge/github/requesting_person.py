@@ -152,8 +152,8 @@ def request_review(forge: GitHub, project: Project, pull: str, actor: Any) -> No
 
 
 def who_ended(forge: GitHub, project: Project, number: str, act: Act) -> str:
-    """The account of the newest event by which an account other than the own one ended a task in the way `act`; "" if
-    there is no such event."""
+    """The account of the newest event by which a person ended a task in the way `act`; "" if there is no such event.
+    Events of an own account that is no person's do not count."""
     ours = {forge.labels.queued, forge.labels.processing, forge.labels.paused}
     for event in reversed(events_of(forge, project, number)):
         label = forge.own_name((event.get("label") or {}).get("name"))
@@ -164,6 +164,6 @@ def who_ended(forge: GitHub, project: Project, number: str, act: Act) -> str:
             "unassigned": event.get("event") == "unassigned" and forge.places.is_own(event.get("assignee")),
         }
         who = event.get("assigner") or event.get("actor")
-        if named[act] and not forge.places.is_own(who):
+        if named[act] and (forge.places.is_person() or not forge.places.is_own(who)):
             return login(who)
     return ""

@@ -19,7 +19,7 @@ from agent.forge.base import Task
 from agent.forge.github.auth import AppToken
 from agent.forge.github.repositories import login
 from agent.forge.github.requesting_person import events_of, last_actor
-from agent.forge.task_getter import RESERVE, BaseTaskGetter
+from agent.forge.task_getter import RESERVE, SELF_ASSIGNED, BaseTaskGetter
 from agent.values import TaskKey
 
 if TYPE_CHECKING:
@@ -118,14 +118,16 @@ class GitHubTaskGetter(BaseTaskGetter):
         facts = {name: item.get(name) for name in ("number", "user", "updated_at")}
         asker = partial(self._asker, project, facts, state)
         author = item.get("user")
-        if state not in self.forge.askers and self.forge.places.may_ask(project, author):
+        quick = labelled or not self.forge.places.is_person()  # whether a later look at the person who asked suffices
+        if quick and state not in self.forge.askers and self.forge.places.may_ask(project, author):
             return Task(key, self.forge, user=login(author), title=title, labels=present, asker=asker)
         if state not in self.forge.askers and not self._may_look_up():
             return None
         try:
             return Task(key, self.forge, user=asker(), title=title, labels=present)
         except IssueUnreadable as problem:
-            self._tell(problem, f"{key.repo}#{key.task_id} {item.get('updated_at')}")
+            if problem.code != SELF_ASSIGNED:
+                self._tell(problem, f"{key.repo}#{key.task_id} {item.get('updated_at')}")
             return None
 
     def _asker(self, project: Project, item: dict[str, Any], state: tuple[Any, ...]) -> str:
@@ -148,6 +150,8 @@ class GitHubTaskGetter(BaseTaskGetter):
             actor = item.get("user") if actor is None else actor
         if clock.now() - clock.parse(str(item["updated_at"])) > SETTLED:
             self._askers[state] = self.forge.askers[state] = actor
+        if not self._left and not state[-1] and places.is_self_assignment(actor):
+            raise IssueUnreadable(f"{where}: {login(actor)} took it, and asked for no work", code=SELF_ASSIGNED)
         if not places.may_ask(project, actor):
             raise IssueUnreadable(
                 f"{where}: asked for by {login(actor) or 'a deleted account'}, who may not write to "

@@ -19,6 +19,7 @@ from urllib.parse import quote
 from agent import clock
 from agent.config.commits import DEFAULT_PREFIX
 from agent.errors import AnswerOdd, ForgeAccessRefused, ForgeError, ForgeRefused, ForgeUnreachable, IssueUnreadable
+from agent.forge.account_in_words import account_in_words
 from agent.forge.base import IssueText, Labels, LabelState, PullRef, Repository, Task
 from agent.forge.base_branch import base_of
 from agent.forge.comment_cursor import CommentCursor, digest_of, edited, with_pull
@@ -36,7 +37,7 @@ from agent.forge.gitlab.task_items import Items, collection_of, is_merge, number
 from agent.forge.gitlab.tasks import GitLabTaskGetter, MemberProjects
 from agent.forge.issue_url import on_gitlab
 from agent.forge.label_check import MOST_PROJECTS, label_problems
-from agent.forge.markers import hidden_in
+from agent.forge.markers import hidden_in, signed
 from agent.forge.post_once import post_once
 from agent.forge.rate_limiter import learnt_anew
 from agent.forge.unanswered_lists import UnansweredLists, postponed
@@ -133,6 +134,10 @@ class GitLabForge:
     def rights(self) -> tuple[str, ...]:
         """Implements `ForgeReports.rights` (for `doctor`)."""
         return tuple(token_permissions.rights(self))
+
+    def account(self) -> str:
+        """Implements `ForgeReports.account`."""
+        return account_in_words(self.instance, self.places.own()[1], "gitlab", is_person=self.places.is_person())
 
     def label_problems(self) -> tuple[str, ...]:
         """Implements `ForgeReports.label_problems`; GitLab treats names that differ only in capitals as different
@@ -362,8 +367,10 @@ class GitLabForge:
         if not comment_id.isascii() or not comment_id.isdigit():
             raise ForgeError(f"{comment_id!r} is not the number of a note")
         path = f"{self.items.path(key, self.places.project_of(key))}/notes/{comment_id}"
-        if comment_id not in self._own_notes and not self.places.is_own(self.wire.get(path).get("author")):
-            raise ForgeError(f"note {comment_id} of {key} belongs to somebody else and is left as it is")
+        if comment_id not in self._own_notes:
+            found = self.wire.get(path)
+            if not self.places.is_written_by_us(found.get("author"), str(found.get("body") or "")):
+                raise ForgeError(f"note {comment_id} of {key} belongs to somebody else and is left as it is")
         return path
 
     def edit_comment(self, key: TaskKey, comment_id: str, body: str) -> None:
@@ -430,7 +437,8 @@ class GitLabForge:
 
     def ask_again(self, key: TaskKey, pull: PullRef, login: str) -> None:
         """Implements `ForgeReports.ask_again`."""
-        MergeRequests(self.wire, self.places.project_of(key)).ask_again(pull.id, login)
+        if login.casefold() != self.places.own()[1].casefold():  # the author of the merge request
+            MergeRequests(self.wire, self.places.project_of(key)).ask_again(pull.id, login)
 
     def acknowledge(self, key: TaskKey, comment: Comment | None) -> None:
         """Implements `ForgeReports.acknowledge`."""
@@ -601,7 +609,8 @@ class GitLabForge:
     def _fit(self, body: str) -> str:
         if len(body) > self.max_comment:
             raise ForgeError(f"a comment has {len(body)} characters; GitLab takes {self.max_comment}, shorten it")
-        return outgoing_text.truncate(body, outgoing_text.MAX_NOTE)
+        text = signed(body, self.max_comment) if self.places.is_person() else body
+        return outgoing_text.truncate(text, outgoing_text.MAX_NOTE)
 
 
 def _unfit(project: Project) -> str | None:

@@ -84,7 +84,7 @@ class NoteReader:
             digests[key] = now
             if known == now:
                 continue
-            if self.places.is_ours(note.get("author")):
+            if self.places.is_ours(note.get("author"), str(note.get("body") or "")):
                 continue
             if self.places.may_ask(self.project, note.get("author"), patience=self.patience):
                 news.append((thing, note))

@@ -14,6 +14,7 @@ from urllib.parse import quote, urlsplit
 from agent import clock
 from agent.errors import ForgeAccessRefused, ForgeRefused, IssueUnreadable
 from agent.forge.gitlab.http import PATIENT
+from agent.forge.markers import is_signed
 from agent.forge.rate_limiter import KEPT_SECONDS
 
 if TYPE_CHECKING:
@@ -24,6 +25,9 @@ DEVELOPER = 30
 _MACHINE = re.compile(
     r"(project|group)_\d+_bot(_\w+)?|service_account_\w+|(alert|support|security|migration)-bot|ghost"
 )
+
+ASKED_AGAIN = re.compile(r"/(request_review|assign_reviewer) @[A-Za-z0-9_.-]+")
+"""Matches the quick actions by which this program asks for a review (`merge_requests.ask_again`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,19 +156,48 @@ class Projects:
         """Whether the account in the field `user` of GitLab's answer is the own account."""
         return number(user) == self.own()[0]
 
-    def is_ours(self, user: Any) -> bool:
-        """Whether the user is the own account or the account that `bot_name` names: comments of these two accounts are
-        not passed to a run."""
-        return self.is_own(user) or (bool(self.bot_name) and username(user).casefold() == self.bot_name)
+    def is_person(self) -> bool:
+        """Whether the own account may be the account of a person: GitLab does not mark it as a bot (as it marks the
+        users of project and group access tokens, and service accounts), and `bot_name` is not set.
+
+        What such an account writes without a sign of this program (`markers.is_signed`) is the person's."""
+        if self.bot_name:
+            return False
+        self.own()
+        return not self.is_machine(self._account)
+
+    def is_agents(self, user: Any) -> bool:
+        """Whether the user is an account of the agent: the own account if it is no person's, or the account that
+        `bot_name` names.  Such an account has permission only when `allowed_users` lists it."""
+        if self.is_own(user):
+            return not self.is_person()
+        return bool(self.bot_name) and username(user).casefold() == self.bot_name
+
+    def is_ours(self, user: Any, body: str) -> bool:
+        """Whether the note with the text `body` is not passed to a run, since this program or an account of the agent
+        has written it."""
+        return self.is_agents(user) or self.is_written_by_us(user, body)
+
+    def is_written_by_us(self, user: Any, body: str) -> bool:
+        """Whether this program has written the note with the text `body`.  A note with nothing but a request for a
+        review is one that GitLab has stored although this program meant it as a quick action (`ask_again`)."""
+        if not self.is_own(user):
+            return False
+        return not self.is_person() or is_signed(body) or ASKED_AGAIN.fullmatch(body.strip()) is not None
+
+    def is_self_assignment(self, user: Any) -> bool:
+        """Whether an assignment of the own account by `user` is one by a person to themselves, which asks for no work
+        unless `allowed_users` lists the person."""
+        return self.is_own(user) and self.is_person() and username(user).casefold() not in self.allowed
 
     def may_ask(self, project: Project, user: Any, *, patience: float = PATIENT) -> bool:
         """Whether a person has permission to ask for work: that person must have the Developer role or a higher one,
         which may be inherited, and must be in the setting `allowed_users` when the setting is not empty.  A machine
-        account, and the own account, have permission only when `allowed_users` lists them."""
+        account, and an own account that is no person's, have permission only when `allowed_users` lists them."""
         name = username(user).casefold()
         if not name or (self.allowed and name not in self.allowed):
             return False
-        if name not in self.allowed and (self.is_ours(user) or self.is_machine(user, patience=patience)):
+        if name not in self.allowed and (self.is_agents(user) or self.is_machine(user, patience=patience)):
             return False
         return self.access_of(project, number(user), patience) >= DEVELOPER
 

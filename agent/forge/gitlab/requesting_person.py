@@ -82,7 +82,7 @@ def altered(
     path = f"{project.path}/{kind}/{item['iid']}"
 
     def counts(who: Any) -> bool:
-        return places.is_ours(who) or places.may_ask(project, who, patience=patience)
+        return places.is_own(who) or places.is_agents(who) or places.may_ask(project, who, patience=patience)
 
     notes = list(_activity(wire, path, patience))
     edits = [
@@ -158,8 +158,12 @@ def taken_away(wire: GitLabWire, places: Projects, path: str, label: str) -> boo
 
 def who_ended(wire: GitLabWire, places: Projects, path: str, labels: Labels, act: Act) -> str:
     """The account that last ended the task in the way `act`: removed the program's label, set the stopped label, or
-    unassigned the bot; "" if that account is the own account, or unknown."""
+    unassigned the bot; "" if that account is unknown, or the own account and no person's."""
     who: Any = None
+
+    def is_agent(user: Any) -> bool:
+        return places.is_own(user) and not places.is_person()
+
     if act == "unassigned":
         notes = _activity(wire, path, QUICK)
         taken = (note["author"] for note in notes if assigned(str(note.get("body") or ""), places.own()[1]) is False)
@@ -169,10 +173,10 @@ def who_ended(wire: GitLabWire, places: Projects, path: str, labels: Labels, act
             ("add", {labels.stopped}) if act == "labelled" else ("remove", {labels.queued, *labels.in_use()})
         )
         for event in wire.pages(f"{path}/resource_label_events", patience=QUICK):
-            own = places.is_own(event.get("user"))
-            if event.get("action") == action and (event.get("label") or {}).get("name") in names and not own:
+            agent = is_agent(event.get("user"))
+            if event.get("action") == action and (event.get("label") or {}).get("name") in names and not agent:
                 who = event.get("user")
-    return "" if who is None or places.is_own(who) else username(who)
+    return "" if who is None or is_agent(who) else username(who)
 
 
 def assigned(body: str, name: str) -> bool | None:

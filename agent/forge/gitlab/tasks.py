@@ -119,8 +119,10 @@ class GitLabTaskGetter(BaseTaskGetter):
             label = self.forge.labels.queued if labelled else None
             self.forge.askers[state] = who_asked(self.forge.wire, places, project, kind, item, label, patience=QUICK)
         user = self._askers[state] = self.forge.askers[state]
+        if not labelled and not self._left and places.is_self_assignment(user):
+            return None
         if not places.may_ask(project, user, patience=QUICK):
-            if places.is_ours(user):
+            if places.is_agents(user):
                 why = "it is the agent's own account; if that is you, list it in allowed_users"
             else:
                 why = (

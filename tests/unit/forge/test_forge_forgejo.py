@@ -136,8 +136,8 @@ def test_the_account_of_the_runners_and_the_own_one_start_nothing_unless_they_ar
     for login in ("forgejo-actions", "makimono"):
         place.person(login)
         place.issue(author=login)
-    assert waiting(place)[0] == []
-    assert waiting(place, allowed_users=("makimono",))[0] == [("2", "makimono")]
+    assert waiting(place, bot_name="makimono")[0] == []
+    assert waiting(place, bot_name="makimono", allowed_users=("makimono",))[0] == [("2", "makimono")]
 
 
 # --- what waits -------------------------------------------------------------------------------------------------
@@ -529,7 +529,7 @@ def test_a_renamed_repository_is_followed_by_every_call(place):
         (task,) = forge.task_getter().get_task_list()
         assert task.get_task_key() == key
         assert forge.repository(key, None).url.endswith("/acme/site.git")
-    assert [body for _, body in place.comments(key)] == ["Still here."] * 2
+    assert [body for _, body in place.words(key)] == ["Still here."] * 2
     assert open_pull(place, key).url
 
 

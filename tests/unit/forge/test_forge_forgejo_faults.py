@@ -73,7 +73,7 @@ def test_labels_and_edits_are_simply_sent_again(place, fault):
     place.server.fault("PATCH", "/issues/comments/", **fault)
     place.forge.edit_comment(key, comment, "Two.")
     place.server.fault("DELETE", "/issues/comments/", **fault)
-    assert place.comments(key) == [("makimono", "Two.")]
+    assert place.words(key) == [("makimono", "Two.")]
     place.forge.remove_comment(key, comment)
     assert place.comments(key) == []
 

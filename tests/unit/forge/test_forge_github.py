@@ -128,10 +128,11 @@ def test_bots_start_nothing_unless_they_are_listed(github):
     assert users(github.again(allowed_users=("dependabot[bot]", "alice"))) == ["dependabot[bot]"]
 
 
-def test_the_own_account_starts_nothing_unless_it_is_listed(github):
+def test_an_account_of_the_agents_own_starts_nothing_unless_it_is_listed(github):
+    github.repo.people["makimono"] = "write"
     github.issue(author="makimono")
-    assert users(github.forge) == []
-    assert users(github.again(allowed_users=("makimono",))) == ["makimono"]
+    assert users(github.again(bot_name="makimono")) == []
+    assert users(github.again(bot_name="makimono", allowed_users=("makimono",))) == ["makimono"]
 
 
 def test_a_refused_issue_is_said_once_and_again_when_it_changed(github):

@@ -42,7 +42,7 @@ def test_a_secondary_limit_with_retry_after_is_waited_for_and_then_it_works(gith
     key = github.issue()
     github.server.fault("POST", "/comments$", status=403, message=SECONDARY, headers={"Retry-After": "40"})
     github.forge.post_comment(key, "hello")
-    assert github.comments(key) == [("makimono", "hello")]
+    assert github.words(key) == [("makimono", "hello")]
     assert sum(slept) == pytest.approx(40, abs=1)
 
 
@@ -78,7 +78,7 @@ def test_a_limit_that_does_not_say_for_how_long_is_kept_to_longer_each_time(gith
     github.server.fault("POST", "/comments$", status=403, message=SECONDARY, times=3)
     github.forge.post_comment(key, "hello")
     assert sum(slept) == pytest.approx(60 + 120 + 240, abs=2)
-    assert github.comments(key) == [("makimono", "hello")]
+    assert github.words(key) == [("makimono", "hello")]
 
 
 def test_a_limit_that_never_ends_is_an_error_and_not_a_loop(github, slept):
@@ -93,7 +93,7 @@ def test_a_budget_that_is_used_up_is_waited_for_until_its_reset_by_the_servers_c
     key = github.issue()
     github.server.remaining, github.server.reset = 0, int(clock.now().timestamp()) + 600
     github.forge.post_comment(key, "hello")
-    assert github.comments(key) == [("makimono", "hello")]
+    assert github.words(key) == [("makimono", "hello")]
     assert sum(slept) == pytest.approx(601, abs=2)
 
 
@@ -300,7 +300,7 @@ def test_a_renamed_repository_is_followed_by_every_call(github):
     forge.move_label(key, "processing")
     assert github.labels(key) == ["bug", "coding agent processing"]
     forge.edit_comment(key, forge.post_comment(key, "hello"), "hello again")
-    assert github.comments(key) == [("makimono", "hello again")]
+    assert github.words(key) == [("makimono", "hello again")]
     pull = forge.open_pull(key, title="T", body="B", head=HEAD, base="main", draft=True)
     assert forge.update_pull(key, pull, title="T2", draft=False).title == "T2"
     repository = forge.repository(key, forge.read_issue(key))
@@ -319,7 +319,7 @@ def test_a_repository_that_is_renamed_under_way_is_followed_with_the_query_and_t
     assert tasks(github) == ["1"]
     github.forge.edit_comment(key, own, "after")
     assert github.forge.read_issue(key).title == "Fix it"
-    assert github.comments(key) == [("makimono", "after")]
+    assert github.words(key) == [("makimono", "after")]
     assert ("PATCH", 307) in {(verb, status) for verb, _, status in github.server.journal}
 
 

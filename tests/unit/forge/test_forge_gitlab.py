@@ -279,12 +279,13 @@ def test_what_the_bot_does_itself_starts_nothing(place):
     assert waiting(place.forge) == []
 
 
-def test_the_account_of_the_token_asks_only_when_it_is_listed(place):
+def test_the_account_of_the_agent_asks_only_when_it_is_listed(place):
     me = place.server.user("makimono")
-    me["bot"] = False  # somebody's own token
+    me["bot"] = False
     place.issue(author="makimono")
-    assert "own account; if that is you, list it in allowed_users" in problems(place.forge)[0]
-    assert waiting(place.again(allowed_users=("makimono",))) == [f"gitlab:{PROJECT}#1"]
+    assert "own account; if that is you, list it in allowed_users" in problems(place.again(bot_name="makimono"))[0]
+    assert waiting(place.again(bot_name="makimono", allowed_users=("makimono",))) == [f"gitlab:{PROJECT}#1"]
+    assert waiting(place.again()) == [f"gitlab:{PROJECT}#1"], "without a name in bot_name it is a person's"
 
 
 def test_a_person_without_a_name_and_an_issue_without_a_body_read_well(place):

@@ -1,0 +1,15 @@
+"""Says what the account of a token counts as, for `doctor`."""
+
+from __future__ import annotations
+
+
+def account_in_words(instance: str, name: str, section: str, *, is_person: bool) -> str:
+    """A sentence about the account `name` of the token of the section `section`.  `is_person`: what the account writes
+    without a sign of this program counts as a person's."""
+    if not is_person:
+        return f"{instance}: the token's account {name} is the agent's own: nothing that it does counts as a person's"
+    return (
+        f"{instance}: the token's account {name} counts as a person's: comments with the sign of this program are the "
+        f"program's, everything else of {name} is that person's. If nobody works as {name}, set {section}.bot_name "
+        f"to {name}"
+    )
