@@ -11,6 +11,7 @@ As a program (`python quick_start.py FD`) it reads one order after the other fro
 
 import atexit
 import ctypes
+import gc
 import io
 import json
 import os
@@ -183,7 +184,12 @@ def serve(orders):
     import agent.daemon.daemon
     import agent.daemon.preload
     import agent.daemon.preload_memory  # noqa: F401
+    from agent.config.base import Section
 
+    for model in (Section, *below(Section)):
+        model.model_rebuild()  # `defer_build` would do it in each run
+    gc.collect()
+    gc.freeze()
     setproctitle.getproctitle()  # locates the title in memory, beside the environment that a run replaces
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no process waits for a keeper
     while True:
@@ -195,6 +201,13 @@ def serve(orders):
             keep(json.loads(data), *descriptors)
         for one in descriptors:
             os.close(one)
+
+
+def below(kind):
+    """All classes that are derived from this one."""
+    for one in kind.__subclasses__():
+        yield one
+        yield from below(one)
 
 
 def keep(order, stdout, stderr, status):
@@ -270,8 +283,11 @@ def take_host_name(name):
 def hatch_later():
     """Make the first fork server of this process a fork of its current, unused state: a child that waits until
     `multiprocessing` starts a fork server.  Later fork servers start as usual."""
-    from multiprocessing import util
+    from multiprocessing import resource_tracker, util
 
+    # The program makes nothing that the tracker would remove, and Python starts it as a program.
+    tracker = resource_tracker._resource_tracker
+    tracker._fd, tracker._check_alive = os.open(os.devnull, os.O_WRONLY), lambda: True
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     pid = os.fork()
     if not pid:
