@@ -10,6 +10,7 @@ import os
 import shutil
 import tempfile
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,6 +71,7 @@ class Entry:
     object: str
 
 
+@lru_cache(maxsize=4)
 def empty_tree(git_dir: Path) -> str:
     """The object name of the empty tree in the hash algorithm of this repository."""
     return git("hash-object", "-t", "tree", "--stdin", git_dir=git_dir, stdin=b"").output.decode().strip()
@@ -192,6 +194,7 @@ def entries(git_dir: Path, old: str | None, new: str) -> list[Entry]:
     return [entry for call in calls for entry in _raw_entries(git(*call, git_dir=git_dir).output)]
 
 
+@lru_cache(maxsize=4)  # of two commits the answer never changes
 def _merges_of(git_dir: Path, old: str | None, new: str) -> list[tuple[str, tuple[str, ...]]]:
     """(merge, the parents to compare it with) of every merge after `old`, if one of them has `old` as a parent; [] if
     none has."""

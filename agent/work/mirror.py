@@ -19,7 +19,7 @@ from agent import durable_files, filetree
 from agent.errors import BaseMissing, RemoteAway, WorkError
 from agent.gitcmd import git
 from agent.sandbox import sandbox_user
-from agent.work import untrusted_tree
+from agent.work import refs, untrusted_tree
 from agent.work.remote import Listing, Login, Remote
 
 if TYPE_CHECKING:
@@ -138,6 +138,8 @@ class Mirror:
 
     def commit_at(self, ref: str) -> str | None:
         """The commit of a full ref name (`refs/pull/7/head`), None if the ref does not exist."""
+        if (found := refs.loose(self.path, ref)) is not None:
+            return found
         # for-each-ref succeeds without output if there is no such ref; show-ref fails then as if it could not read
         found = _text(git("for-each-ref", "--format=%(objectname) %(refname)", ref, git_dir=self.path).output)
         return next(

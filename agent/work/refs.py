@@ -1,4 +1,4 @@
-"""Moves or removes a ref of one of this program's git directories, even if the git process is killed.
+"""Reads, moves or removes a ref of one of this program's git directories; a move is whole even if git is killed.
 
 `git update-ref` cannot simply be repeated (`gitcmd.REPEATABLE`): a killed process may have moved the ref already, and
 the repetition, which expects the old commit, would fail.  Before a retry of `git update-ref`, `move` therefore reads
@@ -7,6 +7,7 @@ the ref.  The next git process that finds the locks of a killed process removes 
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from agent import clock, gitcmd
@@ -48,9 +49,33 @@ def move(
 
 
 def at(git_dir: Path, ref: str) -> str | None:
-    """The object at which `ref` is; None if the ref does not exist."""
+    """The object at which `ref` (a full name, or HEAD) is; None if the ref does not exist."""
+    if (found := loose(git_dir, ref)) is not None:
+        return found
     done = git("rev-parse", "--verify", "--quiet", "--end-of-options", ref, git_dir=git_dir, negative=1)
     return done.output.decode().strip() or None
 
 
-__all__ = ["at", "move"]
+def loose(git_dir: Path, ref: str) -> str | None:
+    """The object at which `ref` is, from the file that git writes for a ref that was moved; None if only git can say it
+    (the ref is packed, does not exist, or has another format).
+
+    A task reads its HEAD about forty times, and a git process takes some milliseconds.  The file counts before
+    `packed-refs`, and git replaces it by a rename, so that it is always whole (gitrepository-layout(5)).
+    """
+    for _ in range(2):  # HEAD names a branch
+        if ".." in ref or not re.fullmatch(r"HEAD|refs/.+", ref):
+            return None
+        try:
+            text = (git_dir / ref).read_text("utf-8", "surrogateescape")
+        except (OSError, ValueError):
+            return None
+        if re.fullmatch(r"(?:[0-9a-f]{40}|[0-9a-f]{64})\n", text):
+            return text[:-1]
+        if not text.startswith("ref: refs/heads/"):
+            return None
+        ref = text.removeprefix("ref: ").removesuffix("\n")
+    return None
+
+
+__all__ = ["at", "loose", "move"]

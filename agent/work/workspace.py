@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 
 SHOWN_BRANCHES = 20
 
+KEPT_ENTRIES = 2000
+"""Changes of paths up to this number stay in memory (about 1 MB) until there is another commit."""
+
 
 class Workspace:
     """The workspace of the task with the folder `context_dir`.
@@ -90,6 +93,7 @@ class Workspace:
         self._owner = owner_uid if os.geteuid() == 0 else None
         self._env = {proc.MARK: self.context_dir.name}
         self._state: gitdir.WorkspaceState | None = None
+        self._entries: tuple[str | None, str, list[changes.Entry]] | None = None
         server = Server(mirror.remote, lambda: self.read_at_base(".lfsconfig"))
         self.lfs = Content(self.git_dir, mirror.path, server, lfs_limit, self.reports)
         self._uploads = pushes and server.is_reachable()
@@ -472,8 +476,7 @@ class Workspace:
 
     def head(self) -> str | None:
         """The newest commit of the task's branch; None if the branch has no commit (empty repository)."""
-        done = git("rev-parse", "--verify", "--quiet", "HEAD", git_dir=self.git_dir, negative=1)
-        return done.output.decode().strip() or None
+        return refs.at(self.git_dir, "HEAD")
 
     def has_commits(self) -> bool:
         """Whether this task has committed anything.
@@ -542,8 +545,14 @@ class Workspace:
 
     def entries(self) -> list[changes.Entry]:
         """Every change of every path in every commit since the start of the task."""
-        head = self.head()
-        return changes.entries(self.git_dir, self.start, head) if head and head != self.start else []
+        start, head = self.start, self.head()
+        if not head or head == start:
+            return []
+        if self._entries is not None and self._entries[:2] == (start, head):  # each step of a push asks for them
+            return list(self._entries[2])
+        found = changes.entries(self.git_dir, start, head)
+        self._entries = (start, head, found) if len(found) <= KEPT_ENTRIES else None
+        return list(found)
 
     def bare_folders(self, entries: Sequence[changes.Entry]) -> list[str]:
         """Folders at HEAD that git would treat as a bare repository, and that contain a path changed by `entries`."""

@@ -246,6 +246,9 @@ def test_a_git_that_fails_has_not_said_no(tmp_path, monkeypatch, source, make_wo
         lambda: has_branch(workspace.mirror.path, "main"),
     ]
     answers = [question() for question in questions]
+    for git_dir in (workspace.mirror.path, workspace.git_dir):  # a ref with a file of its own asks no git
+        gitcmd.git("pack-refs", "--all", git_dir=git_dir)
+    assert answers == [question() for question in questions]
     assert answers[1] is None
     assert all(answers[:1] + answers[2:3] + answers[4:])
     monkeypatch.setattr(gitcmd, "program", lambda: str(script))

@@ -87,3 +87,32 @@ def test_a_ref_that_is_not_there(repository):
     assert refs.at(folder, REF) is None
     refs.move(folder, REF, None)
     assert refs.at(folder, REF) is None
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_ref_is_read_as_git_reads_it(repository, packed):
+    folder, (first, second, _) = repository
+    assert refs.at(folder, "HEAD") is None, "the branch has no commit yet"
+    assert refs.at(folder, REF) is None
+    for commit in (first, second):
+        refs.move(folder, REF, commit)
+        if packed:
+            gitcmd.git("-c", "core.logAllRefUpdates=false", "pack-refs", "--all", git_dir=folder)
+        assert refs.at(folder, "HEAD") == refs.at(folder, REF) == commit
+        assert refs.loose(folder, "HEAD") == refs.loose(folder, REF) == (None if packed else commit)
+    refs.move(folder, "refs/heads/ä/b", first)
+    gitcmd.git("symbolic-ref", "HEAD", "refs/heads/ä/b", git_dir=folder)
+    assert refs.loose(folder, "HEAD") == first
+    (folder / "HEAD").write_text(f"{second}\n")
+    assert refs.at(folder, "HEAD") == second, "a detached HEAD"
+
+
+def test_a_file_that_is_no_ref_is_left_to_git(repository):
+    folder, (first, _, _) = repository
+    refs.move(folder, REF, first)
+    (folder / "refs/heads/of").write_text(f"ref: {REF}\n")
+    (folder / "refs/heads/cut").write_text(first[:20])
+    assert refs.at(folder, "refs/heads/of") == first
+    assert refs.loose(folder, "refs/heads/cut") is None
+    assert refs.loose(folder, "refs/heads/../../HEAD") is None
+    assert refs.loose(folder, "config") is None
