@@ -40,6 +40,33 @@ class Labels(Section):
         return self
 
 
+class Start(Section):
+    """What asks for a task, when a person with permission does it."""
+
+    label: bool = Field(default=True, description="The label of bot_label.")
+    assignee: bool = Field(
+        default=True,
+        description="An assignment to the account, by somebody else than itself; after the end of a task, a new one.",
+    )
+    mention: bool = Field(
+        default=False,
+        description="A mention of the account, or /makimono and a text, on an open issue without a task. Costs "
+        "requests at each poll (docs/forges.md, What it asks of the host).",
+    )
+    review: bool = Field(
+        default=True,
+        description="Requested changes in a review of the task's pull request, by a person who asked for the task.",
+    )
+
+    @model_validator(mode="after")
+    def _something_starts(self) -> Start:
+        if not (self.label or self.assignee or self.mention):
+            raise ValueError(
+                "label, assignee and mention are all false, so nothing would start a task; set one to true"
+            )
+        return self
+
+
 class Host(Section):
     """Keys that GitHub, GitLab and Forgejo hosts share."""
 
@@ -60,6 +87,17 @@ class Host(Section):
     allowed_users: tuple[Text, ...] = Field(
         default=(), description="Who may give work; empty: everybody who may write to the project."
     )
+
+    start: Start = Field(
+        default_factory=Start,
+        description="What asks for a task, beside /retry and red CI (docs/forges.md, What starts a task).",
+    )
+
+    @model_validator(mode="after")
+    def _mentions_need_projects(self) -> Host:
+        if self.start.mention and not self.projects:
+            raise ValueError("start.mention needs projects: the issues of each project are listed for it")
+        return self
 
     @property
     def project_names(self) -> tuple[str, ...]:

@@ -70,7 +70,8 @@ class Comment:
     ("On src/a.py:12, review thread 5"); `body` is the text of the author and nothing else.  `address`: what the adapter
     needs beside `id` to react to the comment and to answer it; only the adapter reads it.  `has_thread`: the comment is
     in a thread, and an answer to the comment is posted in that thread.  `url`: the address of the comment in a browser,
-    "" if it is unknown.  `hunk`: the part of the diff with the line that the comment is about, unsanitised; that line
+    "" if it is unknown.  `requests_changes`: the comment is a review that requests changes; `body` may then be empty.
+    `hunk`: the part of the diff with the line that the comment is about, unsanitised; that line
     is the last line of `hunk`.
     """
 
@@ -86,6 +87,7 @@ class Comment:
     has_thread: bool = False
     url: str = ""
     hunk: str = ""
+    requests_changes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +210,11 @@ class Labels:
         remove = tuple(label for label in here if label in self.names() and label != target)
         return remove, target if target and target not in here else None
 
+    def ended(self, present: Iterable[str]) -> frozenset[str]:
+        """Those of the labels `present` that show the end of a task, if no other of the six is present; else none."""
+        here = self.names() & set(present)
+        return here if here <= {self.done, self.stopped, self.failed} else frozenset()
+
     def in_use(self) -> tuple[str, ...]:
         """The names of the labels that show a task that has begun and has not ended: the processing label and the
         paused label."""
@@ -219,17 +226,17 @@ class Labels:
         for the same task."""
         return ({self.processing, self.paused} - {""}).isdisjoint(present)
 
-    def is_left_behind(self, present: Iterable[str], *, by_comment: bool) -> bool:
+    def is_left_behind(self, present: Iterable[str], *, by_comment: bool, is_first: bool = False) -> bool:
         """Whether a run that starts has to set the processing label, because the issue still has the label of an
         earlier state.
 
         The result is True when the paused label is present.  The result is also True when a comment started the task
         and the only labels of the six are those of an end (done, stopped, failed): the process that queued the task
-        died before it set the processing label.
+        died before it set the processing label.  The issue of a first task (`is_first`) may have none of the six.
         """
         here = self.names() & set(present)
         ended = {self.done, self.stopped, self.failed} - {""}
-        return self.paused in here or (by_comment and bool(here) and here <= ended)
+        return self.paused in here or (by_comment and (bool(here) or is_first) and here <= ended)
 
     def requested(self, present: Iterable[str], state: str) -> Literal["stop"] | None:
         """Returns "stop" if the issue's `state` and labels ask a running task to stop, otherwise None; the rule is at
@@ -245,7 +252,9 @@ class Task:
     """One issue with a request for work, on its way from a forge to the queue and to the worker.
 
     A task object holds the key, the person who asked, the labels, and the adapter.  A task object does not hold the
-    text of the issue: the worker reads the text from the forge.  `uuid` is None until the queue assigns one
+    text of the issue: the worker reads the text from the forge.  `started_by` identifies the event that asks for the
+    task on an issue that has had one, or without a label: a comment, or an assignment after the end of a task; each
+    event starts one task.  `uuid` is None until the queue assigns one
     (docs/design/context.md, 4.6).  `asker` looks up the person who asked, if the list of issues does not contain that
     person.
     """
@@ -260,8 +269,10 @@ class Task:
         title: str | None = None,
         labels: Iterable[str] = (),
         asker: Callable[[], str] | None = None,
+        started_by: str | None = None,
     ) -> None:
         self.asker = asker
+        self.started_by = started_by
         self.key = TaskKey.of(key)
         self.forge = forge
         self.uuid = uuid
@@ -686,6 +697,13 @@ class ForgeReports:
         """The address of a web page that shows the branch, in the repository of the pull request at `url`; "" if there
         is no such page."""
         return str(self._ask("branch_page", "", url, branch))
+
+    def recent_issues(self, cursor: str) -> tuple[Mapping[TaskKey, Comment], str]:
+        """The open issues (no pull requests) of the listed projects that have changed since the cursor, and the next
+        cursor.  The first cursor is a time (ISO 8601).  An issue's own text is a comment without an id, whoever wrote
+        it; its `place` is the issue's title.  A forge without this method has none.  Raises ForgeError."""
+        found: tuple[Mapping[TaskKey, Comment], str] = self._ask("recent_issues", ({}, cursor), cursor)
+        return found
 
     def checks(self, key: TaskKey, commit: str, url: str = "") -> Checks:
         """What CI says about a commit.  `url`: the address of the pull request that has this commit as its newest one,

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from datetime import datetime
 
+    from agent.forge.base import Comment
     from agent.values import TaskKey
 
 OVERLAP = timedelta(seconds=5)
@@ -58,6 +59,26 @@ def changed_of(
                 found[key] = max(times)
     if refused and len(refused) == len(repositories):
         raise refused[0]
+    return found, changes.text()
+
+
+def recent_of(
+    projects: Iterable[tuple[str, str]],
+    cursor: str,
+    listed: Callable[[str, str, str], Iterable[tuple[TaskKey, Comment, str]]],
+) -> tuple[dict[TaskKey, Comment], str]:
+    """Implements `ForgeReports.recent_issues`: (the changed issues with their texts, the next cursor).
+
+    `listed(owner, repository, since)` reads the open issues of a repository that have changed since a time: (task key,
+    the issue's text as a comment, time of the last change)."""
+    changes = ChangeCursor.parse(cursor)
+    found: dict[TaskKey, Comment] = {}
+    for owner, repo in projects:
+        name = f"{owner}/{repo}"
+        since = changes.since(name).strftime("%Y-%m-%dT%H:%M:%SZ")
+        there = {key.task_id: (key, text, when) for key, text, when in listed(owner, repo, since)}
+        new = changes.update(name, ((number, one[2]) for number, one in there.items()))
+        found |= {there[number][0]: there[number][1] for number in new if number in there}
     return found, changes.text()
 
 

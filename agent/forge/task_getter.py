@@ -32,6 +32,7 @@ LOOK_UPS = 50  # the maximum number of issues for which one poll looks up who as
 
 
 class _Forge(Protocol):
+    section: Any
     labels: Labels
     told: set[str]
     askers: dict[tuple[Any, ...], Any]
@@ -77,7 +78,13 @@ class BaseTaskGetter(ABC):
 
     def _labels(self) -> tuple[str, ...]:
         """The labels for which this poll lists issues."""
-        return self.forge.labels.in_use() if self._left else (self.forge.labels.queued,)
+        if self._left:
+            return self.forge.labels.in_use()
+        return (self.forge.labels.queued,) if self.forge.section.start.label else ()
+
+    def _without_effect(self) -> frozenset[str]:
+        """The labels that ask for no work, since the configuration switches them off (`start.label`)."""
+        return frozenset() if self.forge.section.start.label else frozenset({self.forge.labels.queued})
 
     def _may_look_up(self) -> bool:
         """Whether this poll may look up who asked for work on one more issue; each call counts as one look-up."""

@@ -2,9 +2,9 @@
 
 When a person answers the question of a task, the task continues.  The commands `/stop`, `/pause`, `/resume` and
 `/retry` in comments are executed.  A task that waits is stopped when its issue was closed or its label removed.  For
-`context_inheritance.expiry_days` after the end of a task, a comment that mentions the account, or `/retry`, starts a
-new task that continues the ended one (docs/forges.md, "Talk").  Red CI of the pull request of an ended task also starts
-a task that continues it (`ci_watch.py`).
+`context_inheritance.expiry_days` after the end of a task, a comment that calls the program, `/retry`, or a review that
+requests changes starts a new task that continues the ended one (docs/forges.md, "Talk").  Red CI of the pull request of
+an ended task also starts a task that continues it (`ci_watch.py`).
 
 Few requests are needed: lists per repository return the changed issues (`Forge.changed_since`), and only the changed
 issues are read.  No comment takes effect twice: the task's row stores the id of each executed command's comment, and
@@ -22,10 +22,12 @@ from agent import clock
 from agent.context.outside_effects import receipt_in
 from agent.errors import ClaimLost, IssueUnreadable, UsageError
 from agent.forge.base import ForgeReports
+from agent.intake.call_watch import CallWatch
 from agent.intake.ci_watch import CiWatch
-from agent.intake.enqueue import continue_task
+from agent.intake.enqueue import continue_task, start_of
 from agent.issue import commands
 from agent.issue.acknowledge import Acknowledgements
+from agent.issue.ci_rounds import MOST_TASKS
 from agent.issue.claims import is_held, over_in, shown_end
 from agent.issue.close_ended_row import adopt_end
 from agent.issue.closed_by_merge import MERGED, is_closed_by_merge
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
 
     from agent.config import Settings
     from agent.forge.base import Comment, Forge, PullRef
+    from agent.intake.enqueue import Refusal
     from agent.issue.replies import Why
     from agent.observe.events import Events
     from agent.taskqueue import Ledger, Row
@@ -81,6 +84,7 @@ class CommentPoller:
         self.seen = Acknowledgements(forge, events)
         self.items = Items(self._skipped)
         self.rows = Items(self._skipped)
+        self.calls = CallWatch(settings, ledger, forge, events, self.seen, self._skipped)
         self.ci = CiWatch(settings, ledger, forge, events, self._skipped)
 
     def poll(self, started: list[str]) -> bool:
@@ -90,6 +94,7 @@ class CommentPoller:
         next poll.  The uuids of tasks that this poll starts are added to `started`.  Raises ForgeError when the forge
         does not answer; then the next poll processes the remaining changes.
         """
+        self.calls.poll(started)
         rows = self._watched()
         if not rows:
             return False
@@ -264,39 +269,66 @@ class CommentPoller:
         comments = _said_to(row, self._comments(row))
         if comments and is_held(self.forge, row.key, row.uuid, over_in(self.ledger)):
             return True, None  # a task of another ledger has the issue and reads the comments
-        if (asking := next((one for one in comments if self._starts(one)), None)) is not None:
-            uuid, refused = continue_task(
-                self.settings,
-                self.ledger,
-                self.forge,
-                row,
-                self.events,
-                started_by=asking.id,
-                user=asking.author,
-                seen=partial(self.seen.show, row.key, asking),
-            )
-            if refused == "limit":
-                self._tell(row, asking, "limit")
-            elif (
-                refused == "taken"
-                and asking.id not in row.handled_comments
-                and self.forge.read_issue(row.key).state == "closed"
-            ):
-                self._tell(row, asking, "closed")
-            return refused not in ("limit", "refused"), uuid
+        asked = False
+        for asking in (one for one in comments if self._starts(row, one)):
+            uuid, refused = self._continue(row, asking)
+            asked = True
+            if refused != "known":  # a comment that has started a task already does not hide a later one
+                return refused not in ("limit", "refused"), uuid
+        if asked:
+            return True, None
         for comment in comments:
             if commands.command_in(comment, self.forge.own_names()) is not None:
                 self._tell(row, comment, "ended")
         return True, None
 
+    def _continue(self, row: Row, asking: Comment) -> tuple[str | None, Refusal]:
+        """Queue a task that continues the ended task, on request of the comment `asking` (see `continue_task`)."""
+        uuid, refused = continue_task(
+            self.settings,
+            self.ledger,
+            self.forge,
+            row,
+            self.events,
+            started_by=asking.id,
+            user=asking.author,
+            seen=partial(self.seen.show, row.key, asking),
+        )
+        if refused == "limit":
+            self._tell(row, asking, "limit")
+        elif (
+            refused == "taken"
+            and asking.id not in row.handled_comments
+            and self.forge.read_issue(row.key).state == "closed"
+        ):
+            self._tell(row, asking, "closed")
+        return uuid, refused
+
     def _tell(self, row: Row, comment: Comment, why: Why) -> None:
         door = PublishFilter.for_task(self.settings, self.events, self.forge.instance, row.uuid)
         post_reply(self.ledger, self.forge, self.events, door, row, comment, why)
 
-    def _starts(self, comment: Comment) -> bool:
+    def _starts(self, row: Row, comment: Comment) -> bool:
+        """Whether a comment on the ended task of `row` asks for more work: by `/retry`, a mention of the account, or a
+        review in which a person who asked for the task requests changes."""
         names = self.forge.own_names()
         order = commands.command_in(comment, names)
-        return order == "retry" or (order is None and commands.mentions(comment, names))
+        if order is not None:
+            return order == "retry"
+        return commands.calls(comment, names) or self._wants_changes(row, comment)
+
+    def _wants_changes(self, row: Row, comment: Comment) -> bool:
+        if not comment.requests_changes or comment.is_bot or not start_of(self.forge).review:
+            return False
+        author, now = comment.author.casefold(), row
+        for _ in range(MOST_TASKS):
+            if (now.user or "").casefold() == author:
+                return True
+            earlier = self.ledger.get(now.parent_uuid) if now.parent_uuid else None
+            if earlier is None:
+                return False
+            now = earlier
+        return False
 
 
 def _said_to(row: Row, comments: tuple[Comment, ...]) -> list[Comment]:

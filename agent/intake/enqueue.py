@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 from uuid import uuid4
 
 from agent import clock
+from agent.config.forge_sections import Start
 from agent.config.project_settings import for_project
 from agent.errors import DiskError, ForgeAccessRefused, ForgeError
 from agent.forge.refused_changes import RefusedChanges
@@ -44,6 +45,12 @@ the repository; a change is tried again later (`forge/refused_changes.py`).
 HELD = timedelta(seconds=30)
 """The time after its creation in which no worker may take a new row, so that the label can be changed first; if the
 process crashes meanwhile, the row becomes due after this time."""
+
+
+def start_of(forge: Forge) -> Start:
+    """What asks for a task on a forge (`start` of its section of the settings); the defaults if it has none."""
+    found = getattr(getattr(forge, "section", None), "start", None)
+    return found if isinstance(found, Start) else Start()
 
 
 def enqueue_task(

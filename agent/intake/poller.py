@@ -282,7 +282,8 @@ def enqueue(
         title=task.title,
         priority=priority_of(settings, task.labels),
         parent_uuid=parent,
-        take=task.prepare,
+        started_by=task.started_by,
+        take=task.prepare if task.started_by is None else None,
         seen=seen,
     )
     task.uuid = uuid

@@ -4,6 +4,9 @@ Adapters deliver only comments of people who have permission to give commands.  
 the first line of a comment (a mention may precede it), so that a quotation, a code block or a sentence about `/stop`
 stops nothing.  A mention in code, in a quotation or in hidden text does not count.  A Markdown parser recognises code,
 quotations and hidden text in a comment (`security/author_text.py`).
+
+`/makimono` at the beginning of a comment calls the program as a mention of its account does.  It is the way to call it
+where the account is a person's, whom a mention may concern instead.
 """
 
 from __future__ import annotations
@@ -22,6 +25,8 @@ Command = Literal["stop", "pause", "resume", "retry"]
 COMMANDS: tuple[Command, ...] = get_args(Command)
 """The commands that a person may write, without the slash."""
 
+_CALL = re.compile(r" {0,3}/makimono(?![\w/.-])[ \t]*[,:]?[ \t]*", re.IGNORECASE)
+_CALLED_WORD = re.compile(rf"/?({'|'.join(COMMANDS)})[ \t]*", re.IGNORECASE)
 _WORD = re.compile(rf" {{0,3}}/({'|'.join(COMMANDS)})[ \t]*", re.IGNORECASE)
 
 
@@ -54,7 +59,19 @@ def mentions(comment: Comment, names: Sequence[str]) -> bool:
     return any(one.search(text) for one in called)
 
 
+def calls(comment: Comment, names: Sequence[str]) -> bool:
+    """Whether a new comment of a person calls the program: by a mention of one of `names`, or by `/makimono` at the
+    beginning of its first line."""
+    if mentions(comment, names):
+        return True
+    if comment.is_bot or comment.is_edit or _CALL.match(_split(comment.body)[0]) is None:
+        return False
+    return _CALL.match(own_text(comment.body).partition("\n")[0]) is not None
+
+
 def _order(line: str, names: Sequence[str]) -> re.Match[str] | None:
+    if (call := _CALL.match(line)) is not None:
+        return _CALLED_WORD.fullmatch(line, call.end())
     return _WORD.fullmatch(_without_mention(line, names))
 
 

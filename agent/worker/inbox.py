@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 FIRST_AGAIN, LONGEST_AGAIN = 60.0, 3600.0
 """The shortest and the longest seconds between two reports that the forge does not answer."""
+NO_TEXT = "(The review requests changes and has no text of its own.)"
 
 
 class CommentInbox:
@@ -191,8 +192,14 @@ class CommentInbox:
 
 def for_model(comments: Iterable[Comment], names: Sequence[str]) -> list[Comment]:
     """The comments that the model gets: without those of bots, and with the lines of commands removed."""
-    told = [replace(one, body=message_in(one, names)) for one in comments if not one.is_bot]
+    told = [replace(one, body=_message(one, names)) for one in comments if not one.is_bot]
     return [one for one in told if one.body.strip()]
+
+
+def _message(comment: Comment, names: Sequence[str]) -> str:
+    if comment.requests_changes and not comment.body.strip():
+        return NO_TEXT
+    return message_in(comment, names)
 
 
 def comments_since(comments: Iterable[Comment], moment: str, started_by: str | None = None) -> list[Comment]:

@@ -76,7 +76,8 @@ def prepare(run: TaskRun) -> Prepared:
             check_issue(run, issue, started_by)
         trusts_author = may_author_ask(run, issue)
         deadline.is_stopping()  # a request to stop may be in the issue that was just read
-        if forge.labels.is_left_behind(issue.labels, by_comment=started_by is not None):
+        is_first = context.row.get("parent_uuid") is None
+        if forge.labels.is_left_behind(issue.labels, by_comment=started_by is not None, is_first=is_first):
             run.move_label("processing")
         if run.publishing:
             run.progress.start()

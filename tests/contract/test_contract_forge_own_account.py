@@ -121,19 +121,10 @@ def test_the_owners_label_starts_a_task_and_the_owners_closing_names_the_owner(p
     assert ForgeReports(place.forge).who_ended(key, "closed") == "alice"
 
 
-def assign(place, key, actor):
-    if place.forge.source == "gitlab":
-        place.server.assign(place.item(key), place.person(actor), ["alice"])
-    elif place.forge.source == "forgejo":
-        place.repo.assign(place.item(key), place.person(actor), ["alice"])
-    else:
-        place.repo.assign(place._issue(key), place.person(actor), ["alice"])
-
-
 def test_who_takes_an_issue_asks_for_no_work_and_nobody_is_told(place):
     taken, given = place.issue(labels=(), author="bob"), place.issue(labels=(), author="alice")
-    assign(place, taken, "alice")
-    assign(place, given, "bob")
+    place.assign(taken, "alice", "alice")
+    place.assign(given, "bob", "alice")
     getter = place.forge.task_getter()
     assert [task.get_task_key() for task in getter.get_task_list()] == [given]
     assert getter.problems == ()

@@ -86,6 +86,10 @@ class ForgejoPlace:
     def labels(self, key):
         return sorted(self.repo.label_names(self.item(key)))
 
+    def assign(self, key, actor, *logins):
+        """Assign the issue to these accounts, and to nobody else."""
+        self.repo.assign(self.item(key), self.person(actor), logins)
+
     def close_issue(self, key):
         self.repo.set_state(self.item(key), "alice", "closed")
 

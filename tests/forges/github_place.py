@@ -77,6 +77,10 @@ class GitHubPlace:
     def labels(self, key):
         return sorted(self._issue(key)["labels"])
 
+    def assign(self, key, actor, *logins):
+        """Assign the issue to these accounts, and to nobody else."""
+        self.repo.assign(self._issue(key), self.person(actor), logins)
+
     def close_issue(self, key):
         self.repo.close(int(key.task_id), "alice")
 

@@ -199,6 +199,11 @@ class Repo(Lifecycle):
         return made
 
     def review(self, number, body, user, state="COMMENTED"):
+        """A review; GitHub lets nobody approve or request changes on a pull request of their own:
+        https://docs.github.com/en/pull-requests/collaborating-with-pull-requests/reviewing-changes-in-pull-requests
+        ("About pull request reviews")."""
+        if user == self.issues[number]["user"] and state in ("APPROVED", "CHANGES_REQUESTED"):
+            raise ValueError("Review Can not request changes on your own pull request")
         made = {"id": next(self.ids), "pull": number, "body": body, "user": user, "state": state, "created_at": now()}
         made["commit_id"] = self.issues[number]["pull"]["sha"]  # the head at the time of the review
         self.reviews[made["id"]] = made

@@ -91,6 +91,10 @@ class GitLabPlace:
     def labels(self, key):
         return sorted(self.item(key)["labels"])
 
+    def assign(self, key, actor, *logins):
+        """Assign the issue to these accounts, and to nobody else."""
+        self.server.assign(self.item(key), self.person(actor), logins)
+
     def close_issue(self, key):
         self.server.state(self.item(key), "closed")
 
@@ -134,6 +138,13 @@ class GitLabPlace:
 
     def line_comment(self, pull, body, path="a.py", line=7, author="alice"):
         return self.said_on(pull, body, author, position={"new_path": path, "old_path": path, "new_line": line})
+
+    def request_changes(self, pull, body, author="alice"):
+        """A review that requests changes; a text is a note of its own."""
+        item = self.project["merge_requests"][int(pull.id)]
+        if body:
+            self.server.note(item, self.person(author), body)
+        return str(self.server.request_changes(item, self.person(author))["id"])
 
     def branch(self, name):
         """Push a branch."""

@@ -158,6 +158,13 @@ class State(Lifecycle, Pipelines):
             for body in notes or ["changed the description"]:
                 self._note(item, self.user(author), body, system=True)
 
+    def request_changes(self, item, author):
+        """A reviewer requests changes, of which GitLab writes a system note:
+        https://gitlab.com/gitlab-org/gitlab/-/blob/master/app/services/merge_requests/update_reviewer_state_service.rb
+        """
+        with self.lock:
+            return self._note(item, self.user(author), "requested changes", system=True)
+
     def label(self, item, author, *, add=(), remove=()):
         with self.lock:
             self._relabel(item, self.user(author), add, remove)

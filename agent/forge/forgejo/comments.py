@@ -98,7 +98,7 @@ class CommentReader:
                     yield _comment(item, number, heading=f"Pull request #{number}"), item.get("user")
             path = f"{self.project.path}/pulls/{number}/reviews"
             for review in self.wire.pages(path, odd=odd_comment):
-                if review.get("body"):
+                if review.get("body") or _asks(review):
                     yield _review(review, number), review.get("user")
                 if review.get("comments_count"):
                     for item in self.wire.get(f"{path}/{review['id']}/comments"):
@@ -155,7 +155,12 @@ def _review(item: dict[str, Any], number: int) -> Comment:
     state = str(item.get("state") or "").lower().replace("_", " ")
     place = f"Review of pull request #{number}: {state}"
     times = {"created_at": item["submitted_at"], "updated_at": item.get("updated_at") or item["submitted_at"]}
-    return _comment(item | times, number, "v", place)
+    return replace(_comment(item | times, number, "v", place), requests_changes=_asks(item))
+
+
+def _asks(review: dict[str, Any]) -> bool:
+    """Whether a review requests changes; one that was dismissed does not."""
+    return review.get("state") == "REQUEST_CHANGES" and not review.get("dismissed")
 
 
 def _place(item: dict[str, Any], review: Any) -> str:

@@ -18,9 +18,9 @@ from urllib.parse import quote
 from agent.config.commits import DEFAULT_PREFIX
 from agent.errors import AnswerOdd, ForgeAccessRefused, ForgeError, ForgeRefused, IssueUnreadable
 from agent.forge.account_in_words import account_in_words
-from agent.forge.base import IssueText, Labels, LabelState, PullRef, Repository, Task
+from agent.forge.base import Comment, IssueText, Labels, LabelState, PullRef, Repository, Task
 from agent.forge.base_branch import base_of
-from agent.forge.changed_issues import changed_of
+from agent.forge.changed_issues import changed_of, recent_of
 from agent.forge.comment_cursor import CommentCursor, digest_of, edited, with_pull
 from agent.forge.forgejo import token_permissions
 from agent.forge.forgejo.checks import read_checks
@@ -31,7 +31,7 @@ from agent.forge.forgejo.fork_head import head_moved
 from agent.forge.forgejo.http import ForgejoWire
 from agent.forge.forgejo.labels import LabelMover, label_names
 from agent.forge.forgejo.pulls import MAX_BODY, Pulls, number_in, pull_ref, without_draft
-from agent.forge.forgejo.repositories import Repositories, login
+from agent.forge.forgejo.repositories import Repositories, is_bot, login
 from agent.forge.forgejo.requesting_person import (
     altered,
     ask_for_review,
@@ -54,7 +54,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from contextlib import AbstractContextManager
 
-    from agent.forge.base import Act, Comment, MarkedComment
+    from agent.config.forge_sections import Start
+    from agent.forge.base import Act, MarkedComment
     from agent.forge.changed_issues import ChangeCursor
     from agent.forge.checks import Checks
     from agent.forge.forgejo.repositories import Project
@@ -123,7 +124,9 @@ class ForgejoForge:
         """
         owners = {owner.casefold() for owner, _ in self.projects} or {self.section.owner}
         looks = 3600 / interval
-        return looks * (len(owners) + 1 + len(self.projects)) + len(self.projects) * learnt_anew(interval)
+        start: Start = self.section.start
+        lists = len(owners) * start.label + start.assignee + len(self.projects) * (1 + start.mention)
+        return looks * lists + len(self.projects) * learnt_anew(interval)
 
     def rights(self) -> tuple[str, ...]:
         """Implements `ForgeReports.rights` (for `doctor`)."""
@@ -131,7 +134,13 @@ class ForgejoForge:
 
     def account(self) -> str:
         """Implements `ForgeReports.account`."""
-        return account_in_words(self.instance, self.places.own(), "forgejo", is_person=self.places.is_person())
+        return account_in_words(
+            self.instance,
+            self.places.own(),
+            "forgejo",
+            is_person=self.places.is_person(),
+            by_assignment=self.section.start.assignee,
+        )
 
     def label_problems(self) -> tuple[str, ...]:
         """Implements `ForgeReports.label_problems`; Forgejo treats names that differ only in capitals as different
@@ -256,6 +265,23 @@ class ForgejoForge:
     def changed_since(self, watched: Mapping[TaskKey, str | None], cursor: str) -> tuple[dict[TaskKey, str], str]:
         with self.wire.hurried(RESERVE):
             return changed_of(watched, cursor, self._changed, number_in)
+
+    def recent_issues(self, cursor: str) -> tuple[dict[TaskKey, Comment], str]:
+        """Implements `ForgeReports.recent_issues`."""
+        with self.wire.hurried(RESERVE):
+            return recent_of(self.projects, cursor, self._recent)
+
+    def _recent(self, owner: str, repo: str, since: str) -> Iterator[tuple[TaskKey, Comment, str]]:
+        query = {"state": "open", "type": "issues", "since": since}
+        with suppress(IssueUnreadable, ForgeRefused, ForgeAccessRefused):  # the poll for waiting issues reports it
+            path = f"{self.places.project(owner, repo).path}/issues"
+            for item in self.wire.pages(path, query=query, odd=lambda _error: None):
+                if item.get("pull_request") or item["state"] != "open":
+                    continue
+                key = TaskKey(self.source, owner, repo, "issue", str(item["number"]), self.instance)
+                who, made = item.get("user"), utc(item.get("created_at"))
+                title, body = str(item.get("title") or ""), str(item.get("body") or "")
+                yield key, Comment("", login(who), body, made, made, is_bot(who), place=title), str(item["updated_at"])
 
     def fetch_picture(self, key: TaskKey, address: str) -> bytes:  # noqa: ARG002 - the address of the picture suffices
         from agent.forge.forgejo.pictures import fetch_picture

@@ -47,6 +47,19 @@ def last_actor(forge: Forgejo, project: Project, events: Iterable[dict[str, Any]
     return actor
 
 
+def assigned_again(forge: Forgejo, events: Iterable[dict[str, Any]]) -> tuple[str, Any] | None:
+    """(id, account) of the newest assignment of the bot, if it is newer than the newest label that shows the end of a
+    task; else None."""
+    found = None
+    for event in events:
+        is_label = event["type"] == "label" and event.get("body") == "1"
+        if is_label and forge.labels.ended(((event.get("label") or {}).get("name") or "",)):
+            found = None
+        elif (who := _asks(forge, event, labelled=False)) is not None:
+            found = str(event["id"]), who
+    return found
+
+
 def _asks(forge: Forgejo, event: dict[str, Any], *, labelled: bool) -> Any:
     """The account that asks for work by the row `event` of the timeline, {} if that account was deleted; None if the
     row does not ask for work.  In a row about a label the field `body` is `1` if the label was added."""
@@ -58,6 +71,12 @@ def _asks(forge: Forgejo, event: dict[str, Any], *, labelled: bool) -> Any:
     return event.get("user") or {} if not labelled and added and forge.places.is_own(event.get("assignee")) else None
 
 
+def _asks_by_assignment(forge: Forgejo, event: dict[str, Any]) -> Any:
+    """The account that asks for work by an assignment; None if the event is none, or one by a person to themselves."""
+    who = _asks(forge, event, labelled=False)
+    return None if who and forge.places.is_self_assignment(who) else who
+
+
 def times_of_requests(
     forge: Forgejo, project: Project, events: Iterable[dict[str, Any]], since: str = ""
 ) -> list[datetime]:
@@ -65,7 +84,7 @@ def times_of_requests(
     (`since` is the time of that comment)."""
     asked = [clock.parse(since)] if since else []
     for event in events:
-        who = _asks(forge, event, labelled=True) or _asks(forge, event, labelled=False)
+        who = _asks(forge, event, labelled=True) or _asks_by_assignment(forge, event)
         if who and forge.places.may_ask(project, who):
             asked.append(clock.parse(str(event["created_at"])))
     return asked

@@ -17,7 +17,7 @@ from agent.errors import AnswerOdd, ForgeAccessRefused, ForgeRefused, IssueUnrea
 from agent.forge.base import Task
 from agent.forge.forgejo.labels import label_names
 from agent.forge.forgejo.repositories import login
-from agent.forge.forgejo.requesting_person import altered, events_of, last_actor
+from agent.forge.forgejo.requesting_person import altered, assigned_again, events_of, last_actor
 from agent.forge.task_getter import RESERVE, SELF_ASSIGNED, BaseTaskGetter
 from agent.observe.item_loop import Items
 from agent.values import TaskKey
@@ -81,7 +81,7 @@ class ForgejoTaskGetter(BaseTaskGetter):
         for owner in sorted(owners):
             with lists.handling(f"the search for labels of {owner}"):
                 listed += self._labelled(owner)
-        if owners and not self._left:
+        if owners and self._by_assignment() and not self._left:
             with lists.handling("the search for assignments"):
                 listed += self.forge.wire.pages(SEARCH, query={"state": "open", "assigned": "true"}, odd=self._odd)
         self._end_lists(lists)
@@ -94,6 +94,8 @@ class ForgejoTaskGetter(BaseTaskGetter):
         open issue.  So the list is read only up to the first page on which no issue has one of the labels.
         """
         wanted = frozenset(self._labels())
+        if not wanted:
+            return
         query = {"state": "open", "labels": ",".join(sorted(wanted)), "owner": owner}
         items = self.forge.wire.pages(SEARCH, query=query, odd=self._odd)
         while page := list(islice(items, PAGE)):
@@ -101,6 +103,10 @@ class ForgejoTaskGetter(BaseTaskGetter):
             yield from with_label
             if not with_label:
                 return
+
+    def _by_assignment(self) -> bool:
+        """Whether assignments to the bot ask for work."""
+        return bool(self.forge.section.start.assignee)
 
     def _key(self, served: Mapping[str, tuple[str, str]], full: str, item: dict[str, Any]) -> TaskKey | None:
         """The task key of an issue or pull request that a search found; None if the section does not cover its
@@ -121,16 +127,19 @@ class ForgejoTaskGetter(BaseTaskGetter):
         """The task of an issue or pull request; None when it does not wait for work, or when the person who asked
         cannot be determined."""
         present = label_names(item)
-        ours = present & self.forge.labels.names()
-        labelled = self.forge.labels.queued in present
-        assigned = any(self.forge.places.is_own(user) for user in item.get("assignees") or ())
-        waits = not present.isdisjoint(self._labels()) or (assigned and not ours)
+        ours = present & (self.forge.labels.names() - self._without_effect())
+        labelled = self.forge.labels.queued in self._labels() and self.forge.labels.queued in present
+        assigned = self._by_assignment() and any(self.forge.places.is_own(user) for user in item.get("assignees") or ())
+        again = not labelled and assigned and not self._left and bool(self.forge.labels.ended(present))
+        waits = not present.isdisjoint(self._labels()) or (assigned and not ours) or again
         if item["state"] != "open" or not waits:
             return None
         # the label of a taken task is the processing label, and no longer the bot label
         labelled = labelled or (self._left and not assigned)
         project = self.forge.places.project_of(key)
         title = str(item["title"])
+        if again:
+            return self._assigned_again(key, project, item, title, present)
         state = (project.full_name, item["number"], item["updated_at"], labelled)
         facts = {name: item.get(name) for name in ("number", "user", "updated_at")}
         asker = partial(self._asker, project, facts, state)
@@ -146,6 +155,27 @@ class ForgejoTaskGetter(BaseTaskGetter):
             if problem.code != SELF_ASSIGNED:
                 self._tell(problem, f"{key.repo}#{key.task_id} {item.get('updated_at')}")
             return None
+
+    def _assigned_again(
+        self, key: TaskKey, project: Project, item: dict[str, Any], title: str, present: frozenset[str]
+    ) -> Task | None:
+        """The task of an issue that was assigned to the bot again after the end of a task; None if it was not, or if
+        a person without permission did it.  The event is looked up again when the issue has changed."""
+        state = (project.full_name, item["number"], item.get("updated_at"), "again")
+        if state not in self.forge.askers and not self._may_look_up():
+            return None
+        if state in self.forge.askers:
+            found = self.forge.askers[state]
+        else:
+            found = assigned_again(self.forge, events_of(self.forge, project, item["number"]))
+        if clock.now() - clock.parse(str(item["updated_at"])) > SETTLED:
+            self._askers[state] = self.forge.askers[state] = found
+        if found is None or self.forge.places.is_self_assignment(found[1]):
+            return None
+        if not self.forge.places.may_ask(project, found[1]):
+            return None
+        started_by = f"assigned-{found[0]}"
+        return Task(key, self.forge, user=login(found[1]), title=title, labels=present, started_by=started_by)
 
     def _asker(self, project: Project, item: dict[str, Any], state: tuple[Any, ...]) -> str:
         """The login of the account that set the label or assigned the bot; the author of the issue if Forgejo reports

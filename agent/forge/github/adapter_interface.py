@@ -23,6 +23,7 @@ class GitHub(Forge, Protocol):
     pull requests are read.  `told`, `askers` and `unanswered` are the state of `task_getter.BaseTaskGetter` that
     outlives a poll."""
 
+    section: Any
     wire: GitHubWire
     watches_ci: bool
     places: Repositories

@@ -8,6 +8,7 @@ prefix `v` the text of a review.  The cursor of the comments is a `comment_curso
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -72,10 +73,12 @@ class CommentReader:
                 thread = item.get("in_reply_to_id") or item["id"]
                 yield _comment(item, "r", f"{number}/{thread}", _place(item)), item.get("user")
             for item in self.wire.pages(f"{path}/pulls/{number}/reviews", odd=odd_comment):
-                if item.get("body"):
+                asks = item.get("state") == "CHANGES_REQUESTED"
+                if item.get("body") or asks:
                     state = str(item.get("state") or "").lower().replace("_", " ")
                     where = f"Review of pull request #{number}: {state}"
-                    yield _comment(item, "v", f"{number}/{item.get('node_id') or ''}", where), item.get("user")
+                    review = _comment(item, "v", f"{number}/{item.get('node_id') or ''}", where)
+                    yield replace(review, requests_changes=asks), item.get("user")
 
 
 def number_of(comment_id: str) -> str:

@@ -17,9 +17,9 @@ from urllib.parse import quote
 from agent import clock
 from agent.errors import ForgeAccessRefused, ForgeError, ForgeRefused, ForgeUnreachable, IssueUnreadable
 from agent.forge.account_in_words import account_in_words
-from agent.forge.base import IssueText, Labels, LabelState, PullRef, Repository, Task
+from agent.forge.base import Comment, IssueText, Labels, LabelState, PullRef, Repository, Task
 from agent.forge.base_branch import base_of
-from agent.forge.changed_issues import changed_of
+from agent.forge.changed_issues import changed_of, recent_of
 from agent.forge.comment_cursor import CommentCursor, digest_of, edited, with_pull
 from agent.forge.github import talk, token_permissions
 from agent.forge.github.auth import AppToken
@@ -29,7 +29,7 @@ from agent.forge.github.config_section import instance_of, projects_of, qualifie
 from agent.forge.github.fork_head import head_moved
 from agent.forge.github.http import GitHubWire
 from agent.forge.github.pulls import MAX_BODY, Pulls, number_in, pull_ref
-from agent.forge.github.repositories import Repositories, login
+from agent.forge.github.repositories import Repositories, is_bot, login
 from agent.forge.github.requesting_person import altered, ask_for_review, request_review, who_ended
 from agent.forge.github.tasks import GitHubTaskGetter
 from agent.forge.issue_url import on_github
@@ -48,7 +48,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from contextlib import AbstractContextManager
 
-    from agent.forge.base import Act, Comment, MarkedComment
+    from agent.config.forge_sections import Start
+    from agent.forge.base import Act, MarkedComment
     from agent.forge.changed_issues import ChangeCursor
     from agent.forge.checks import Check, Checks
     from agent.forge.github.repositories import Project
@@ -118,7 +119,8 @@ class GitHubForge:
         repository had ended tasks); each repository is requested again when its stored facts are too old.
         """
         looks = 3600 / interval
-        lists = 1 if isinstance(self.wire.tokens, AppToken) else 2
+        start: Start = self.section.start
+        lists = start.label + (start.assignee and not isinstance(self.wire.tokens, AppToken)) + start.mention
         if self.searches:
             return looks * lists
         return len(self.projects) * (looks * (lists + 1) + learnt_anew(interval))
@@ -129,7 +131,13 @@ class GitHubForge:
 
     def account(self) -> str:
         """Implements `ForgeReports.account`."""
-        return account_in_words(self.instance, self.places.own(), "github", is_person=self.places.is_person())
+        return account_in_words(
+            self.instance,
+            self.places.own(),
+            "github",
+            is_person=self.places.is_person(),
+            by_assignment=self.section.start.assignee,
+        )
 
     def label_problems(self) -> tuple[str, ...]:
         """Implements `ForgeReports.label_problems`; GitHub treats names that differ only in capitals as the same
@@ -251,6 +259,23 @@ class GitHubForge:
     def changed_since(self, watched: Mapping[TaskKey, str | None], cursor: str) -> tuple[dict[TaskKey, str], str]:
         with self.wire.hurried(RESERVE):
             return changed_of(watched, cursor, self._changed, number_in)
+
+    def recent_issues(self, cursor: str) -> tuple[dict[TaskKey, Comment], str]:
+        """Implements `ForgeReports.recent_issues`."""
+        with self.wire.hurried(RESERVE):
+            return recent_of(self.projects, cursor, self._recent)
+
+    def _recent(self, owner: str, repo: str, since: str) -> Iterator[tuple[TaskKey, Comment, str]]:
+        query = {"state": "open", "sort": "updated", "direction": "asc", "since": since}
+        with suppress(IssueUnreadable, ForgeRefused, ForgeAccessRefused):  # the poll for waiting issues reports it
+            path = f"{self.places.project(owner, repo).path}/issues"
+            for item in self.wire.pages(path, query=query, odd=lambda _error: None):
+                if item.get("pull_request") or item["state"] != "open":
+                    continue
+                key = TaskKey(self.source, owner, repo, "issue", str(item["number"]), self.instance)
+                who, made = item.get("user"), str(item.get("created_at") or "")
+                title, body = str(item.get("title") or ""), str(item.get("body") or "")
+                yield key, Comment("", login(who), body, made, made, is_bot(who), place=title), str(item["updated_at"])
 
     def fetch_picture(self, key: TaskKey, address: str) -> bytes:
         from agent.forge.github.pictures import fetch_picture

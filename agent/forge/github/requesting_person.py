@@ -59,6 +59,19 @@ def last_actor(forge: GitHub, project: Project, events: Iterable[dict[str, Any]]
     return actor
 
 
+def assigned_again(forge: GitHub, events: Iterable[dict[str, Any]]) -> tuple[str, Any] | None:
+    """(id, account) of the newest assignment of the bot, if it is newer than the newest label that shows the end of a
+    task; else None."""
+    found = None
+    for event in events:
+        label = forge.own_name((event.get("label") or {}).get("name"))
+        if event.get("event") == "labeled" and forge.labels.ended((label,)):
+            found = None
+        elif (who := _asks(forge, event, labelled=False)) is not None:
+            found = str(event["id"]), who
+    return found
+
+
 def _asks(forge: GitHub, event: dict[str, Any], *, labelled: bool) -> Any:
     """The account that asks for work by the event `event`, {} if that account was deleted; None if the event does not
     ask for work."""
@@ -70,6 +83,12 @@ def _asks(forge: GitHub, event: dict[str, Any], *, labelled: bool) -> Any:
     return None
 
 
+def _asks_by_assignment(forge: GitHub, event: dict[str, Any]) -> Any:
+    """The account that asks for work by an assignment; None if the event is none, or one by a person to themselves."""
+    who = _asks(forge, event, labelled=False)
+    return None if who and forge.places.is_self_assignment(who) else who
+
+
 def times_of_requests(
     forge: GitHub, project: Project, events: Iterable[dict[str, Any]], since: str = ""
 ) -> list[datetime]:
@@ -77,7 +96,7 @@ def times_of_requests(
     (`since` is the time of that comment)."""
     asked = [clock.parse(since)] if since else []
     for event in events:
-        who = _asks(forge, event, labelled=True) or _asks(forge, event, labelled=False)
+        who = _asks(forge, event, labelled=True) or _asks_by_assignment(forge, event)
         if who and event.get("created_at") and forge.places.may_ask(project, who):
             asked.append(clock.parse(str(event["created_at"])))
     return asked

@@ -18,7 +18,7 @@ from agent.errors import IssueUnreadable
 from agent.forge.base import Task
 from agent.forge.github.auth import AppToken
 from agent.forge.github.repositories import login
-from agent.forge.github.requesting_person import events_of, last_actor
+from agent.forge.github.requesting_person import assigned_again, events_of, last_actor
 from agent.forge.task_getter import RESERVE, SELF_ASSIGNED, BaseTaskGetter
 from agent.values import TaskKey
 
@@ -77,17 +77,17 @@ class GitHubTaskGetter(BaseTaskGetter):
     def _queries(self) -> Iterator[dict[str, Any]]:
         common = {"state": "open", "sort": "created", "direction": "asc"}
         yield from (common | {"labels": label} for label in self._labels())
-        if self._by_assignment():
+        if self._by_assignment() and not self._left:
             yield common | {"assignee": self.forge.places.own()}
 
     def _by_assignment(self) -> bool:
-        """Whether this poll also lists assignments to the bot; False for a GitHub App, which cannot be assigned."""
-        return not self._left and not isinstance(self.forge.wire.tokens, AppToken)
+        """Whether assignments to the bot ask for work; a GitHub App cannot be assigned."""
+        return self.forge.section.start.assignee and not isinstance(self.forge.wire.tokens, AppToken)
 
     def _searched(self) -> Iterator[tuple[str, str, dict[str, Any]]]:
         words = ["state:open", "archived:false", *self.forge.qualifiers]
         asked = [f'label:"{label}"' for label in self._labels()]
-        if self._by_assignment():
+        if self._by_assignment() and not self._left:
             asked.append(f"assignee:{self.forge.places.own()}")
         for one in asked:
             query = {"q": " ".join([one, *words]), "sort": "created", "order": "asc"}
@@ -102,10 +102,11 @@ class GitHubTaskGetter(BaseTaskGetter):
         """The task of an issue or pull request; None when it does not wait for work, or when the person who asked
         cannot be determined."""
         present = self.forge.label_names(item)
-        ours = present & self.forge.labels.names()
-        labelled = self.forge.labels.queued in present
-        assigned = any(self.forge.places.is_own(user) for user in item.get("assignees") or ())
-        waits = not present.isdisjoint(self._labels()) or (assigned and not ours)
+        ours = present & (self.forge.labels.names() - self._without_effect())
+        labelled = self.forge.labels.queued in self._labels() and self.forge.labels.queued in present
+        assigned = self._by_assignment() and any(self.forge.places.is_own(user) for user in item.get("assignees") or ())
+        again = not labelled and assigned and not self._left and bool(self.forge.labels.ended(present))
+        waits = not present.isdisjoint(self._labels()) or (assigned and not ours) or again
         if item.get("state") != "open" or not waits:
             return None
         # the label of a taken task is the processing label, and no longer the bot label
@@ -114,6 +115,8 @@ class GitHubTaskGetter(BaseTaskGetter):
         key = TaskKey(self.forge.source, owner, repo, kind, str(item["number"]), self.forge.instance)
         project = self.forge.places.project(owner, repo)
         title = str(item.get("title") or "")
+        if again:
+            return self._assigned_again(key, project, item, title, present)
         state = (project.full_name, item["number"], item.get("updated_at"), labelled)
         facts = {name: item.get(name) for name in ("number", "user", "updated_at")}
         asker = partial(self._asker, project, facts, state)
@@ -129,6 +132,27 @@ class GitHubTaskGetter(BaseTaskGetter):
             if problem.code != SELF_ASSIGNED:
                 self._tell(problem, f"{key.repo}#{key.task_id} {item.get('updated_at')}")
             return None
+
+    def _assigned_again(
+        self, key: TaskKey, project: Project, item: dict[str, Any], title: str, present: frozenset[str]
+    ) -> Task | None:
+        """The task of an issue that was assigned to the bot again after the end of a task; None if it was not, or if
+        a person without permission did it.  The event is looked up again when the issue has changed."""
+        state = (project.full_name, item["number"], item.get("updated_at"), "again")
+        if state not in self.forge.askers and not self._may_look_up():
+            return None
+        if state in self.forge.askers:
+            found = self.forge.askers[state]
+        else:
+            found = assigned_again(self.forge, events_of(self.forge, project, item["number"]))
+        if clock.now() - clock.parse(str(item["updated_at"])) > SETTLED:
+            self._askers[state] = self.forge.askers[state] = found
+        if found is None or self.forge.places.is_self_assignment(found[1]):
+            return None
+        if not self.forge.places.may_ask(project, found[1]):
+            return None
+        started_by = f"assigned-{found[0]}"
+        return Task(key, self.forge, user=login(found[1]), title=title, labels=present, started_by=started_by)
 
     def _asker(self, project: Project, item: dict[str, Any], state: tuple[Any, ...]) -> str:
         """The login of the account that set the label or assigned the bot; the author of the issue if GitHub reports no

@@ -20,8 +20,9 @@ from agent import clock
 from agent.config.commits import DEFAULT_PREFIX
 from agent.errors import AnswerOdd, ForgeAccessRefused, ForgeError, ForgeRefused, ForgeUnreachable, IssueUnreadable
 from agent.forge.account_in_words import account_in_words
-from agent.forge.base import IssueText, Labels, LabelState, PullRef, Repository, Task
+from agent.forge.base import Comment, IssueText, Labels, LabelState, PullRef, Repository, Task
 from agent.forge.base_branch import base_of
+from agent.forge.changed_issues import recent_of
 from agent.forge.comment_cursor import CommentCursor, digest_of, edited, with_pull
 from agent.forge.gitlab import outgoing_text, talk, token_permissions
 from agent.forge.gitlab.changed_items import changed_of, number_in
@@ -40,16 +41,18 @@ from agent.forge.label_check import MOST_PROJECTS, label_problems
 from agent.forge.markers import hidden_in, signed
 from agent.forge.post_once import post_once
 from agent.forge.rate_limiter import learnt_anew
+from agent.forge.task_getter import RESERVE
 from agent.forge.unanswered_lists import UnansweredLists, postponed
 from agent.observe import log
 from agent.observe.item_loop import IN_A_ROW
 from agent.values import TaskKey
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from contextlib import AbstractContextManager
 
-    from agent.forge.base import Act, Comment, MarkedComment
+    from agent.config.forge_sections import Start
+    from agent.forge.base import Act, MarkedComment
     from agent.forge.checks import Check, Checks
     from agent.forge.gitlab.projects import Project
 
@@ -79,7 +82,7 @@ class GitLabForge:
         self.projects = listed(section)
         self.wire = GitLabWire(section, self.base_url, settings.base_dir, self.instance)
         self.places = Projects(self.wire, section)
-        self.items = Items(self.wire, self.places, self.labels)
+        self.items = Items(self.wire, self.places, self.labels, section.start)
         self.told: set[str] = set()  # problems that were reported, so that each problem is reported once
         self.unanswered = UnansweredLists(lambda: self.wire.get("/version", patience=QUICK))
         self.groups: set[str] = set()  # project owners that are groups, not people
@@ -129,7 +132,8 @@ class GitLabForge:
         looks = 3600 / interval
         places = self.projects or self.lists
         anew = learnt_anew(interval) * (len(self.projects) if self.projects else 1)
-        return looks * (4 * len(places) + 2) + anew
+        start: Start = self.section.start
+        return looks * ((2 * start.label + 2 + start.mention) * len(places) + 2 * start.assignee) + anew
 
     def rights(self) -> tuple[str, ...]:
         """Implements `ForgeReports.rights` (for `doctor`)."""
@@ -137,7 +141,13 @@ class GitLabForge:
 
     def account(self) -> str:
         """Implements `ForgeReports.account`."""
-        return account_in_words(self.instance, self.places.own()[1], "gitlab", is_person=self.places.is_person())
+        return account_in_words(
+            self.instance,
+            self.places.own()[1],
+            "gitlab",
+            is_person=self.places.is_person(),
+            by_assignment=self.section.start.assignee,
+        )
 
     def label_problems(self) -> tuple[str, ...]:
         """Implements `ForgeReports.label_problems`; GitLab treats names that differ only in capitals as different
@@ -278,6 +288,25 @@ class GitLabForge:
 
     def changed_since(self, watched: Mapping[TaskKey, str | None], cursor: str) -> tuple[dict[TaskKey, str], str]:
         return changed_of(self, watched, cursor)
+
+    def recent_issues(self, cursor: str) -> tuple[dict[TaskKey, Comment], str]:
+        """Implements `ForgeReports.recent_issues`."""
+        served = {names.rpartition("/")[::2]: project for names, project in self.served()}
+
+        def listed(owner: str, repo: str, since: str) -> Iterator[tuple[TaskKey, Comment, str]]:
+            query = {"scope": "all", "state": "opened", "order_by": "updated_at", "sort": "asc", "updated_after": since}
+            path = f"{served[owner, repo].path}/issues"
+            with suppress(ForgeRefused, ForgeAccessRefused):  # the poll for waiting issues reports it
+                for item in self.wire.pages(path, query=query, patience=QUICK, reserve=RESERVE, odd=lambda _: None):
+                    if item.get("confidential") or item.get("state") != "opened":
+                        continue
+                    key = TaskKey(self.source, owner, repo, "issue", str(item["iid"]), self.instance)
+                    who, made = item.get("author"), utc(item.get("created_at"))
+                    title, body = str(item.get("title") or ""), str(item.get("description") or "")
+                    text = Comment("", username(who), body, made, made, place=title)
+                    yield key, text, str(item["updated_at"])
+
+        return recent_of(served, cursor, listed)
 
     def fetch_picture(self, key: TaskKey, address: str) -> bytes:
         from agent.forge.gitlab.pictures import fetch_picture

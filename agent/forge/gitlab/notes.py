@@ -36,6 +36,10 @@ For an edit that also ticks an item of a task list GitLab writes only a system n
 before GitLab 15), so such a note may also mean an edit of the whole text:
 https://gitlab.com/gitlab-org/gitlab/-/blob/master/app/services/issuable/common_system_notes_service.rb
 """
+REQUESTED = "requested changes"
+"""The text of the system note that GitLab writes when a reviewer requests changes:
+https://gitlab.com/gitlab-org/gitlab/-/blob/master/app/services/merge_requests/update_reviewer_state_service.rb
+"""
 THREADED = ("DiffNote", "DiscussionNote")
 BY_CHANGE = {"sort": "desc", "order_by": "updated_at"}
 COMMENTS = {"sort": "asc", "order_by": "created_at", "activity_filter": "only_comments"}
@@ -135,6 +139,12 @@ class NoteReader:
                 is_edit = note.get("system") and str(note.get("body") or "").startswith(EDITS)
                 if is_edit and thing == self.thing and updated >= cursor.since and self.editor is None:
                     self.editor = note.get("author") or {}
+                if (
+                    thing.kind == "merge_requests"
+                    and _asks(note)
+                    and (thing.number in cursor.new or updated > cursor.since)
+                ):
+                    yield thing, note
                 if not (note.get("system") or note.get("internal") or note.get("confidential")):
                     yield thing, note
 
@@ -173,17 +183,25 @@ class NoteReader:
         if note.get("resolved"):
             heading.append("resolved")
         created = utc(note.get("created_at"))
+        if asks := _asks(note):
+            heading = [f"Review of merge request !{thing.number}: changes requested"]
         return Comment(
             str(note["id"]),
             username(note.get("author")) or "ghost",
-            str(note.get("body") or ""),
+            "" if asks else str(note.get("body") or ""),
             created,
             utc(note.get("updated_at")) or created,
             self.places.is_machine(note.get("author"), patience=self.patience),
             place=", ".join(heading),
             address="/".join([thing.kind, str(thing.number), *([str(thread["id"])] if thread is not None else [])]),
-            has_thread=True,
+            has_thread=not asks,
+            requests_changes=asks,
         )
+
+
+def _asks(note: dict[str, Any]) -> bool:
+    """Whether a note says that a reviewer requests changes."""
+    return bool(note.get("system")) and str(note.get("body") or "").strip() == REQUESTED
 
 
 def utc(text: Any) -> str:

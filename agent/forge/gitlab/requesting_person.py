@@ -63,6 +63,23 @@ def _assigned_by(wire: GitLabWire, places: Projects, path: str, patience: float)
     return None
 
 
+def assigned_again(wire: GitLabWire, places: Projects, path: str, labels: Labels) -> tuple[str, Any] | None:
+    """(id, account) of the newest assignment of the bot, if it is newer than the newest label that shows the end of a
+    task; else None."""
+    notes = (note for note in _activity(wire, path, QUICK))
+    newest = next((one for one in notes if assigned(str(one.get("body") or ""), places.own()[1]) is True), None)
+    if newest is None:
+        return None
+    ended = [
+        clock.parse(str(event["created_at"]))
+        for event in wire.pages(f"{path}/resource_label_events", patience=QUICK)
+        if event.get("action") == "add" and labels.ended((str((event.get("label") or {}).get("name") or ""),))
+    ]
+    if ended and max(ended) >= clock.parse(str(newest["created_at"])):
+        return None
+    return str(newest["id"]), newest.get("author")
+
+
 def altered(
     wire: GitLabWire,
     places: Projects,
@@ -120,6 +137,7 @@ def times_of_requests(
         clock.parse(str(note["created_at"]))
         for note in (_activity(wire, path, patience) if notes is None else notes)
         if assigned(str(note.get("body") or ""), places.own()[1]) is True
+        and not places.is_self_assignment(note.get("author"))
         and places.may_ask(project, note.get("author"), patience=patience)
     ]
     try:

@@ -56,7 +56,7 @@ def reply(wire: GitLabWire, project: str, comment: Comment, text: str, is_own: C
     """Answer a note in its discussion; a note without a discussion becomes the first note of a new discussion.  If the
     discussion is gone, the answer is a separate note: https://docs.gitlab.com/api/discussions/."""
     item = f"{project}/{place_of(comment)}"
-    thread = discussion_of(wire, project, comment)
+    thread = "" if comment.requests_changes else discussion_of(wire, project, comment)
     marker = hidden_in(text)
 
     def find() -> str | None:

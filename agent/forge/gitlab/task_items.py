@@ -12,6 +12,7 @@ from agent.forge.gitlab.http import PATIENT, is_missing
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from agent.config.forge_sections import Start
     from agent.forge.base import Labels, LabelState
     from agent.forge.gitlab.http import GitLabWire
     from agent.forge.gitlab.projects import Project, Projects
@@ -23,7 +24,8 @@ _NUMBER = re.compile(r"[1-9][0-9]{0,9}")
 class Items:
     """Reads and labels the issues and merge requests that one account sees."""
 
-    def __init__(self, wire: GitLabWire, places: Projects, labels: Labels) -> None:
+    def __init__(self, wire: GitLabWire, places: Projects, labels: Labels, start: Start) -> None:
+        self.start = start
         self.wire = wire
         self.places = places
         self.labels = labels
@@ -91,13 +93,23 @@ class Items:
 
     def waits(self, item: dict[str, Any]) -> bool:
         """Whether an issue is open and asks for work: it has the bot label, or is assigned to the bot and has none of
-        the six labels."""
+        the six labels; `start` may switch either of the two off."""
         present = self.label_names(item)
-        if item.get("state") != "opened" or self.labels.queued in present:
-            return item.get("state") == "opened"
-        return not present & self.labels.names() and any(
-            self.places.is_own(user) for user in item.get("assignees") or ()
-        )
+        if item.get("state") != "opened":
+            return False
+        if self.labels.queued in present and self.start.label:
+            return True
+        return not present & (self.labels.names() - {self.labels.queued}) and self.is_assigned(item)
+
+    def is_assigned(self, item: dict[str, Any]) -> bool:
+        """Whether an issue is assigned to the bot, and assignments ask for work."""
+        return self.start.assignee and any(self.places.is_own(user) for user in item.get("assignees") or ())
+
+    def may_be_assigned_again(self, item: dict[str, Any]) -> bool:
+        """Whether an issue is open, shows the end of a task, and is assigned to the bot; the assignment may be older
+        than the end."""
+        ended = self.labels.ended(self.label_names(item))
+        return item.get("state") == "opened" and bool(ended) and self.is_assigned(item)
 
     def is_left(self, item: dict[str, Any]) -> bool:
         """Whether an issue is open and has the processing or the paused label."""

@@ -17,7 +17,7 @@ from agent.errors import AnswerOdd, ForgeUnreachable, IssueUnreadable
 from agent.forge.base import Task
 from agent.forge.gitlab.http import QUICK
 from agent.forge.gitlab.projects import DEVELOPER, username
-from agent.forge.gitlab.requesting_person import who_asked
+from agent.forge.gitlab.requesting_person import assigned_again, who_asked
 from agent.forge.rate_limiter import KEPT_SECONDS
 from agent.forge.task_getter import RESERVE, BaseTaskGetter
 from agent.observe.item_loop import Items
@@ -68,7 +68,8 @@ class GitLabTaskGetter(BaseTaskGetter):
             for kind in KINDS
             for label in self._labels()
         ]
-        asked += [(f"/{kind}", kind, {"scope": "assigned_to_me"}) for kind in KINDS if not self._left]
+        if self.forge.section.start.assignee and not self._left:
+            asked += [(f"/{kind}", kind, {"scope": "assigned_to_me"}) for kind in KINDS]
         for path, kind, query in self._due(asked, lambda one: one[0]):
             listed: list[dict[str, Any]] = []
             with lists.handling(
@@ -103,15 +104,23 @@ class GitLabTaskGetter(BaseTaskGetter):
         """The task of an issue or merge request; None when it does not wait for work, or when the person who asked
         cannot be determined."""
         places = self.forge.places
-        if not (self.forge.items.is_left(item) if self._left else self.forge.items.waits(item)):
+        items = self.forge.items
+        again = not self._left and items.may_be_assigned_again(item)
+        if not (again or (items.is_left(item) if self._left else items.waits(item))):
             return None
-        labelled = self.forge.labels.queued in self.forge.items.label_names(item)
+        present = self.forge.items.label_names(item)
+        labelled = self.forge.labels.queued in self._labels() and self.forge.labels.queued in present
         if self._left:  # the label of a taken task is the processing label, and no longer the bot label
             labelled = not any(places.is_own(user) for user in item.get("assignees") or ())
         where = f"{names}{'!' if kind == 'merge_requests' else '#'}{item['iid']}"
         if project.archived:
             self._tell(IssueUnreadable(f"{where}: the project is archived, so nothing can be done there"), where)
             return None
+        owner, _, repo = names.rpartition("/")
+        key = TaskKey(self.forge.source, owner, repo, KINDS[kind], str(item["iid"]), self.forge.instance)
+        title = str(item.get("title") or "")
+        if again:
+            return self._assigned_again(key, project, kind, item)
         state = (project.id, kind, item["iid"], item.get("updated_at"))
         if state not in self.forge.askers:
             if not self._may_look_up():
@@ -136,10 +145,29 @@ class GitLabTaskGetter(BaseTaskGetter):
                 f"{where} {item.get('updated_at')}",
             )
             return None
-        owner, _, repo = names.rpartition("/")
-        key = TaskKey(self.forge.source, owner, repo, KINDS[kind], str(item["iid"]), self.forge.instance)
-        labels = self.forge.items.label_names(item)
-        return Task(key, self.forge, user=username(user), title=str(item.get("title") or ""), labels=labels)
+        return Task(key, self.forge, user=username(user), title=title, labels=present)
+
+    def _assigned_again(self, key: TaskKey, project: Project, kind: str, item: dict[str, Any]) -> Task | None:
+        """The task of an issue or merge request that was assigned to the bot again after the end of a task; None if it
+        was not, or if a person without permission did it.  The note about it is looked up again when the issue has
+        changed."""
+        places = self.forge.places
+        state = (project.id, kind, item["iid"], item.get("updated_at"), "again")
+        if state not in self.forge.askers:
+            if not self._may_look_up():
+                return None
+            path = f"{project.path}/{kind}/{item['iid']}"
+            self.forge.askers[state] = assigned_again(self.forge.wire, places, path, self.forge.labels)
+        found = self._askers[state] = self.forge.askers[state]
+        if (
+            found is None
+            or places.is_self_assignment(found[1])
+            or not places.may_ask(project, found[1], patience=QUICK)
+        ):
+            return None
+        labels, started_by = self.forge.items.label_names(item), f"assigned-{found[0]}"
+        title = str(item.get("title") or "")
+        return Task(key, self.forge, user=username(found[1]), title=title, labels=labels, started_by=started_by)
 
 
 _ODD_PROJECTS = Items.logging("projects")

@@ -92,3 +92,28 @@ def test_the_environment_names_projects_with_commas_or_as_json():
     mapping = load(environ={"AGENT__GITLAB__PROJECTS": '["acme/app", 7, {"name": "acme/web", "base": "develop"}]'})
     assert mapping.gitlab[0].project_names == ("acme/app", "7", "acme/web")
     assert mapping.gitlab[0].projects[2].base == "develop"
+
+
+@pytest.mark.parametrize(
+    ("start", "said"),
+    [
+        ("{mentoin: true}", "github.start.mentoin is not a known key; did you mean github.start.mention"),
+        ("{mention: often}", "github.start.mention: found"),
+        ("{label: false, assignee: false}", "github.start: label, assignee and mention are all false"),
+        ("{mention: true}", "github: start.mention needs projects"),
+    ],
+)
+def test_a_wrong_start_is_refused_with_its_key(tmp_path, start, said):
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        read(tmp_path, f"github:\n  owner: acme\n  start: {start}\n")
+
+
+def test_what_starts_a_task_has_defaults_and_names_in_the_environment(tmp_path):
+    assert read(tmp_path, "github:\n  owner: acme\n").github[0].start.model_dump() == {
+        "label": True,
+        "assignee": True,
+        "mention": False,
+        "review": True,
+    }
+    changed = load(environ={"AGENT__GITLAB__START__ASSIGNEE": "false"})
+    assert not changed.gitlab[0].start.assignee

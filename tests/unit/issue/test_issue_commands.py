@@ -3,7 +3,7 @@
 import pytest
 
 from agent.forge.base import Comment
-from agent.issue.commands import command_in, mentions, message_in
+from agent.issue.commands import calls, command_in, mentions, message_in
 
 NAMES = ("makimono", "makimono[bot]")
 
@@ -23,6 +23,13 @@ def said(body, **more):
         ("@makimono /stop", "stop"),
         ("@makimono[bot]: /stop", "stop"),
         ("@Makimono, /retry", "retry"),
+        ("/makimono /stop", "stop"),
+        ("/Makimono: retry", "retry"),
+        ("/makimono stop", "stop"),
+        ("/makimono stop it", None),
+        ("/makimonos /stop", None),
+        ("> /makimono /stop", None),
+        ("`/makimono stop`", None),
         ("/stop now", None),
         ("/stopped", None),
         ("Please /stop", None),
@@ -108,3 +115,26 @@ def test_what_stands_below_an_order_is_talk():
 )
 def test_a_mention_is_the_whole_name_outside_of_code_and_quotations(body, called):
     assert mentions(said(body), NAMES) is called
+
+
+@pytest.mark.parametrize(
+    ("body", "called"),
+    [
+        ("/makimono fix this", True),
+        ("/makimono", True),
+        ("\n/MAKIMONO, please\nfix this", True),
+        ("hello @makimono", True),
+        ("please /makimono fix this", False),
+        ("hello\n/makimono fix this", False),
+        ("> /makimono fix this", False),
+        ("```\n/makimono fix this\n```", False),
+        ("`/makimono` is how one calls it", False),
+        ("/makimono/docs is gone", False),
+        ("/makimono-web", False),
+        ("@alice look", False),
+    ],
+)
+def test_the_program_is_called_by_a_mention_or_by_its_name_at_the_beginning(body, called):
+    assert calls(said(body), NAMES) is called
+    for more in ({"is_edit": True}, {"is_bot": True}):
+        assert calls(said(body, **more), NAMES) is False

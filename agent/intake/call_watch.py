@@ -1,0 +1,132 @@
+"""Watches for comments and new issues that call the program on issues without a task (`start.mention`).
+
+A mention of the account, or `/makimono` at the beginning, in a comment or in the text of a new issue starts a task, if
+a person with permission wrote it.  Issues with an open task, and issues of which a task ended a short time ago, are
+left to the task and to the comment poller.
+
+Nothing is stored: a process that starts looks at what was written in the last LOOK_BACK.  The ledger, and for daemons
+with separate ledgers the progress comment, accept the id of a comment that starts a task only once.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING
+
+from agent import clock
+from agent.errors import IssueUnreadable
+from agent.forge.base import ForgeReports
+from agent.intake.enqueue import enqueue_task, priority_of, start_of
+from agent.issue import commands
+from agent.observe.item_loop import Items
+from agent.values import CLOSED_STATUSES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agent.config import Settings
+    from agent.forge.base import Comment, Forge
+    from agent.issue.acknowledge import Acknowledgements
+    from agent.observe.events import Events
+    from agent.taskqueue import Ledger
+    from agent.values import TaskKey
+
+LOOK_BACK = timedelta(days=1)
+"""A call that is older than this starts nothing."""
+AT_ONCE = 30
+"""The maximum number of changed issues of which one poll reads the comments."""
+OF_ISSUE = "issue-text"
+"""The value of `started_by` of a task that the text of a new issue has started."""
+
+
+class CallWatch:
+    """Watches the listed projects of one forge."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        ledger: Ledger,
+        forge: Forge,
+        events: Events,
+        seen: Acknowledgements,
+        skipped: Callable[[str, str], None],
+    ) -> None:
+        self.settings = settings
+        self.ledger = ledger
+        self.forge = forge
+        self.events = events
+        self.seen = seen
+        self.items = Items(skipped)
+        self.cursor: str | None = None
+        self.waiting: dict[TaskKey, Comment] = {}  # changed issues with their texts, to be read
+
+    def poll(self, started: list[str]) -> None:
+        """Look for new calls; the uuids of the tasks that they start are added to `started`.  Raises ForgeError when
+        the forge does not answer; then the next poll looks again."""
+        if not start_of(self.forge).mention:
+            return
+        cursor = self.cursor or clock.stamp(clock.now() - LOOK_BACK)
+        changed, self.cursor = ForgeReports(self.forge).recent_issues(cursor)
+        self.waiting |= changed
+        for key in list(self.waiting)[:AT_ONCE]:
+            text = self.waiting.pop(key)
+            with self.items.handling(str(key)):
+                try:
+                    done = self._look(key, text, started)
+                except self.items.whole:
+                    self.waiting[key] = text
+                    raise
+                if not done:
+                    self.waiting[key] = text
+        self.items.finish()
+
+    def _look(self, key: TaskKey, text: Comment, started: list[str]) -> bool:
+        """Look for a call on one issue; returns whether the issue needs no further look."""
+        if self._has_task(key):
+            return True
+        call = self._call_in(key, text)
+        if call is None:
+            return True
+        issue = self.forge.read_issue(key)
+        uuid, refused = enqueue_task(
+            self.settings,
+            self.ledger,
+            self.forge,
+            key,
+            self.events,
+            user=call.author,
+            title=issue.title,
+            priority=priority_of(self.settings, issue.labels),
+            started_by=call.id or OF_ISSUE,
+            seen=partial(self.seen.show, key, call if call.id else None),
+        )
+        started += [uuid] if uuid is not None else []
+        return refused not in ("limit", "refused")
+
+    def _has_task(self, key: TaskKey) -> bool:
+        """Whether the issue has an open task, or one that ended so shortly ago that the comment poller reads its
+        comments."""
+        row = self.ledger.latest(key)
+        if row is None:
+            return False
+        days = timedelta(days=self.settings.context_inheritance.expiry_days)
+        is_over = row.status in CLOSED_STATUSES and bool(row.completed_at)
+        return not is_over or clock.now() - clock.parse(str(row.completed_at)) < days
+
+    def _call_in(self, key: TaskKey, text: Comment) -> Comment | None:
+        """The newest call on an issue: a comment of a person with permission, or the text of the issue itself."""
+        names = self.forge.own_names()
+        try:
+            comments = self.forge.comments_since(key, None)[0]
+        except IssueUnreadable:
+            return None
+        for one in reversed(comments):
+            if one.id and self._is_new(one) and commands.calls(one, names) and not commands.command_in(one, names):
+                return one
+        if self._is_new(text) and commands.calls(text, names) and ForgeReports(self.forge).author_may_ask(key):
+            return text
+        return None
+
+    def _is_new(self, one: Comment) -> bool:
+        return bool(one.created_at) and clock.now() - clock.parse(one.created_at) < LOOK_BACK
