@@ -118,7 +118,10 @@ def leaks(text, own=(), *, is_markdown=True):
     ]
     found += [PLACE] if PLACE in text else []
     for address, loads in addresses(text) if is_markdown else [(one, False) for one in BARE.findall(text)]:
-        parts = urlsplit(address if "://" in address or address.startswith("/") else f"//{address}")
+        try:
+            parts = urlsplit(address if "://" in address or address.startswith("/") else f"//{address}")
+        except ValueError:  # no browser opens an address with such a host
+            continue
         if parts.netloc and parts.hostname not in own:
             if loads:
                 found.append(f"loads {address}")

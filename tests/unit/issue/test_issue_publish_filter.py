@@ -1,8 +1,12 @@
 """One door for every text that leaves: nothing of a secret, nothing that loads, calls or orders gets through it."""
 
 from collections import Counter
+from dataclasses import fields, is_dataclass, replace
+from enum import Enum
+from types import SimpleNamespace
 
 import pytest
+from forges.host_rules import forgejo_closes, github_closes, gitlab_closes, rung
 from leaks import GIVEN, ORDERS, PEM, PLACE, SECRET, SET_GOING, leaks
 
 from agent import prompts
@@ -10,6 +14,7 @@ from agent.config import settings_of
 from agent.errors import ConfigError
 from agent.issue.publish_filter import KINDS, PublishFilter
 from agent.observe.events import Events
+from agent.prompts.sample_values import SAMPLES
 from agent.security.redact import Redactor
 from agent.values import End, Outcome
 
@@ -112,3 +117,126 @@ def test_every_template_that_others_read_has_a_kind():
     """A template that calls something live is for others."""
     published = {name for name in prompts.names() if "| live" in (prompts.rendering.source(name))}
     assert published <= set(KINDS)
+
+
+CLOSING = [
+    "Fixes #3",
+    "closes owner/repo#3",
+    "Closes group/proj!3",
+    "Resolves: group/sub/proj#3",
+    "fixes\n#3",
+    "Closes GH-3",
+    "Closes https://forge.example/owner/repo/issues/3",
+    "Implements https://forge.example/group/proj/-/issues/3",
+    "fixes&#32;&#35;3",
+]
+PLACES = ("owner/repo", "group/proj", "group/sub/proj")
+
+
+def closed(text, *, is_markdown):
+    """What a merge of `text` would close on any of the hosts, in any of the repositories."""
+    found = set()
+    for place in PLACES:
+        found |= {(place, one) for one in github_closes(text, "forge.example", place, is_markdown=is_markdown)}
+        found |= {(place, one) for one in gitlab_closes(text, "forge.example", place)}
+        found |= {(place, one) for one in forgejo_closes(text, "https://forge.example", place, is_markdown=is_markdown)}
+    return found
+
+
+@pytest.mark.parametrize("words", CLOSING)
+def test_no_word_of_a_model_closes_an_issue_on_any_host(words):
+    assert closed(words, is_markdown=True) or "&#" in words or "!3" in words
+    for kind in ("markdown", "description", "plain"):
+        for text in (words, f"It {words}, @all and @acme/core.", f"```\n{words}\n```", f"> {words}"):
+            made = door().filter(text, kind, Counter())
+            is_markdown = kind != "plain"
+            if kind == "description" or "```" not in text:
+                assert closed(made, is_markdown=is_markdown) == set()
+            assert rung(made, is_markdown=is_markdown) == set()
+
+
+FROM_THE_HOST = frozenset(
+    (
+        "url",
+        "pull",
+        "mention",
+        "branch_page",
+        "link",
+        "uuid",
+        "marks",
+        "earlier",
+        "pull_name",
+        "currency",
+        "id",
+        "state",
+        "key",
+        "end",
+        "status",
+        "why",
+        "order",
+        "task_id",
+        "task_type",
+        "votes",
+        "excluded",
+        "decision",
+        "sandbox",
+        "code",
+        "branch",
+        "base",
+        "head",
+        "fork",
+        "commit",
+        "kept_denials",
+        "models",
+        "struck",
+        "private",
+        "patch_file",
+    )
+)
+"""Values of templates that no model and no stranger writes, or that select a text of the template."""
+
+
+def said_by(value, words, name=""):
+    """A sample value in which each text is `words`."""
+    if name in FROM_THE_HOST or isinstance(value, Enum):
+        return value
+    if isinstance(value, str):
+        return words if value else value
+    if is_dataclass(value):
+        return replace(value, **{one.name: said_by(getattr(value, one.name), words, one.name) for one in fields(value)})
+    if isinstance(value, SimpleNamespace):
+        return SimpleNamespace(**said_by(vars(value), words))
+    if isinstance(value, dict):
+        return {key: said_by(one, words, str(key)) for key, one in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(said_by(one, words, name) for one in value)
+    return value
+
+
+@pytest.mark.parametrize("name", sorted(KINDS))
+def test_every_published_text_goes_through_the_one_border(name):
+    """Every value that a model or a stranger writes, in every published template and its samples."""
+    words = "\n\n".join(
+        [
+            *CLOSING,
+            "Thanks @all and @acme/core",
+            "![x](https://evil.example/p.png)",
+            "![][r]",
+            "<img src=//evil.example/p>",
+            "[![x](https://evil.example/q.png)](https://a.example)",
+            "[r]: https://evil.example/r.png",
+        ]
+    )
+    for values in SAMPLES[name]:
+        hostile = said_by(values, words)
+        if name == "commit":
+            text = door().commit_message("{{ title }}\n\n{{ issue.body }}", **hostile)
+        else:
+            text = door().render(name, **hostile)
+        is_markdown = KINDS[name] != "plain"
+        found = leaks(text, ("forge.example",), is_markdown=is_markdown)
+        assert [one for one in found if one != "rings makimono"] == [], values
+        if KINDS[name] == "description":
+            assert {one for _, one in closed(text, is_markdown=True)} <= {7}
+    if name != "answer":  # which has none of their words
+        assert any("evil" in str(said_by(values, words)) for values in SAMPLES[name])
