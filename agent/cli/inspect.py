@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path  # noqa: TC003 - typer evaluates the annotations at run time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -122,7 +123,14 @@ def display_time(stamp: str | None) -> str:
 
 
 @app.command()
-def show(context: typer.Context, uuid: Uuid) -> int:
+def show(
+    context: typer.Context,
+    uuid: Uuid,
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE", help="Write all of it as one page to FILE instead, without the log."),
+    ] = None,
+) -> int:
     """Show what happened in one task: its row, messages, tool calls, compactions and outside effects."""
     from agent.commands.timeline import timeline
     from agent.wiring.private_tracker import issue_of
@@ -130,6 +138,8 @@ def show(context: typer.Context, uuid: Uuid) -> int:
 
     state: CliState = context.obj
     state.require_tasks(uuid)
+    if html is not None:
+        return _write_html(state, uuid, html)
     wiring = Wiring(state.settings_to_inspect)
     try:
         found = timeline(state.settings_to_inspect, wiring.ledger, uuid)
@@ -143,6 +153,15 @@ def show(context: typer.Context, uuid: Uuid) -> int:
         state.print_line(f"note: {note}")
     state.print_line()
     _entries(state, found.entries())
+    return 0
+
+
+def _write_html(state: CliState, uuid: str, path: Path) -> int:
+    from agent.dashboard.html_page import write_page
+
+    made = write_page(state.settings_to_inspect, uuid, path)
+    state.print_line(f"{made.path}: {made.size:,} bytes")
+    state.print_json({"path": str(made.path), "bytes": made.size})
     return 0
 
 

@@ -7,6 +7,7 @@ that hangs gives an answer with the reason.  The module imports starlette; only 
 from __future__ import annotations
 
 import asyncio
+import gc
 import secrets
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -90,6 +91,14 @@ class Site:
         made = Starlette(routes=routes, exception_handlers={404: self.missing, 405: self.missing, 500: self.broken})
         return Checks(made, self)
 
+    async def warm(self) -> None:
+        """Load what the first page needs; what is loaded then lives as long as the process, so that the collector of
+        cycles need not look at it again."""
+        rendering.warm()
+        await self.run(lambda: self.pages.tasks(task_list.Query()))
+        gc.collect()
+        gc.freeze()
+
     async def close(self) -> None:
         """End the streams of events and the threads."""
         self.is_closing.set()
@@ -164,7 +173,12 @@ class Site:
             return Response(orjson.dumps(shown), status, media_type=JSON)
         form = request.scope.get("form_token", "")
         more = {"has_actions": self.has_actions, "form_token": form, "has_login": bool(self.access.token)}
-        return Response(rendering.render(template, shown, **more), status, media_type=HTML)
+        try:
+            text = rendering.render(template, shown, **more)
+        except rendering.TemplateValuesError as error:  # the page of another host has sent something else
+            problem = {"page": "problem", "problems": [rendering.inert(str(error), self.redact)]}
+            text, status = rendering.render("problem", problem, **more), 502
+        return Response(text, status, media_type=HTML)
 
     async def missing(self, request: Request, error: Any) -> Response:
         """The answer for an address without a page."""
@@ -325,7 +339,7 @@ class Checks:
             return _plain(403, "a request of another site is not answered")
         if not self.access.token:
             return None
-        if scope["path"] in ("/login", "/static/style.css"):
+        if scope["path"] == "/login" or scope["path"].startswith("/static/"):
             return None
         if bearer := self.access.bearer(given.get("authorization", "")):
             return self._judged(scope, bearer)

@@ -18,7 +18,7 @@ from agent.errors import MakimonoError
 from agent.security.terminal import plain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from jinja2 import Environment
 
@@ -45,6 +45,23 @@ def inert(value: Any, redact: Callable[[str], str], depth: int = 0) -> Any:
     if isinstance(value, list | tuple):
         return [inert(one, redact, depth + 1) for one in value]
     return inert(str(value), redact, depth + 1)
+
+
+def stream(template: str, view: Mapping[str, Any], **more: Any) -> Iterator[str]:
+    """The HTML of a page, piece by piece.  Raises TemplateValuesError as `render` does."""
+    from jinja2 import TemplateError
+
+    try:
+        yield from environment().get_template(f"{template}.html.j2").generate(view=view, **more)
+    except (TemplateError, TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as error:
+        raise TemplateValuesError(f"the page cannot be made: {type(error).__name__}: {error}") from error
+
+
+def to(base: Any, kind: str, number: Any) -> str:
+    """The address of a record of a task: `base` is the address of the task's page, or "#" in a page of one file."""
+    if base == "#":
+        return f"#compaction-{number}" if kind == "compactions" else f"#message-{number}"
+    return f"{base}?at={number}" if kind == "at" else f"{base}/{kind}/{number}"
 
 
 def render(template: str, view: Mapping[str, Any], **more: Any) -> str:
@@ -86,6 +103,7 @@ def environment() -> Environment:
         "bytes": size,
         "address": address,
         "since": since,
+        "to": to,
     }
     return made
 
@@ -146,6 +164,12 @@ def address(value: Any) -> str:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def warm() -> None:
+    """Compile the templates, so that the first page takes no longer than the next ones."""
+    for path in FOLDER.glob("*.html.j2"):
+        environment().get_template(path.name)
 
 
 @cache

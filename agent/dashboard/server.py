@@ -12,7 +12,11 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-import uvicorn
+from agent.registry import without
+
+# uvicorn imports watchfiles where it is installed, for reloads of a program under development
+with without("watchfiles"):
+    import uvicorn
 
 from agent.dashboard.access import Access, refused_to_listen
 from agent.dashboard.app import Site
@@ -60,6 +64,7 @@ class PageServer:
 
     async def _run(self, ready: Callable[[], None]) -> None:
         site = Site(self.settings, self.access, has_actions=self.has_actions)
+        await site.warm()
         config = uvicorn.Config(
             site.app(),
             log_config=None,

@@ -10,7 +10,6 @@ from agent.dashboard.waiting import Waits
 from agent.errors import RowUnreadable
 from agent.taskqueue import Row
 from agent.values import Status
-from agent.wiring.private_tracker import issue_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -132,19 +131,20 @@ def listed_row(settings: Settings, waits: Waits, record: Mapping[str, Any]) -> J
         row = Row.from_record(record)
     except (RowUnreadable, ValueError) as error:
         return {"uuid": str(record.get("uuid")), "damage": str(error), "waits": []}
-    return {**facts(settings, row), "waits": waits.of(row, record)}
+    issue = waits.issue_of(row.key.instance) if row.task_source == "local" else None
+    return {**facts(settings, row, issue), "waits": waits.of(row, record)}
 
 
-def facts(settings: Settings, row: Row) -> Json:
-    """The columns of a row that a page shows, with the name of its issue; the cost is None if it is unknown because the
-    model's provider has no price."""
+def facts(settings: Settings, row: Row, issue: str | None) -> Json:
+    """The columns of a row that a page shows.  `issue` is the file or address of the issue of a private tracker, None
+    for any other task.  The cost is None if it is unknown because the model's provider has no price."""
     shown = {name: getattr(row, name) for name in FACTS}
     priced = row.llm_provider is not None and _is_priced(settings, row.llm_provider)
     return {
         **shown,
         "status": str(row.status),
         "turns": row.turns,
-        "task": issue_of(settings, row.key.instance) or str(row.key).removeprefix("local:local/"),
+        "task": issue or str(row.key).removeprefix("local:local/"),
         "cost": row.cost if row.cost or priced else None,
     }
 

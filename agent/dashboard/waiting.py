@@ -15,11 +15,12 @@ from agent.daemon import start_holds
 from agent.daemon.health import read_health
 from agent.forge import rate_limiter
 from agent.taskqueue import AtOnce, is_decided
-from agent.taskqueue.row_holder import owner
+from agent.taskqueue.row_holder import hostname, is_alone, owner
 from agent.taskqueue.startable import startable
 from agent.values import Status
 from agent.wiring.disk_space import OUTCOME as DISK
 from agent.wiring.disk_space import shortage
+from agent.wiring.private_tracker import issue_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -38,6 +39,7 @@ class Waits:
         self.settings = settings
         self.ledger = ledger
         self.now = clock.stamp(ledger.now())
+        self._issues: dict[str, str | None] = {}
 
     def of_all(self) -> list[str]:
         """Sentences about what keeps tasks from starting here, whichever they are."""
@@ -64,6 +66,12 @@ class Waits:
             case Status.COMPLETED:
                 return list(self._completed(row))
         return []
+
+    def issue_of(self, instance: str) -> str | None:
+        """The file or address of the issue of a private tracker (`solve`), None for another tracker."""
+        if instance not in self._issues:
+            self._issues[instance] = issue_of(self.settings, instance)
+        return self._issues[instance]
 
     @cached_property
     def health(self) -> Health:
@@ -102,9 +110,10 @@ class Waits:
         yield from self._places(row)
 
     def _places(self, row: Row) -> Iterator[str]:
-        before = len(reasons := [*self.health.why, *(one.text for one in start_holds.holding(self.settings, row))])
-        if before:
-            yield from dict.fromkeys(reasons)
+        reasons = [*self.health.why, *(one.text for one in start_holds.holding(self.settings, row))]
+        if reasons:
+            here = "" if is_alone(self.settings) else f"on {hostname()}: "
+            yield from dict.fromkeys(f"{here}{one}" for one in reasons)
             return
         from agent.worker import unpublished_work
 

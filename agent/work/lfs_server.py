@@ -18,10 +18,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urljoin, urlsplit
 
 import orjson
-import requests
 
 from agent.errors import ContentWrong, LfsRefused, RemoteAway
-from agent.forge import http
 from agent.gitcmd import git
 from agent.work.lfs import BLOCK, Objects, Pointer
 from agent.work.untrusted_tree import shown
@@ -29,6 +27,8 @@ from agent.work.untrusted_tree import shown
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
+
+    import requests
 
     from agent.work.remote import Remote
 
@@ -214,6 +214,8 @@ class Server:
         return self._send("POST", link[0], {"Content-Type": JSON, "Accept": JSON, **link[1]}, orjson.dumps(body))
 
     def _send(self, method: str, url: str, headers: Mapping[str, str], data: Any) -> Answer:
+        from agent.forge import http
+
         with self._session() as session, self._asked(session, method, url, headers, data) as answer:
             text = answer.raw.read(ANSWER, decode_content=True)
         try:
@@ -244,6 +246,8 @@ class Server:
         raise LfsRefused(f"{self._host()}: more than {REDIRECTS} redirects")
 
     def _session(self) -> requests.Session:
+        import requests  # 6 MiB, which only a process needs that speaks with a server
+
         session = requests.Session()
         session.auth = lambda request: request  # keeps the library `requests` from reading ~/.netrc
         return session
@@ -251,6 +255,10 @@ class Server:
     def _asked(
         self, session: requests.Session, method: str, url: str, headers: Mapping[str, str], data: Any
     ) -> requests.Response:
+        import requests
+
+        from agent.forge import http
+
         own = _origin(self.remote.url)
         if _origin(url)[0] not in ("https", own[0]):
             raise LfsRefused(f"{self._host()} names an address for content that is not https")

@@ -21,7 +21,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 from agent import filetree, gitcmd, proc
 from agent.config.proxies import in_the_way
 from agent.errors import GitError, GitKilled, GitStarved, RemoteAway, RemoteRefused, RepositoryMissing, WorkError
-from agent.work import http_server_check, push_errors
+from agent.work import push_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -169,6 +169,9 @@ class Remote:
             done = self.git("ls-remote", *options, "--", self.url, *names, timeout=300, hears=True)
             if done.output or not self.url.startswith("http"):
                 return done.output.decode("utf-8", "surrogateescape")
+            # imported where it is used, since it imports `requests` (6 MiB)
+            from agent.work import http_server_check
+
             answer = http_server_check.ask(self.url, self._credentials(), self.ca_file)
             if not answer.is_git:
                 raise RemoteAway(f"{self.url} is not answered by a git server: {answer.came}")
@@ -274,6 +277,8 @@ class Remote:
         if not self.url.startswith("http") or not _PAGE.search(error.stderr) or _ANSWERED.search(error.stderr):
             return ""
         try:
+            from agent.work import http_server_check
+
             answer = http_server_check.ask(self.url, self._credentials(), self.ca_file)
         except RemoteAway:
             return "; no git server answers there"

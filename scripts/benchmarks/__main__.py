@@ -25,6 +25,7 @@ BENCHES = {
     "images": "requests with eight pictures: CPU, view, memory, and what a task without any pays",
     "planning": "p95 of planning a request with 100 messages and 1,000 memories, and behind 100,000 messages",
     "memory_store": "long-term memory: import, retrieval, the history of 20,000 commits, RSS",
+    "page": "the page: 10,000 tasks, one task of 200,000 messages and 1 GiB, ten open pages: time, memory, CPU",
     "patterns": "each pattern that reads foreign text, on a megabyte of its worst input: CPU",
     "consensus": "30 changes, scripted reviewers: false approvals, tokens and time of single, vote and debate",
     "deliberation": "a deliberation on servers with three slots and with one; 1,000 reloads while tasks run",

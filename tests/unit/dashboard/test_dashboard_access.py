@@ -110,7 +110,7 @@ def test_a_port_that_is_taken_is_an_error_with_the_port(home, page):
 # --- the token -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", ["/tasks", f"/tasks/{DONE}", "/memory", "/health", "/static/page.js"])
+@pytest.mark.parametrize("path", ["/tasks", f"/tasks/{DONE}", "/memory", "/health"])
 def test_without_the_token_nothing_is_shown(guarded, path):
     answer = guarded.get(path)
     assert (answer.status, answer.headers["location"]) == (303, "/login")

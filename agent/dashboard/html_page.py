@@ -1,0 +1,109 @@
+"""One page of a whole task as a file that needs no server: `show UUID --html FILE`, to attach to a pull request.
+
+The page has the style sheet in it, no script, and no address of this machine.  The conversation is read and written
+part by part, so that memory does not grow with the task.  The log of the worker is left out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from agent import durable_files
+from agent.dashboard import charts, conversation, rendering, task_parts
+from agent.dashboard.ledger_reader import LedgerReader
+from agent.dashboard.pages import Pages, public
+from agent.errors import MakimonoError, UsageError
+from agent.security.redact import masker_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from agent.config import Settings
+    from agent.values import Json
+
+MOST_RECORDS = 2000
+"""The maximum number of records of each part beside the conversation."""
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenPage:
+    """The file that was written, and its size in bytes."""
+
+    path: Path
+    size: int
+
+
+def write_page(settings: Settings, prefix: str, path: Path) -> WrittenPage:
+    """Write the page of the task with a uuid that begins with `prefix` to `path`, which is replaced if it exists.
+
+    Raises UsageError when there is no such task, or it has no folder on this host; DiskError when the file cannot be
+    written.
+    """
+    redact = masker_of(settings)
+    view = Pages(settings, LedgerReader(settings)).head(prefix)
+    if view is None:
+        raise UsageError(f"no task has a uuid that begins with {prefix!r}; `tasks` lists them")
+    folder: Path | None = view["_folder"]
+    if folder is None:
+        where = view.get("elsewhere") or "it was never started, or its folder was removed"
+        raise UsageError(f"task {view['task'].get('uuid', prefix)} has no folder here: {where}")
+    parts = _parts(folder, view, settings.context_storage.compression_threshold)
+    shown = rendering.inert({**public(view), "parts": parts}, redact)
+    chunks = rendering.stream(
+        "whole", shown, style=rendering.static("style.css").decode(), entries=_entries(folder, redact)
+    )
+    durable_files.write_file(path, (chunk.encode() for chunk in chunks))
+    return WrittenPage(path, path.stat().st_size)
+
+
+def _entries(folder: Path, redact: Callable[[str], str]) -> Iterator[Json]:
+    """The entries of the conversation, from the first message on."""
+    start = 1
+    while True:
+        part = conversation.part(folder, start=start)
+        for line in part["damage"]:
+            yield {"damage": rendering.inert(line, redact)}
+        for entry in part["entries"]:
+            if entry["seq"] >= start:
+                yield rendering.inert(entry, redact)
+        if not part["has_newer"] or part["last"] < start:
+            return
+        start = part["last"] + 1
+
+
+def _parts(folder: Path, view: Json, threshold: float) -> Json:
+    """The parts beside the conversation; one that cannot be read becomes a problem of the page."""
+    row = view["_row"]
+    builds: dict[str, Callable[[], Any]] = {
+        "chart": lambda: None if row is None else charts.tokens(folder, row, threshold),
+        "plan": lambda: task_parts.plan(folder),
+        "change": lambda: None if row is None else task_parts.change(folder, row),
+        "compactions": lambda: _all(folder, task_parts.compactions),
+        "requests": lambda: _all(folder, task_parts.requests),
+        "recalled": lambda: _all(folder, task_parts.recalled),
+        "deliberations": lambda: _all(folder, task_parts.deliberations),
+        "effects": lambda: _all(folder, task_parts.effects),
+    }
+    found: Json = {}
+    for name, build in builds.items():
+        try:
+            found[name] = build()
+        except (OSError, MakimonoError) as error:
+            found[name] = None
+            view["problems"].append(f"{name} cannot be read: {error}")
+    whole = [task_parts.compaction(folder, one["id"]) for one in (found["compactions"] or {}).get("records", ())]
+    found["whole_compactions"] = [one for one in reversed(whole) if one is not None]
+    return found
+
+
+def _all(folder: Path, part: Callable[[Path, int | None], Json]) -> Json:
+    """The newest MOST_RECORDS records of a part, the newest first."""
+    found = part(folder, None)
+    records, damage = list(found["records"]), list(found["damage"])
+    while found["older"] is not None and len(records) < MOST_RECORDS:
+        found = part(folder, found["older"])
+        records += found["records"]
+        damage += found["damage"]
+    return {"records": records[:MOST_RECORDS], "damage": damage, "older": None}

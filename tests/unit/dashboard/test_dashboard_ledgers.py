@@ -1,0 +1,73 @@
+"""The pages over each kind of ledger: the same lists, and a connection that cannot write."""
+
+from contextlib import contextmanager
+
+import pytest
+import services
+from cli_home import Home
+
+from agent.config import load
+from agent.dashboard.health_page import HealthPage
+from agent.dashboard.ledger_reader import LedgerReader
+from agent.dashboard.pages import Pages
+from agent.dashboard.task_list import SORTS, Query
+from agent.errors import MakimonoError
+from agent.store.ledgers import LedgerKind
+
+
+@contextmanager
+def ledger_of(name, folder):
+    """The settings of a home with a ledger of the kind `name`, and 60 queued tasks in it."""
+    home = Home(folder)
+    if name == "sqlite":
+        settings = home.settings
+        fill(settings)
+        yield settings
+        return
+    with services.schema(folder) as address:
+        home.config.write_text(home.config.read_text() + f"taskqueue: {{ledger: '{address}'}}\n")
+        settings = load(home.config, environ={})
+        fill(settings)
+        yield settings
+
+
+def fill(settings):
+    ledger = LedgerKind.of(settings).open()
+    key = {"task_source": "github", "instance": "github.com", "owner": "o", "repo": "r", "task_type": "issue"}
+    for number in range(60):
+        ledger.enqueue({**key, "task_id": str(number)}, title=f"100% of Task_{number}", user="alice")
+    ledger.close()
+
+
+@pytest.mark.parametrize("name", ["sqlite", "postgresql"])
+def test_every_list_and_the_health_page_work_on_every_ledger(name, tmp_path):
+    with ledger_of(name, tmp_path / "h") as settings:
+        reader = LedgerReader(settings)
+        pages = Pages(settings, reader)
+        for sort in SORTS:
+            for order in ("asc", "desc"):
+                found = pages.tasks(Query.of({"sort": sort, "order": order, "page": "2"}))
+                assert (found["problems"], len(found["tasks"]), found["total"]) == ([], 10, 60)
+        found = pages.tasks(Query.of({"text": "100% of task_7", "repository": "o/r", "status": "queued"}))
+        assert [one["title"] for one in found["tasks"]] == ["100% of Task_7"]
+        view = HealthPage(settings, reader).view()
+        assert view["problems"] == []
+        assert view["groups"][0]["count"] == 60
+        assert view["ledger"] == LedgerKind.of(settings).where
+        task = pages.task(found["tasks"][0]["uuid"], "timeline", {})
+        assert task["task"]["title"] == "100% of Task_7"
+        with reader.ledger() as ledger, pytest.raises(MakimonoError):
+            ledger.enqueue(ledger.get(found["tasks"][0]["uuid"]).key.to_dict() | {"task_id": "999"})
+        assert pages.tasks(Query())["total"] == 60
+        reader.close()
+
+
+def test_a_server_that_is_away_gives_a_page_with_the_reason(tmp_path):
+    home = Home(tmp_path / "h")
+    address = "postgresql://someone:a-password-of-the-test@127.0.0.1:9/none"
+    home.config.write_text(home.config.read_text() + f"taskqueue: {{ledger: '{address}'}}\n")
+    settings = load(home.config, environ={})
+    found = Pages(settings, LedgerReader(settings)).tasks(Query())
+    assert found["tasks"] == []
+    assert "127.0.0.1:9" in found["problems"][0]
+    assert "a-password" not in found["problems"][0]
