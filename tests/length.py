@@ -29,7 +29,7 @@ def some(items, short, kind=str):
     return spread(list(kinds.values()), short)
 
 
-FORGE = re.compile(r"(?<![\w.])(github|gitlab|forgejo|local)(?![\w.])")
+FORGE = re.compile(r"(?<![\w.])(github-emulate|github|gitlab|forgejo|local)(?![\w.])")
 """The forge in the parameters of a test id, but not the one in `.github/workflows` or `local.repos`."""
 
 

@@ -37,6 +37,7 @@ from agent.llm import dialects
 from agent.llm.base import CLIENTS
 from agent.observe import log
 from agent.sandbox.base import SANDBOXES
+from agent.security import guarded_paths
 from agent.security.secret_fragments import Pieces
 from agent.store import db, migrate, queries
 from agent.taskqueue import row_holder
@@ -54,6 +55,8 @@ log.get("preload")  # creates the objects that structlog makes for its first log
 prompts.preload(KINDS)
 tokens.preload("any model")
 dialects.by_host("any host")  # compiles the patterns of all hosts
+guarded_paths.guarded(("any/path",))
+guarded_paths.notable(("any/path",))
 Pieces(("any secret of a task",))("é")  # makes the tables of base85 and of look-alike letters
 jsonschema.Draft202012Validator({"type": "object"}).is_valid({})  # the call reads the meta-schemas
 

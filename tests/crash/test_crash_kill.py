@@ -46,7 +46,7 @@ def test_the_sequence_goes_from_the_claim_to_the_end_with_everything_in_between(
 
 
 def test_killed_at_any_system_call_the_task_ends_once(home, known):
-    chosen = some(known, 12)
+    chosen = some(known, 8)
     assert chosen
     wrong, hit = [], 0
     for point in chosen:

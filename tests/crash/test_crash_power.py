@@ -115,7 +115,7 @@ def test_the_log_holds_everything_that_the_run_did_to_the_disk(power):
 
 
 def test_from_every_state_of_the_disk_the_task_goes_on_to_its_end(power, states):
-    chosen = some(states, 12 if AT else 8, kind=lambda state: state.model + state.last)
+    chosen = some(states, 12 if AT else 6, kind=lambda state: state.model + state.last)
     assert chosen
     wrong = []
     for state in chosen:

@@ -71,19 +71,8 @@ def of(home):
             yield int(entry.name)
 
 
-def test_github_from_the_label_to_the_pull_request_and_a_stop(follow, tmp_path):
-    on_a_forge("github", follow, tmp_path)
-
-
-def test_gitlab_from_the_label_to_the_merge_request_and_a_stop(follow, tmp_path):
-    on_a_forge("gitlab", follow, tmp_path)
-
-
-def test_forgejo_from_the_label_to_the_pull_request_and_a_stop(follow, tmp_path):
-    on_a_forge("forgejo", follow, tmp_path)
-
-
-def on_a_forge(kind, follow, tmp_path):
+@pytest.mark.parametrize("kind", ["github", "gitlab", "forgejo"])
+def test_from_the_label_to_the_pull_request_and_a_stop(follow, tmp_path, kind):
     plays = {
         "Say hello": [write("hello.py", "print('hello')\n"), finish("Say hello", "It prints hello.")],
         "Write a long history": [Held(finish())],
