@@ -1,12 +1,12 @@
 """Every path of a module or a folder of this repository that a page, a docstring or a comment names is there."""
 
 import ast
-import io
 import re
 import subprocess
-import tokenize
 from functools import cache
 from pathlib import Path
+
+from scripts.measures import source_text
 
 ROOT = Path(__file__).resolve().parents[2]
 AGENT = ROOT / "agent"
@@ -44,12 +44,10 @@ def said_in(path):
     if path.suffix != ".py":
         yield from enumerate(text.splitlines(), 1)
         return
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type == tokenize.COMMENT:
-            yield token.start[0], token.string
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
-            yield from enumerate(node.value.value.splitlines(), node.lineno)
+    for line, comment, _ in source_text.comments(text):
+        yield line, comment
+    for value in source_text.standing_texts(ast.parse(text)):
+        yield from enumerate(value.value.splitlines(), value.lineno)
 
 
 @cache

@@ -1,5 +1,7 @@
 """The rates of hard words: what is a comment, what is a word, what is a hit, and which line each one is on."""
 
+import io
+import tokenize
 import tomllib
 from pathlib import Path
 
@@ -195,3 +197,11 @@ def test_pyproject_has_a_limit_and_a_goal_for_each_group():
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["prose"]
     assert set(settings["limits"]) == set(settings["goal"]) == set(prose.GROUPS)
     assert all(settings["limits"][group] >= settings["goal"][group] for group in prose.GROUPS)
+
+
+def test_comments_are_found_as_python_finds_them():
+    text = 'a = "# no"  # one\n# two\nb = """\n# no \\""" # no """\nc = r\'\\\' # no\'\n    # three\nd = f"{a!r:#x}"  # four\n'
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    wanted = [(token.start[0], token.string) for token in tokens if token.type == tokenize.COMMENT]
+    assert [(line, said) for line, said, _ in source_text.comments(text)] == wanted
+    assert [alone for _, _, alone in source_text.comments(text)] == [False, True, True, False]
