@@ -1,5 +1,17 @@
 """Imports every command module; the import of a module registers its commands on `app`."""
 
-from agent.cli import daemon, dashboard, deliberate, health, inspect, mcp, memory, plugins, prompts, solve
+from agent.cli import daemon, dashboard, deliberate, health, inspect, mcp, memory, plugins, prompts, show, solve
 
-__all__ = ["daemon", "dashboard", "deliberate", "health", "inspect", "mcp", "memory", "plugins", "prompts", "solve"]
+__all__ = [
+    "daemon",
+    "dashboard",
+    "deliberate",
+    "health",
+    "inspect",
+    "mcp",
+    "memory",
+    "plugins",
+    "prompts",
+    "show",
+    "solve",
+]

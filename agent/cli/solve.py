@@ -346,12 +346,9 @@ def _work(state: CliState, shown: Demo) -> int:
 
 def _call_line(call: Mapping[str, Any]) -> str:
     """A tool call of tools.jsonl on one line, such as `run_command  python3 -m unittest`."""
-    args = call.get("args") or {}
-    about = next((args[key] for key in ("command", "path", "title", "question", "pattern") if args.get(key)), "")
-    if call.get("tool") == "update_plan":
-        items = args.get("items", ())
-        now = next((item["text"] for item in items if item.get("status") != "done"), "")
-        about = f"{sum(item.get('status') == 'done' for item in items)} of {len(items)} done{'; ' if now else ''}{now}"
+    from agent.commands.turns import about_call
+
+    about = about_call(call.get("tool"), call.get("args"))
     state = "" if call.get("status") == "success" else " (error)"
     return f"  {call.get('seq', ''):>2}  {call.get('tool', ''):<12} {tables.cell(about)[:150]}{state}"
 

@@ -39,6 +39,11 @@ def cell(value: object) -> str:
     return "" if value is None else " ".join(plain(str(value)).split())
 
 
+def cell_line(text: str) -> str:
+    """One line of text, sanitised, with its spaces."""
+    return plain(text).replace("\n", " ").replace("\t", " ")
+
+
 def console(stream: TextIO | None = None) -> Console:
     """A Rich console that does not interpret the text as mark-up."""
     from rich.console import Console

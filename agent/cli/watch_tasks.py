@@ -1,7 +1,8 @@
-"""`tasks --watch`: the list of tasks, updated until Ctrl-C.
+"""`tasks --watch`: the list of tasks with the reasons why some wait, updated until Ctrl-C.
 
-On a terminal the list is a table that redraws itself; in a pipe one line for each task that is new or has changed; with
-`--json` one object per line.  The command only reads rows, and blocks no other process.
+On a terminal the list is a table that redraws itself when something has changed; in a pipe, and on a terminal that
+cannot move its cursor, one line for each task that is new or has changed; with `--json` one object per line.  The
+command only reads rows, and blocks no other process.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import select
 import sys
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
@@ -22,33 +23,74 @@ from agent.store.ledgers import is_local
 from agent.store.storable_text import fit_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import TextIO
 
     from agent.cli.config_and_output import CliState
+    from agent.daemon.task_reasons import Reason
     from agent.taskqueue import Row
-
-    Rows = Callable[[], Sequence[Row]]
+    from agent.wiring.wiring import Wiring
 
 SECONDS = 1.0
+NOTES_SECONDS = 10.0
+"""Seconds between two looks at what holds back tasks as a whole, for which every file of the program is read."""
+MOST_NAMED = 6
+"""How many tasks a line of `waiting_lines` names."""
 SEEN = ("status", "outcome", "requested", "error_code", "attempt", "llm_call_count", "tool_call_count", "branch", "url")
 """`tasks --watch` reports a task when one of these columns of its row has changed."""
+
+
+class Look(NamedTuple):
+    """What `tasks` shows: the rows, what some of them wait for (uuid → reason), and sentences about what holds back
+    tasks as a whole."""
+
+    rows: Sequence[Row]
+    reasons: Mapping[str, Reason]
+    notes: Sequence[str]
+
+
+def look_at(wiring: Wiring, status: str | None, limit: int | None, *, notes: bool = True) -> Look:
+    """Read the ledger once.  Raises LedgerError when it does not answer, UsageError for an unknown status."""
+    from agent.daemon.task_reasons import TaskReasons
+
+    rows = wiring.ledger.list(status, limit)
+    reasons = TaskReasons(wiring.settings, wiring.ledger, wiring.owner)
+    found = {row.uuid: one for row in rows if (one := reasons.of(row)) is not None}
+    return Look(rows, found, reasons.notes(rows) if notes else [])
+
+
+def waiting_lines(look: Look) -> list[str]:
+    """What tasks wait for: a line for each reason, with the tasks that have it; then the notes."""
+    by_text: dict[str, list[str]] = {}
+    for row in look.rows:
+        if (reason := look.reasons.get(row.uuid)) is not None:
+            by_text.setdefault(reason.text, []).append(row.uuid[:8])
+    lines = []
+    for text, uuids in by_text.items():
+        more = f" and {len(uuids) - MOST_NAMED} more" if len(uuids) > MOST_NAMED else ""
+        lines.append(f"{', '.join(uuids[:MOST_NAMED])}{more}: {text}")
+    return [*lines, *look.notes]
+
+
+def can_redraw() -> bool:
+    """Whether the terminal can move its cursor, so that a picture can be redrawn in its place."""
+    return not tables.console().is_dumb_terminal
 
 
 def watch(state: CliState, status: str | None, limit: int | None, cells: Callable[[Row], Sequence[object]]) -> int:
     """Read the tasks once a second until Ctrl-C or until the reader closes the pipe; `cells` makes the cells of a
     task's table row."""
     looks = _looks(state, status, limit)
-    if state.is_stdout_terminal:
+    if state.is_stdout_terminal and can_redraw():
         _table(state, looks, cells)
         return 0
     before: dict[str, dict[str, Any]] = {}
-    for rows in looks:
+    for look in looks:
         if nobody_reads(sys.stdout):
             return 0
-        for change in changes(before, rows):
-            text = _json(change) if state.json else line(change)
-            if not write(sys.stdout, text + "\n"):
+        for change in changes(before, look.rows, look.reasons):
+            text = json_line(change) if state.json else f"{line(change)}\n"
+            if not write(sys.stdout, text):
                 return 0
     return 0
 
@@ -63,41 +105,50 @@ def nobody_reads(stream: TextIO) -> bool:
     return any(state & (select.POLLERR | select.POLLNVAL) for _, state in poll.poll(0))
 
 
-def _looks(state: CliState, status: str | None, limit: int | None) -> Iterator[Sequence[Row]]:
-    """The rows of the ledger, once a second: no rows while there is no ledger, the previous rows while the ledger is
+def _looks(state: CliState, status: str | None, limit: int | None) -> Iterator[Look]:
+    """A look at the ledger, once a second: an empty one while there is no ledger, the previous one while the ledger is
     busy."""
     from agent.wiring.wiring import Wiring
 
     while not state.has_tasks():
-        yield []
+        yield Look([], {}, [])
         clock.sleep(SECONDS)
-    rows: Sequence[Row] = []
+    look, noted = Look([], {}, []), -NOTES_SECONDS
     with closing(Wiring(state.settings_to_inspect)) as wiring:
         while True:
+            with_notes = clock.monotonic() - noted >= NOTES_SECONDS
             try:
-                rows = wiring.ledger.list(status, limit)
+                now = look_at(wiring, status, limit, notes=with_notes)
+                look = now if with_notes else now._replace(notes=look.notes)
+                noted = clock.monotonic() if with_notes else noted
             except LedgerError:
                 pass
-            yield rows
+            yield look
             clock.sleep(SECONDS)
 
 
-def changes(before: dict[str, dict[str, Any]], rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
+def changes(
+    before: dict[str, dict[str, Any]], rows: Sequence[Row], reasons: Mapping[str, Reason] | None = None
+) -> Iterator[dict[str, Any]]:
     """The differences between `rows` and `before`; `before` is updated.
 
-    A change has `uuid`, `task`, `title`, `turns`, `was` (the previous status, None for a new task), and the present
-    columns of SEEN; `status` is `gone` for a row that is no longer listed.
+    A change has `uuid`, `task`, `title`, `turns`, `was` (the previous status, None for a new task), the present columns
+    of SEEN, and `why` and `waits_for` (the text and the code of the task's reason, None without one); `status` is
+    `gone` for a row that is no longer listed.  Another text of the same reason is no change.
     """
     now = {row.uuid: row for row in rows}
     for row in sorted(rows, key=lambda row: (row.created_at, row.uuid)):
+        reason = (reasons or {}).get(row.uuid)
         values = {name: getattr(row, name) for name in SEEN}
+        values["waits_for"] = None if reason is None else reason.code
         known = before.get(row.uuid)
         if values == known:
             continue
         before[row.uuid] = values
         was = known["status"] if known is not None else None
         what = {"task": str(row.key), "title": row.title, "turns": row.turns}
-        yield {"at": clock.stamp(), "uuid": row.uuid, **what, "was": was, **values}
+        why = None if reason is None else reason.text
+        yield {"at": clock.stamp(), "uuid": row.uuid, **what, "was": was, **values, "why": why}
     for uuid in set(before) - set(now):
         yield {"at": clock.stamp(), "uuid": uuid, "was": before.pop(uuid)["status"], "status": "gone"}
 
@@ -115,21 +166,37 @@ def line(change: dict[str, Any]) -> str:
         f"turn {change['turns']}" if change.get("turns") else "",
         change.get("task"),
         change.get("url"),
+        change.get("why"),
     )
     return "  ".join(tables.cell(part) for part in parts if part)
 
 
-def _json(change: dict[str, Any]) -> str:
-    return plain_json(orjson.dumps(fit_json(change), default=str).decode())
+def json_line(value: dict[str, Any]) -> str:
+    """An object as one line of JSON that is safe to print."""
+    return plain_json(orjson.dumps(fit_json(value), default=str).decode()) + "\n"
 
 
-def _table(state: CliState, looks: Iterator[Sequence[Row]], cells: Callable[[Row], Sequence[object]]) -> None:
+def _table(state: CliState, looks: Iterator[Look], cells: Callable[[Row], Sequence[object]]) -> None:
+    """Show the newest look on the terminal.  Nothing is written while nothing has changed, so nothing flickers."""
+    from rich.console import Group
     from rich.live import Live
+    from rich.text import Text
 
-    with Live(console=tables.console(), auto_refresh=False, vertical_overflow="ellipsis") as live:
-        for rows in looks:
-            texts = [[tables.cell(value) for value in cells(row)] for row in rows]
-            live.update(tables.table(headings(state), texts, right=(3, 4), cut=CUT), refresh=True)
+    out = tables.console()
+    shown: object = None
+    with Live(console=out, auto_refresh=False, vertical_overflow="crop") as live:
+        for look in looks:
+            size = out.size
+            texts = [[tables.cell(value) for value in cells(row)] for row in look.rows]
+            lines = [tables.cell(text) for text in waiting_lines(look)][: max(3, size.height // 3)]
+            room = max(1, size.height - len(lines) - 4)
+            hidden = [f"… and {len(texts) - room} older tasks; `tasks` lists all"] if len(texts) > room else []
+            if (now := (size, texts[:room], lines, hidden)) == shown:
+                continue
+            shown = now
+            table = tables.table(headings(state), texts[:room], right=(3, 4), cut=CUT)
+            told = [Text(text, no_wrap=True, overflow="ellipsis") for text in (*hidden, *lines)]
+            live.update(Group(table, *told), refresh=True)
 
 
 CUT = (2, 6, 7)

@@ -98,10 +98,11 @@ class Timeline:
         return heapq.merge(*streams, key=attrgetter("at"))
 
 
-def timeline(settings: Settings, ledger: Ledger, prefix: str) -> Timeline:
+def timeline(settings: Settings, ledger: Ledger, prefix: str, *, whole: bool = True) -> Timeline:
     """The timeline of the task with a uuid that begins with `prefix`.
 
-    Raises UsageError when there is no such task or more than one.
+    Without `whole` the notes say nothing about estimated, left out and damaged records, for which all files would have
+    to be read.  Raises UsageError when there is no such task or more than one.
     """
     uuid = ledger.resolve(prefix)
     row = ledger.get(uuid)
@@ -111,7 +112,11 @@ def timeline(settings: Settings, ledger: Ledger, prefix: str) -> Timeline:
     if elsewhere and folder is not None and not (folder / "messages.jsonl").exists():
         folder = None  # on this host the task's folder has no messages.jsonl
     is_live = folder is not None and is_held(folder)
-    notes = ([elsewhere] if elsewhere else []) + list(_notes(row, folder, is_live=is_live, elsewhere=bool(elsewhere)))
+    notes = [elsewhere] if elsewhere else []
+    if whole:
+        notes += _notes(row, folder, is_live=is_live, elsewhere=bool(elsewhere))
+    elif folder is None and not elsewhere:
+        notes.append(_missing(row))
     return Timeline(row, folder, is_live, tuple(notes))
 
 
@@ -154,8 +159,7 @@ def _notes(row: Row, folder: Path | None, *, is_live: bool, elsewhere: bool) -> 
     if folder is None:
         if elsewhere:
             return
-        state = "it was never started" if row.started_at is None else "its folder was not kept, or is gone"
-        yield f"there is no folder of this task: {state}"
+        yield _missing(row)
         return
     damage = [DamagedLines(folder / name) for name in FILES]
     answers, silent, requests, guessed = 0, 0, 0, 0
@@ -182,6 +186,11 @@ def _notes(row: Row, folder: Path | None, *, is_live: bool, elsewhere: bool) -> 
         yield "the task is running: the newest lines may be missing"
     for found in damage:
         yield from found.sentences()
+
+
+def _missing(row: Row) -> str:
+    state = "it was never started" if row.started_at is None else "its folder was not kept, or is gone"
+    return f"there is no folder of this task: {state}"
 
 
 def id_key(name: str) -> str:

@@ -10,9 +10,15 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from agent.taskqueue import Ledger, Row
+
+
+def workers_of(ledger: Ledger, rows: Iterable[Row], owner: str) -> set[str]:
+    """The uuids of the running `rows` that a worker of the same host and base_dir as `owner` holds: as many as count
+    for `scheduling.max_workers`."""
+    return {row.uuid for row in rows if ledger.is_mine(row, owner)}
 
 
 class RowsHere:

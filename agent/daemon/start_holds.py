@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import orjson
 
 from agent import clock, durable_files
+from agent.daemon.start_limits import server_of
 from agent.errors import (
     AccessRefused,
     AnswerUnreadable,
@@ -50,7 +51,7 @@ from agent.taskqueue.row_holder import hostname
 from agent.values import Status
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from agent.config import Settings
@@ -157,7 +158,7 @@ class StartHolds:
         if not code and row.deaths:
             code = DIED
         before = [asdict(one) for one in self.known.values()]
-        for kind, place in self.resources_of(row).items():
+        for kind, place in resources_of(self.settings, row).items():
             if failed and code in CODES[kind] and not (kind == "host" and _has_got_on(row) and code != NO_SANDBOX):
                 self._failed(kind, code, row)
             elif _has_got_on(row) or (kind != "server" and row.status is Status.COMPLETED):
@@ -187,10 +188,8 @@ class StartHolds:
 
         The first task that may start after a hold becomes the probe.
         """
-        held = [one for place in self.resources_of(row).values() if (one := self._held(place)) is not None]
-        now = clock.stamp()
-        held = [one for one in held if one.probe != row.uuid]
-        if any(_lasts(one, now) or self._is_probed(one) for one in held):
+        held = holds_of(self.settings, row, self.known.values())
+        if any(is_closed(self.ledger, one) for one in held):
             return True
         for one in held:
             one.probe = row.uuid
@@ -200,22 +199,11 @@ class StartHolds:
 
     def is_shut(self) -> bool:
         """Whether a hold for the model's server lets no task start, because its next probe is not due yet."""
-        hold = self._held(self._server())
-        return hold is not None and _lasts(hold, clock.stamp())
-
-    def _held(self, place: str) -> StartHold | None:
-        hold = self.known.get(place)
-        return hold if hold is not None and hold.until else None
-
-    def _is_probed(self, hold: StartHold) -> bool:
-        row = self.ledger.get(hold.probe) if hold.probe else None
-        if row is None:
-            return False
-        due = row.not_before is None or row.not_before <= clock.stamp()
-        return row.status is Status.RUNNING or (row.status is Status.QUEUED and due)
+        hold = self.known.get(_server_of(self.settings))
+        return hold is not None and bool(hold.until) and _lasts(hold, clock.stamp())
 
     def _failed(self, kind: Kind, code: str, row: Row) -> None:
-        place = self.resources_of(row)[kind]
+        place = resources_of(self.settings, row)[kind]
         hold = self.known.get(place)
         if hold is None or (hold.code != code and kind != "host"):
             hold = self.known[place] = StartHold(kind, place, code)
@@ -236,13 +224,6 @@ class StartHolds:
             self.events.emit("starts_go_on", place=place)
             self.ended()
 
-    def _server(self) -> str:
-        return _server_of(self.settings)
-
-    def resources_of(self, row: Row) -> dict[Kind, str]:
-        """For each kind of place, the name of the place at which the task works."""
-        return resources_of(self.settings, row)
-
     def _write(self) -> None:
         try:
             durable_files.write_file(self.path, orjson.dumps([asdict(one) for one in self.known.values()]), sync=False)
@@ -260,14 +241,30 @@ def resources_of(settings: Settings, row: Row) -> dict[Kind, str]:
 
 
 def _server_of(settings: Settings) -> str:
-    provider = settings.provider()
-    return f"the model's server {provider.name} {provider.base_url or ''}".strip()
+    return f"the model's server {server_of(settings)}"
 
 
 def holding(settings: Settings, row: Row) -> list[StartHold]:
     """The holds for which a queued task waits, as `holds.json` has them; reads only."""
-    places = set(resources_of(settings, row).values())
-    return [one for one in read(settings.base_dir) if one.until and one.place in places and one.probe != row.uuid]
+    return holds_of(settings, row, read(settings.base_dir))
+
+
+def holds_of(settings: Settings, row: Row, known: Iterable[StartHold]) -> list[StartHold]:
+    """The holds among `known` at the places of the task, except those for which the task is the probe."""
+    held = [one for one in known if one.until and one.probe != row.uuid]
+    places = resources_of(settings, row).values() if held else ()
+    return [one for one in held if one.place in places]
+
+
+def is_closed(ledger: Ledger, hold: StartHold) -> bool:
+    """Whether no task may start at the place of the hold now: no probe is due yet, or a probe runs or waits to run."""
+    if _lasts(hold, clock.stamp()):
+        return True
+    row = ledger.get(hold.probe) if hold.probe else None
+    if row is None:
+        return False
+    due = row.not_before is None or row.not_before <= clock.stamp()
+    return row.status is Status.RUNNING or (row.status is Status.QUEUED and due)
 
 
 def read(base_dir: Path) -> list[StartHold]:

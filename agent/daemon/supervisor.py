@@ -24,10 +24,11 @@ from agent.daemon.log_tailer import LogTailer
 from agent.daemon.lost_rows import LostRows
 from agent.daemon.program_version import RESTART, InstalledProgram
 from agent.daemon.reconcile import adopt_ended, reconcile
-from agent.daemon.rows_here import RowsHere
+from agent.daemon.rows_here import RowsHere, workers_of
 from agent.daemon.self_check import SelfCheck
 from agent.daemon.start_delays import StartDelays
 from agent.daemon.start_holds import StartHolds
+from agent.daemon.start_limits import at_once_of, server_of
 from agent.daemon.watchdog import Watchdog, end_worker
 from agent.daemon.worker_process import ExitCodes, WorkerProcess
 from agent.error_text import reason
@@ -36,7 +37,7 @@ from agent.issue.status import announce
 from agent.observe.events import Events
 from agent.store.jsonl import last_record
 from agent.store.ledgers import LedgerKind
-from agent.taskqueue import AtOnce, alive_by_lock
+from agent.taskqueue import alive_by_lock
 from agent.taskqueue.row_holder import is_alone, living_holder
 from agent.tokens.preloaded import modules_for
 from agent.values import End, Outcome, Status
@@ -108,8 +109,7 @@ class Supervisor:
         self.exit_codes = ExitCodes()
         # uuid of a worker's task → uuid in the broker's message because of which it was started
         self.messages: dict[str, str] = {}
-        provider = self.settings.provider()
-        self.server = f"{provider.name} {provider.base_url or ''}".strip()
+        self.server = server_of(self.settings)
         self.tells = False  # whether the ledger sends notifications of changes at present
         self.ended = False  # whether a worker has ended since the last check of the queue
         self.queue_at = 0.0
@@ -125,7 +125,7 @@ class Supervisor:
                 *LedgerKind.of(self.settings).preload,
                 # imported first, since it must import `requests` before the package of a tokenizer does
                 "agent.llm.transport",
-                *modules_for([provider.model, *([summary] if summary else [])]),
+                *modules_for([self.settings.provider().model, *([summary] if summary else [])]),
                 *(["agent.prompts.loader"] if self.settings.prompts.is_set else []),
                 *(["agent.daemon.preload_memory"] if self.settings.memory.enabled else []),
                 "agent.daemon.preload",  # must be the last module: it freezes all objects that exist
@@ -458,13 +458,12 @@ class Supervisor:
 
     def reserve(self, count: int, outcome: str | None = None) -> list[str]:
         """Reserve the next tasks, without those that have a worker here or wait for their next attempt."""
-        limits = self.settings.limits.at_once
         return self.ledger.reserve(
             count,
             self.owner,
             seconds=RESERVED_SECONDS,
             server=self.server,
-            at_once=AtOnce(limits.repository, limits.person, limits.server),
+            at_once=at_once_of(self.settings),
             without=sorted(self.delays.waiting() | set(self.children)),
             outcome=outcome,
         )
@@ -523,8 +522,7 @@ class Supervisor:
 
     def running(self) -> int:
         """The number of workers of this base_dir: rows that run, and children that have not claimed a row yet."""
-        rows = {row.uuid for row in self.here.read() if self.ledger.is_mine(row, self.owner)}
-        return len(rows | set(self.children))
+        return len(workers_of(self.ledger, self.here.read(), self.owner) | set(self.children))
 
     def try_start(self, uuid: str) -> bool:
         """Start one worker; returns whether that succeeded.

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 import re
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -120,18 +121,9 @@ class RateLimiter:
 
         A request that changes something on the forge is counted if it may be sent at once.
         """
-        now = _now()
-        state = self._read()
-        for name in (bucket, EVERYTHING):
-            block = (state.get("blocked") or {}).get(name) or {}
-            if block.get("until", 0.0) > now:
-                return block["until"] - now, str(block.get("why") or "asked to slow down")
-        known = (state.get("buckets") or {}).get(bucket)
-        if known and known["reset"] > now and known["remaining"] <= known["limit"] * reserve:
-            left = f"{known['remaining']} of {known['limit']} requests are left"
-            return known["reset"] - now + 1.0, f"{left} until the reset"
-        if not change:
-            return 0.0, ""
+        seconds, why = _blocked(self._read(), bucket, reserve)
+        if seconds > 0 or not change:
+            return seconds, why
         missing = 0.0
 
         def pace(state: dict[str, Any]) -> None:
@@ -174,6 +166,49 @@ class RateLimiter:
             self._unwritten = state
         else:
             self._unwritten = None
+
+
+@dataclass(frozen=True, slots=True)
+class HostLimit:
+    """One rate limit of a host, as the forge reported it last: `remaining` of `limit` requests, None if the forge
+    reported no numbers.  `seconds` is how long no request may be sent, 0.0 if one may be sent now, `why` the reason."""
+
+    host: str
+    bucket: str
+    remaining: int | None = None
+    limit: int | None = None
+    seconds: float = 0.0
+    why: str = ""
+
+
+def host_limits(folder: Path) -> list[HostLimit]:
+    """The rate limits of all hosts that have a file in `folder`; only those that still apply."""
+    found = []
+    for host, state in known_limits(folder).items():
+        buckets = state.get("buckets") or {}
+        for bucket in sorted({*buckets, *(state.get("blocked") or {})}):
+            numbers = buckets.get(bucket)
+            seconds, why = _blocked(state, bucket, 0.0)
+            if numbers is not None and numbers["reset"] > _now():
+                counts = int(numbers["remaining"]), int(numbers["limit"])
+                found.append(HostLimit(host, bucket, *counts, seconds=seconds, why=why))
+            elif seconds > 0:
+                found.append(HostLimit(host, bucket, seconds=seconds, why=why))
+    return found
+
+
+def _blocked(state: dict[str, Any], bucket: str, reserve: float) -> tuple[float, str]:
+    """(seconds until the next request to `bucket` may be sent, the reason), by the content of a file of limits."""
+    now = _now()
+    for name in (bucket, EVERYTHING):
+        block = (state.get("blocked") or {}).get(name) or {}
+        if block.get("until", 0.0) > now:
+            return block["until"] - now, str(block.get("why") or "asked to slow down")
+    known = (state.get("buckets") or {}).get(bucket)
+    if known and known["reset"] > now and known["remaining"] <= known["limit"] * reserve:
+        left = f"{known['remaining']} of {known['limit']} requests are left"
+        return known["reset"] - now + 1.0, f"{left} until the reset"
+    return 0.0, ""
 
 
 def known_limits(folder: Path) -> dict[str, dict[str, Any]]:

@@ -23,6 +23,7 @@ from agent.worker.parent_task import summary_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from datetime import datetime
 
     from agent.config import Settings
     from agent.forge.base import Forge
@@ -138,8 +139,12 @@ class CiWatch:
 
 def may_be_watched(settings: Settings, row: Row) -> bool:
     """Whether CI of the task's pull request is read at each poll, if the task has one and its forge has CI."""
-    return settings.ci.fix_rounds > 0 and row.status is Status.COMPLETED and _is_recent(row)
+    return watched_until(settings, row) is not None
 
 
-def _is_recent(row: Row) -> bool:
-    return bool(row.completed_at) and clock.now() - clock.parse(str(row.completed_at)) < LONGEST
+def watched_until(settings: Settings, row: Row) -> datetime | None:
+    """The time until which CI of the pull request of an ended task is read; None if it is not, or no longer."""
+    if settings.ci.fix_rounds < 1 or row.status is not Status.COMPLETED or not row.completed_at:
+        return None
+    until = clock.parse(row.completed_at) + LONGEST
+    return until if clock.now() < until else None

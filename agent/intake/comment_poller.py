@@ -251,7 +251,8 @@ class CommentPoller:
         the meantime."""
         said = comment.id if comment is not None else None
         try:
-            status = self.ledger.request(row.uuid, word, comment=said, waiting=waiting, why=why)
+            who = comment.author if comment is not None else None
+            status = self.ledger.request(row.uuid, word, comment=said, waiting=waiting, why=why, who=who)
         except UsageError:
             return None
         if status is Status.QUEUED and row.status is Status.PAUSED:

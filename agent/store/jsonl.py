@@ -32,6 +32,9 @@ MOST_REPORTED = 100
 """The maximum number of damaged lines of a file that are stored in memory and listed one by one; further damaged lines
 are skipped without a report."""
 
+FIRST_TAIL, MOST_TAIL = 1 << 20, 16 << 20
+"""The number of bytes at the end of a file that `tail` reads first, and at most."""
+
 
 class DamagedLines:
     """The damaged lines that a reader found in a file: offset → description.  At most MOST_REPORTED damaged lines are
@@ -105,6 +108,41 @@ def backwards(path: Path, *, id_key: str = "seq") -> Iterator[tuple[int, Json]]:
                 yield offset, found
     finally:
         os.close(descriptor)
+
+
+def tail(
+    path: Path,
+    enough: Callable[[list[Json]], bool],
+    *,
+    id_key: str = "seq",
+    damage: DamagedLines | None = None,
+    most: int = MOST_TAIL,
+) -> tuple[list[Json], bool]:
+    """(the valid records at the end of the file, whether they begin with the first line of the file).
+
+    The last FIRST_TAIL bytes of the file are read, and again the double of that until `enough` accepts the records or
+    `most` bytes were read, so that the time does not depend on the size of the file.  A missing file reads as empty.
+    """
+    try:
+        size = path.stat().st_size
+    except FileNotFoundError:
+        return [], True
+    length = FIRST_TAIL
+    while True:
+        start = _next_line(path, size - length) if length < size else 0
+        found = [record for _, record in records(path, start, id_key=id_key, damage=damage, end=size)]
+        if start == 0 or enough(found) or length >= most:
+            return found, start == 0
+        length *= 2
+
+
+def _next_line(path: Path, position: int) -> int:
+    """The offset of the first line that begins after `position`; the end of the file if there is none."""
+    with path.open("rb", buffering=durable_files.BLOCK) as file:
+        file.seek(position)
+        while (part := file.readline(durable_files.COPY)) and not part.endswith(b"\n"):
+            pass
+        return file.tell()
 
 
 def last_record(path: Path, *, id_key: str = "seq") -> Json | None:

@@ -177,7 +177,7 @@ class CommentInbox:
             if word == "resume" and row.requested != "pause":
                 self.refused(row, comment)
                 return False
-            self.ledger.request(self.uuid, word, comment=comment.id)
+            self.ledger.request(self.uuid, word, comment=comment.id, who=comment.author)
         except UsageError as error:  # the row of the task was closed meanwhile
             self.events.emit("effect_failed", effect=order, error=str(error))
             return False

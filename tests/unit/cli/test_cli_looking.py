@@ -10,6 +10,7 @@ from cli_home import DONE, OPEN, SHOWN, Home
 
 from agent import durable_files
 from agent.cli.main import main
+from agent.values import Usage
 
 UNSAFE = ("\x1b", "\x9b", "\x07", "\u202e")
 
@@ -103,8 +104,8 @@ def test_an_unknown_status_is_refused_with_the_known_ones(home, capsys):
 
 
 @pytest.mark.parametrize("uuid", [OPEN, DONE])
-def test_show_tells_the_story_of_open_and_closed_tasks_in_order(run, uuid):
-    code, out = run("show", uuid)
+def test_show_in_full_tells_the_story_of_open_and_closed_tasks_in_order(run, uuid):
+    code, out = run("show", uuid, "--full")
     assert code == 0
     places = [out.index(part) for part in ("message 1", "message 2", "message 3", "tool 1", "effect 2", "effect 3")]
     assert places == sorted(places)
@@ -113,7 +114,7 @@ def test_show_tells_the_story_of_open_and_closed_tasks_in_order(run, uuid):
 
 
 def test_show_says_which_numbers_are_estimates(run):
-    _, out = run("show", OPEN)
+    _, out = run("show", OPEN, "--full")
     assert "estimates (" in out
     assert "the provider's own numbers" in out
 
@@ -122,7 +123,7 @@ def test_show_says_when_answers_came_without_numbers(home, run):
     context = home.task("0c000000-0000-4000-8000-000000000003", 3)
     context.get_message_store().add_message("assistant", "No numbers.", finish_reason="stop")
     context.close()
-    assert "only 1 of 2 answers came with the provider's numbers" in run("show", "0c")[1]
+    assert "only 1 of 2 answers came with the provider's numbers" in run("show", "0c", "--full")[1]
 
 
 def test_show_as_json_has_row_notes_and_entries(run):
@@ -154,9 +155,11 @@ def test_show_of_a_damaged_task_passes_over_the_damage_and_names_it(home, run):
     with path.open("ab") as file:
         file.write(b"\0\0\0\n" + b'{"seq": 6, "role": "user", "content": "torn')
     before = path.read_bytes()
-    code, out = run("show", OPEN)
-    assert code == 0
-    assert "NUL bytes" in out
+    for args in (("show", OPEN), ("show", OPEN, "--full")):
+        code, out = run(*args)
+        assert code == 0
+        assert "NUL bytes" in out
+        assert "I look first." in out
     assert path.read_bytes() == before
 
 
@@ -169,6 +172,7 @@ def test_looking_changes_nothing_of_a_task(home, run):
     before = snapshot(folder)
     try:
         assert run("show", OPEN)[0] == 0
+        assert run("show", OPEN, "--full")[0] == 0
         assert run("request", OPEN)[0] == 0
     finally:
         durable_files.unlock(held)
@@ -304,6 +308,120 @@ def test_pause_resume_and_stop_reach_the_row(run):
     assert run("resume", OPEN)[0] == 2, "it runs, and nobody wants it to pause any more"
     assert run("stop", OPEN)[0] == 0
     assert "stop" in run("show", OPEN)[1]
+
+
+def test_tasks_says_in_words_why_each_task_waits_and_show_too(home, run):
+    from agent.values import TaskKey
+    from agent.wiring.wiring import Wiring
+
+    wiring = Wiring(home.settings)
+    waiting = wiring.ledger.enqueue(TaskKey("local", "local", "default", "issue", "9", "x"), title="Waits")
+    wiring.close()
+    lines = run("tasks")[1].splitlines()
+    assert f"{waiting[:8]}: no daemon works on {home.settings.base_dir}" in lines
+    rows = {row["uuid"]: row for row in json.loads(run("tasks", "--json")[1])}
+    assert [rows[uuid]["waits_for"] for uuid in (waiting, OPEN, DONE)] == ["daemon", None, None]
+    run("pause", waiting)
+    found = json.loads(run("show", waiting, "--json")[1])
+    assert found["why"]["code"] == "paused"
+    assert found["why"]["text"] == "command line paused it"
+    first = run("show", waiting)[1].splitlines()[:3]
+    assert [line.split()[0] for line in first] == ["status", "why", "next"]
+    assert f"`resume {waiting[:8]}`" in first[2]
+    run("resume", waiting)
+    assert "paused it" not in run("show", waiting)[1]
+
+
+def test_show_folds_a_turn_and_its_calls_and_puts_the_outcome_first(home, run):
+    context = home.task("0c000000-0000-4000-8000-000000000003", 3)
+    messages, tools = context.get_message_store(), context.get_tool_store()
+    arguments = {"command": "make\x1b[2J test", "timeout": 5}
+    calls = [{"id": name, "name": "run_command", "arguments": arguments} for name in ("a", "b", "c")]
+    messages.add_message("user", "Mind the till.", kind="comment")
+    messages.add_message("assistant", "", tool_calls=calls, usage=Usage(1500, 20), finish_reason="tool_calls")
+    seq = tools.add_tool_call("run_command", arguments, "x" * 12_345, "error", 1200)
+    messages.add_message("tool", "x" * 100, tool_call_id="a", tool_seq=seq)
+    seq = tools.add_tool_call("run_command", arguments, "fine", "success", 7)
+    messages.add_message("tool", "fine", tool_call_id="b", tool_seq=seq)
+    context.heartbeat()
+    context.fail("The build is broken.", "verify_failed")
+    code, out = run("show", "0c")
+    lines = out.splitlines()
+    assert code == 0
+    assert lines[0].split() == ["status", "failed"]
+    assert lines[1] == "why          verify_failed: The build is broken."
+    assert "`retry 0c000000`" in lines[2]
+    turn = next(number for number, line in enumerate(lines) if line.endswith("[1,500+20 tk]"))
+    assert "run_command make test → error, 12,345 characters, 1,200 ms  [1,500+20 tk]" in lines[turn]
+    assert [line.strip() for line in lines[turn + 1 : turn + 3]] == [
+        "run_command make test → 4 characters, 7 ms",
+        "run_command make test → no result yet",
+    ]
+    assert lines[turn - 1].endswith("comment: Mind the till.")
+    assert "x" * 100 not in out
+
+
+def test_show_reads_the_end_of_a_long_task_alone(home, run):
+    """Damage far from the end would be reported if it were read."""
+    context = home.task("0c000000-0000-4000-8000-000000000003", 3)
+    store = context.get_message_store()
+    for number in range(40):
+        store.add_message("assistant", f"Part {number}. " + "word " * 12_000, finish_reason="stop")
+    context.close()
+    path = home.settings.base_dir / "running" / context.uuid / "messages.jsonl"
+    data = bytearray(path.read_bytes())
+    data[10:20] = b"\0" * 10
+    path.write_bytes(data)
+    out = run("show", "0c")[1]
+    assert "earlier turns are left out" in out
+    assert "skipped" not in out
+    assert [number for number in range(40) if f"Part {number}." in out] == list(range(20, 40))
+    assert "line at byte 0 skipped: NUL bytes" in run("show", "0c", "--full")[1]
+
+
+@pytest.mark.parametrize("form", ["lines", "json"])
+def test_show_watch_in_a_pipe_tells_each_turn_once_and_ends_with_the_task(home, run, monkeypatch, form):
+    from agent.cli import show
+    from agent.values import End, Outcome
+
+    context = home.task("0c000000-0000-4000-8000-000000000003", 3)
+    steps = iter(
+        (
+            lambda: context.get_message_store().add_message("user", "Mind the till.", kind="comment"),
+            lambda: None,
+            lambda: context.get_message_store().add_message("assistant", "Nearly.", finish_reason="stop"),
+            lambda: context.complete(Outcome(End.FINISHED)),
+        )
+    )
+    monkeypatch.setattr(show.clock, "sleep", lambda _seconds: next(steps)())
+    monkeypatch.setattr(show, "nobody_reads", lambda _stream: False)
+    code, out = run("show", "0c", "--watch", *(["--json"] if form == "json" else []))
+    assert code == 0
+    lines = out.splitlines()
+    if form == "json":
+        told = [json.loads(line) for line in lines]
+        assert [one.get("kind", one.get("status")) for one in told] == [
+            *("message", "message", "turn", "effect", "running"),
+            *("message", "turn", "completed"),
+        ]
+        assert told[2]["calls"][0]["tool"] == "read_file"
+    else:
+        assert [sum(text in line for line in lines) for text in ("I look first.", "Mind the till.", "Nearly.")] == [
+            1,
+            1,
+            1,
+        ]
+        assert lines[-1] == "completed (finished)"
+
+
+def test_show_of_a_file_that_cannot_be_read_shows_the_rest(home, run):
+    path = home.settings.base_dir / "running" / OPEN / "tools.jsonl"
+    path.unlink()
+    path.mkdir()
+    out = run("show", OPEN)[1]
+    assert "note: tools.jsonl cannot be read: Is a directory" in out
+    assert "I look first." in out
+    assert "read_file" in out
 
 
 def test_a_pause_is_named_once_and_only_while_it_lasts(home, run):

@@ -24,7 +24,12 @@ def home(tmp_path_factory):
 def on_a_terminal(home, *args, columns=100):
     """(text, exit code) of a command whose output is a terminal of so many columns."""
     master, slave = pty.openpty()
-    env = {**os.environ, "COLUMNS": str(columns), "LINES": "40", "TERM": "xterm-256color"}
+    env = {
+        **os.environ,
+        "COLUMNS": str(columns),
+        "LINES": "40",
+        "TERM": os.environ["TERM"] if os.environ.get("TERM") == "dumb" else "xterm-256color",
+    }
     command = [sys.executable, str(ROOT / "main.py"), "--config", str(home.config), *args]
     child = subprocess.Popen(command, cwd=home.folder, env=env, stdin=slave, stdout=slave, stderr=slave)
     os.close(slave)
@@ -42,7 +47,7 @@ def on_a_terminal(home, *args, columns=100):
 
 
 def test_a_hostile_title_and_tool_output_cannot_reach_the_terminal(home):
-    for args in (("tasks",), ("show", DONE)):
+    for args in (("tasks",), ("show", DONE), ("show", DONE, "--full"), ("show", DONE, "--watch")):
         text, code = on_a_terminal(home, *args)
         assert code == 0
         rest = OURS.sub("", text)
@@ -57,20 +62,42 @@ def test_tasks_is_a_table_with_short_uuids(home):
     assert OPEN not in text
 
 
-@pytest.mark.parametrize("args", [("tasks",), ("show", OPEN), ("show", DONE)])
+@pytest.mark.parametrize("args", [("tasks",), ("show", OPEN, "--full"), ("show", DONE, "--full"), ("show", DONE)])
 def test_on_eighty_columns_no_line_is_wider_and_what_counts_is_there(home, args):
     text, code = on_a_terminal(home, *args, columns=80)
     assert code == 0
     lines = OURS.sub("", text).replace("\r", "").split("\n")
     # A path, and a note, are one line of the program's that the terminal breaks: they are there to be copied.
-    assert max(cell_len(line) for line in lines if not line.startswith(("folder ", "note: "))) <= 80
+    assert (
+        max(cell_len(line) for line in lines if not line.startswith(("folder ", "note: ", "next ", "0a000000: "))) <= 80
+    )
     told = "".join(lines)
     if args == ("tasks",):
         assert all(part in told for part in (OPEN[:8], DONE[:8], "completed", "running", "default#1", "Fix the t"))
     else:
         assert f"folder       {home.settings.base_dir}" in told
-        assert all(part in told for part in ("message 1", "tool 1", "message 4", "effect 2", "120+8"))
-        assert all(part in lines for part in ("    You are an agent.", "    I look first. → read_file"))
+        assert "120+8" in told
+        if args[-1] == "--full":
+            assert all(part in told for part in ("message 1", "tool 1", "message 4", "effect 2"))
+            assert all(part in lines for part in ("    You are an agent.", "    I look first. → read_file"))
+        else:
+            assert "                 read_file calc.py → 20 characters, 12 ms" in lines
+
+
+def test_without_colour_the_same_is_shown_and_a_task_that_has_ended_is_watched_no_longer(home, monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+    shown, code = on_a_terminal(home, "show", DONE, columns=80)
+    assert code == 0
+    assert not re.search(r"\x1b\[[0-9;]*3[0-7]m", shown), "a colour"
+    watched, code = on_a_terminal(home, "show", DONE, "--watch", columns=80)
+    assert code == 0
+    last = [line for line in OURS.sub("", watched).split("\r\n") if "Done." in line][-1]
+    assert last.strip().endswith("[150+3 tk]")
+    monkeypatch.setenv("TERM", "dumb")
+    plain, code = on_a_terminal(home, "show", DONE, "--watch", columns=80)
+    assert code == 0
+    assert "\x1b" not in plain
+    assert "completed (finished)" in plain
 
 
 def test_json_on_a_terminal_is_json_alone(home):

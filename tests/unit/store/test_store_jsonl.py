@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.errors import ContextError, DiskError
-from agent.store.jsonl import JsonlFile, last_record, records
+from agent.store import jsonl
+from agent.store.jsonl import DamagedLines, JsonlFile, last_record, records
+from agent.store.jsonl import tail as end_of
 
 
 def fill(path, count):
@@ -117,6 +119,29 @@ def test_a_line_longer_than_a_block_is_read_from_both_ends(tmp_path):
     file.close()
     assert JsonlFile(path).count == 2
     assert last_record(path)["text"][0] == "y"
+
+
+def test_the_end_of_a_file_is_read_until_it_is_enough_and_no_further(tmp_path, monkeypatch):
+    monkeypatch.setattr(jsonl, "FIRST_TAIL", 1000)
+    path = tmp_path / "f.jsonl"
+    assert end_of(path, lambda _found: False) == ([], True)
+    lines = [b'{"seq":%d,"text":"%s"}\n' % (number, b"x" * 80) for number in range(1, 201)]
+    lines[10] = b"not JSON\n"
+    lines[190] = b"\0\0\0\n"
+    path.write_bytes(b"".join(lines) + b'{"seq":201,"te')
+    damage = DamagedLines(path)
+    found, whole = end_of(path, lambda found: len(found) >= 20, damage=damage)
+    assert not whole
+    assert [one["seq"] for one in found][-9:] == list(range(192, 201))
+    assert 20 <= len(found) <= 45, "twice as much as is needed at most"
+    assert len(damage.found) == 1, "the damaged line near the end, once, although it was read twice"
+    found, whole = end_of(path, lambda _found: False)
+    assert whole
+    assert [one["seq"] for one in found] == [number for number in range(1, 201) if number not in (11, 191)]
+    found, whole = end_of(path, lambda _found: False, most=2000)
+    assert (len(found) < 45, whole) == (True, False)
+    path.write_bytes(b'{"seq":1,"text":"' + b"x" * 5000)
+    assert end_of(path, lambda _found: True) == ([], False), "one unfinished line without an end"
 
 
 def test_a_failed_write_leaves_the_file_as_it_was(tmp_path):

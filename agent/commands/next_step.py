@@ -1,0 +1,32 @@
+"""What a person can do next with a task, in one sentence, by its status and by what it waits for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agent.commands.orders import OPEN_ADVICE
+from agent.values import Status
+
+if TYPE_CHECKING:
+    from agent.daemon.task_reasons import Reason
+    from agent.taskqueue import Row
+
+
+def next_step(row: Row, reason: Reason | None) -> str:
+    """What a person can do with the task that `show` displays; `reason` is what it waits for, None for nothing."""
+    uuid = row.uuid[:8]
+    match row.status:
+        case Status.QUEUED if reason is not None and reason.code != "daemon":
+            return f"`stop {uuid}` takes it out of the queue; `pause {uuid}` holds it"
+        case Status.RUNNING:
+            return f"`show {uuid} --watch` follows it; `pause {uuid}` and `stop {uuid}` end this run"
+        case Status.PAUSED if reason is not None and reason.code == "question":
+            return f"answer on the issue; `resume {uuid}` continues without an answer, `stop {uuid}` ends it"
+        case Status.COMPLETED if row.url and row.pull_state is None:
+            return f"review {row.url}; a comment that mentions the account, or `retry {uuid}`, continues the task"
+        case Status.COMPLETED:
+            return f"a comment that mentions the account, or `retry {uuid}`, continues the task"
+        case Status.FAILED | Status.STOPPED:
+            return f"`retry {uuid}` continues it when the cause is mended; `show {uuid} --full` has every record"
+        case status:
+            return OPEN_ADVICE[status].format(uuid=uuid)

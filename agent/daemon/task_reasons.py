@@ -1,0 +1,271 @@
+"""Says why a task does not run, or what a running or ended task waits for: a sentence and a code.
+
+`TaskReasons` looks once at everything that the daemon considers: rows of the ledger, the health file of the daemon, the
+disk, holds, limits.  It decides nothing: each answer comes from the function with which the daemon decides
+(`start_holds.is_closed`, `disk_space.shortage`, `rows_here.workers_of`, `row_holder.alive_by_lock`,
+`unpublished_work.lies_elsewhere`, `ci_watch.watched_until`, `startable.startable`, `enqueue.budget_spent`,
+`rate_limiter.host_limits`).  The
+module only reads.  The commands `tasks` and `show` print its answers, and the gauge `makimono_waiting_tasks` counts
+them.
+
+A daemon also delays single tasks by itself (`start_delays.py`, `host_affinity.py`); these delays last seconds to a few
+minutes and are known to that daemon alone, so such a task counts as the next one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal, get_args
+
+from agent import clock
+from agent.config.project_settings import for_project
+from agent.daemon import program_version, start_holds
+from agent.daemon.health import read_health
+from agent.daemon.rows_here import workers_of
+from agent.daemon.start_limits import at_once_of, server_of
+from agent.forge.rate_limiter import HostLimit, host_limits
+from agent.intake.ci_watch import watched_until
+from agent.intake.enqueue import budget_spent
+from agent.issue.ci_rounds import rounds_of
+from agent.store.jsonl import last_record
+from agent.taskqueue import alive_by_lock, is_decided
+from agent.taskqueue.startable import startable
+from agent.values import Status
+from agent.wiring.disk_space import OUTCOME as DISK
+from agent.wiring.disk_space import shortage
+from agent.worker import unpublished_work
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from datetime import datetime
+
+    from agent.config import Settings
+    from agent.daemon.health import Health
+    from agent.daemon.start_holds import StartHold
+    from agent.taskqueue import Ledger, Row
+
+ReasonCode = Literal[
+    "worker",
+    "at_once",
+    "disk",
+    "forge_limit",
+    "forge",
+    "model",
+    "question",
+    "ci",
+    "paused",
+    "requested",
+    "publishing",
+    "hold",
+    "delay",
+    "daemon",
+    "next",
+    "other",
+]
+"""What a task waits for.  `worker`: a free worker; `at_once`: a limit of `limits.at_once`; `disk`: free space;
+`forge_limit`, `forge`, `model`: a forge or a model's server that did not answer; `question`: a person's answer; `ci`:
+CI of the pull request of an ended task; `paused`: a person's `resume`; `requested`: the next step of its worker, which
+executes a request; `publishing`: the publication of finished work; `hold`: the end of a hold after failures of several
+tasks; `delay`: the next try after another error; `daemon`: a daemon that starts tasks; `next`: nothing more."""
+
+REASONS: tuple[ReasonCode, ...] = get_args(ReasonCode)
+
+FORGE_CODES = frozenset(
+    ("forge", "forge_unreachable", "forge_access", "forge_odd", "git_unreachable", "host_unreached")
+)
+LIMITED_CODE = "forge_limited"
+MOST_REPOSITORIES = 100
+"""For how many repositories the limits of the day are read from the ledger, the ones with the newest tasks first."""
+
+
+AT_ONCE = "as many tasks run for its repository, its person or the model's server as `limits.at_once` allows"
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """What one task waits for: a code, a sentence for a person, and the time when that ends, "" if it is not known."""
+
+    code: ReasonCode
+    text: str
+    until: str = ""
+
+
+class TaskReasons:
+    """The reasons of one moment; a new object looks again.  `owner` is the owner text of a process of this base_dir
+    (`Wiring.owner`).  The methods raise LedgerError when the ledger does not answer."""
+
+    def __init__(self, settings: Settings, ledger: Ledger, owner: str) -> None:
+        self.settings = settings
+        self.ledger = ledger
+        self.owner = owner
+
+    def of(self, row: Row) -> Reason | None:
+        """What the task waits for; None for a task that runs, or has ended, and waits for nothing."""
+        match row.status:
+            case Status.QUEUED:
+                return self._queued(row)
+            case Status.PAUSED:
+                return _paused(row)
+            case Status.RUNNING:
+                return self._running(row)
+            case _:
+                return self._ended(row)
+
+    def notes(self, rows: Iterable[Row] = ()) -> list[str]:
+        """Sentences about what holds back tasks as a whole: holds, the disk, rate limits, an outdated daemon, and used
+        up limits of the day of the repositories of `rows`."""
+        old = program_version.restart_reason(self.settings)
+        notes = [old, *(one.text for one in self._holds if one.until)]
+        if self._shortage:
+            notes.append(f"no task is started: {self._shortage}")
+        notes += [_limited(one) for one in self.host_limits if one.seconds > 0]
+        notes += [
+            f"{name} has used up `{key}` of today: its new issues are taken after midnight UTC"
+            for name, key in self._spent(rows)
+        ]
+        return [one for one in dict.fromkeys(notes) if one]
+
+    @cached_property
+    def host_limits(self) -> list[HostLimit]:
+        """The rate limits of the forges' hosts that still apply."""
+        return host_limits(self.settings.base_dir / "limits")
+
+    @cached_property
+    def _holds(self) -> list[StartHold]:
+        return start_holds.read(self.settings.base_dir)
+
+    @cached_property
+    def _shortage(self) -> str:
+        return shortage(self.settings)
+
+    @cached_property
+    def _health(self) -> Health:
+        return read_health(self.settings)
+
+    @cached_property
+    def _startable(self) -> frozenset[str]:
+        """The queued tasks that no limit of `limits.at_once` keeps from starting."""
+        return startable(self.ledger.db, server=server_of(self.settings), at_once=at_once_of(self.settings))
+
+    @cached_property
+    def workers(self) -> int:
+        """The number of tasks that run in this base_dir."""
+        return len(workers_of(self.ledger, self.ledger.running_here(), self.owner))
+
+    @cached_property
+    def _is_alive(self) -> Callable[[Row], bool]:
+        return alive_by_lock(self.settings.base_dir)
+
+    @cached_property
+    def _now(self) -> datetime:
+        return self.ledger.now()
+
+    def _spent(self, rows: Iterable[Row]) -> list[tuple[str, str]]:
+        """(repository, configuration key) for each repository of `rows` that has used up a limit of the day."""
+        seen: dict[tuple[str, str, str, str], None] = {}
+        for row in rows:
+            seen[row.task_source, row.instance, row.owner, row.repo] = None
+        found = []
+        for source, instance, owner, repo in list(seen)[:MOST_REPOSITORIES]:
+            settings, name = self.settings, f"{owner}/{repo}"
+            sections = getattr(settings, source, ())
+            for section in sections if isinstance(sections, tuple) else (sections,):
+                settings = for_project(settings, section, name)
+            if (key := budget_spent(settings, self.ledger, owner, repo, instance)) is not None:
+                found.append((name, key))
+        return found
+
+    def _queued(self, row: Row) -> Reason:
+        if row.not_before and row.not_before > clock.stamp(self._now):
+            return _delayed(row)
+        if unpublished_work.lies_elsewhere(self.settings, row, self._now):
+            return Reason("publishing", f"its work is finished and is published by {row.hostname}, which has it")
+        held = [one for one in start_holds.holds_of(self.settings, row, self._holds) if self._is_closed(one)]
+        if held:
+            return Reason("hold", held[0].text, held[0].until)
+        if at_once_of(self.settings) and row.uuid not in self._startable:
+            return Reason("at_once", AT_ONCE)
+        if not self._health.live:
+            return Reason("daemon", self._health.why[0] if self._health.why else "no daemon starts tasks")
+        if self._shortage:
+            return Reason("disk", self._shortage)
+        if not self._health.ready:
+            return Reason("daemon", "; ".join(self._health.why))
+        most = self.settings.scheduling.max_workers
+        if self.workers >= most:
+            return Reason("worker", f"no worker is free: {self.workers} run, `scheduling.max_workers` is {most}")
+        return Reason("next", "it starts next")
+
+    def _is_closed(self, hold: StartHold) -> bool:
+        return start_holds.is_closed(self.ledger, hold)
+
+    def _running(self, row: Row) -> Reason | None:
+        if row.requested:
+            who = f" by {row.requested_by}" if row.requested_by else ""
+            return Reason("requested", f"a {row.requested} was requested{who}; its worker obeys at the next step")
+        if not self.ledger.is_mine(row, self.owner):
+            return None
+        if not self._is_alive(row):
+            return Reason("daemon", "its worker is gone; the daemon puts it back in the queue")
+        try:
+            last = last_record(self.settings.base_dir / "running" / row.uuid / "requests.jsonl")
+        except OSError:
+            return None
+        if last is None or last.get("status") == "ok":
+            return None
+        why = str(last.get("error") or last.get("status"))[:300]
+        return Reason("model", f"the last request to the model failed and is sent again: {why}")
+
+    def _ended(self, row: Row) -> Reason | None:
+        until = watched_until(self.settings, row)
+        if until is None or row.url is None or row.pull_state is not None or rounds_of(self.ledger, row) is None:
+            return None
+        stamp = clock.stamp(until)
+        return Reason("ci", f"CI of its pull request is watched until {_minute(stamp)}", stamp)
+
+
+def _paused(row: Row) -> Reason:
+    why = (row.error_message or "").strip()
+    if is_decided(row.outcome) or row.outcome == unpublished_work.MARK:
+        return Reason("publishing", "its work is finished; a resume publishes it")
+    match row.outcome:
+        case "asked":
+            return Reason("question", "it asked a question on the issue, and an answer there resumes it")
+        case outcome if outcome == DISK:
+            return Reason("disk", f"{why or 'the disk cannot be written'}; it goes on when that is mended")
+        case "paused" | None:
+            return Reason("paused", f"{row.requested_by or 'a person'} paused it")
+        case outcome:
+            return Reason("other", f"{outcome}: {why}" if why else str(outcome))
+
+
+def _delayed(row: Row) -> Reason:
+    """The reason of a queued row that is not due yet."""
+    until = row.not_before or ""
+    if row.attempt == 0 and not row.error_code:
+        return Reason("next", "it was just queued", until)
+    code, what = _named(row.error_code or "")
+    detail = f" ({row.error_message})" if row.error_message else ""
+    return Reason(code, f"{what}{detail}; it is tried again after {_minute(until)}", until)
+
+
+def _named(error_code: str) -> tuple[ReasonCode, str]:
+    if error_code == LIMITED_CODE:
+        return "forge_limit", "the forge's rate limit is used up"
+    if error_code in FORGE_CODES:
+        return "forge", "the forge does not answer"
+    if error_code in start_holds.SERVER:
+        return "model", "the model's server does not answer"
+    return "delay", f"its last attempt ended with `{error_code or 'an error'}`"
+
+
+def _limited(limit: HostLimit) -> str:
+    until = clock.stamp(clock.now() + timedelta(seconds=limit.seconds))
+    return f"{limit.host} takes no requests ({limit.bucket}) before {_minute(until)}: {limit.why}"
+
+
+def _minute(stamp: str) -> str:
+    """A time stamp as `2026-01-31 09:15 UTC`."""
+    return f"{stamp[:16].replace('T', ' ')} UTC"
