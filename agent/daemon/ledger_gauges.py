@@ -1,4 +1,5 @@
-"""Reads the present content of the ledger for the gauges of `GET /metrics`: tasks by state and host, with their age.
+"""Reads the present content of the ledger for the gauges of `GET /metrics`: tasks by state and host with their age, and
+what they wait for; beside it the rate limits of the forges and the disk of base_dir.
 
 `snapshot` reads the rows of the ledger at each request for metrics, over a new database connection.  Counts made from
 events would be wrong after the first restart, and events of other hosts are not received.
@@ -6,14 +7,20 @@ events would be wrong after the first restart, and events of other hosts are not
 
 from __future__ import annotations
 
+import os
+from collections import Counter
 from contextlib import closing
 from typing import TYPE_CHECKING
 
 from agent import clock
-from agent.observe.gauges import Group, Snapshot
+from agent.daemon.task_reasons import REASONS, TaskReasons
+from agent.observe.gauges import Group, RateLimit, Snapshot
+from agent.values import Status
 from agent.wiring.wiring import Wiring
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from agent.config import Settings
 
 
@@ -27,8 +34,40 @@ def snapshot(settings: Settings) -> Snapshot:
             Group(str(row["status"]), str(row["host"]), int(row["count"]), _age(row["since"], now.timestamp()))
             for row in ledger.count_groups()
         )
-        workers = sum(1 for row in ledger.running_here() if ledger.is_mine(row, wiring.owner))
-    return Snapshot(groups, workers)
+        reasons = TaskReasons(settings, ledger, wiring.owner)
+        waiting = Counter(
+            found.code
+            for status in (Status.QUEUED, Status.PAUSED, Status.RUNNING)
+            for row in ledger.list(status)
+            if (found := reasons.of(row)) is not None
+        )
+        jobs = len(ledger.due_extractions()) if settings.memory.enabled else None
+        return Snapshot(
+            groups,
+            reasons.workers,
+            waiting={code: waiting[code] for code in REASONS if code not in OF_ENDED},
+            limits=tuple(_limits(reasons)),
+            disk=_disk(settings),
+            jobs=jobs,
+        )
+
+
+OF_ENDED = ("ci",)
+"""Reasons that only an ended task can have; ended tasks are not counted, since they may be many."""
+
+
+def _limits(reasons: TaskReasons) -> Iterator[RateLimit]:
+    for one in reasons.host_limits:
+        if one.remaining is not None and one.limit is not None:
+            yield RateLimit(one.host, one.bucket, one.remaining, one.limit)
+
+
+def _disk(settings: Settings) -> tuple[int, int] | None:
+    try:
+        found = os.statvfs(settings.base_dir)
+    except OSError:
+        return None
+    return found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
 
 
 def _age(since: str | None, now: float) -> float | None:

@@ -1,12 +1,13 @@
-"""Gauges that are read when metrics are requested: the rows of the ledger by status and host, and their ages.
+"""Gauges that are read when metrics are requested: the rows of the ledger by status and host, their ages and what they
+wait for, rate limits of the forges, the disk, and jobs of long-term memory.
 
-The function that reads the rows is a parameter, since this package must not import the ledger
-(`daemon/ledger_gauges.py` does).
+The function that reads them is a parameter, since this package must not import the ledger (`daemon/ledger_gauges.py`
+does).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from prometheus_client.core import GaugeMetricFamily
@@ -15,7 +16,7 @@ from agent import clock
 from agent.errors import MakimonoError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
 KEPT_SECONDS = 5.0
 """Seconds for which a snapshot is cached: many clients may request metrics, and each read loads all rows."""
@@ -28,7 +29,17 @@ OLDEST = (
 )
 WORKERS = ("makimono_workers", "Tasks that run in this base_dir.", ())
 UP = ("makimono_ledger_up", "Whether the ledger answered for the other gauges.", ())
-ALL = (UP, ROWS, OLDEST, WORKERS)
+WAITING = (
+    "makimono_waiting_tasks",
+    "Open tasks that wait, by reason (docs/operations.md names the reasons).",
+    ("reason",),
+)
+LIMIT = ("makimono_forge_limit_requests", "Requests that a forge's rate limit allows.", ("host", "bucket"))
+REMAINING = ("makimono_forge_remaining_requests", "Requests that are left until the reset.", ("host", "bucket"))
+FREE = ("makimono_disk_free_bytes", "Bytes that this user may still write on the disk of base_dir.", ())
+SIZE = ("makimono_disk_size_bytes", "Size of the disk of base_dir.", ())
+JOBS = ("makimono_memory_waiting_jobs", "Ended tasks that wait for their extraction into long-term memory.", ())
+ALL = (UP, ROWS, OLDEST, WORKERS, WAITING, JOBS, LIMIT, REMAINING, FREE, SIZE)
 OPEN = ("queued", "running", "paused")
 MOST_HOSTS = 64
 
@@ -48,12 +59,30 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
+class RateLimit:
+    """A rate limit of a forge's host that the forge reported: `remaining` of `limit` requests."""
+
+    host: str
+    bucket: str
+    remaining: int
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """The number of the ledger's rows for each status and host, with the age of the oldest open one, and the number of
-    tasks that are running in this base_dir."""
+    tasks that are running in this base_dir.
+
+    `waiting` is the number of open tasks for each reason to wait, `jobs` that of waiting extraction jobs (None: there
+    is no long-term memory), `disk` the (free, all) bytes of the disk of base_dir (None: they cannot be read).
+    """
 
     groups: tuple[Group, ...]
     workers: int
+    waiting: Mapping[str, int] = field(default_factory=dict)
+    limits: tuple[RateLimit, ...] = ()
+    disk: tuple[int, int] | None = None
+    jobs: int | None = None
 
 
 class Gauges:
@@ -80,6 +109,7 @@ class Gauges:
             oldest.add_metric([status], max(ages, default=0.0))
         workers.add_metric([], snapshot.workers)
         yield from (rows, oldest, workers)
+        yield from _others(snapshot)
 
     def describe(self) -> Iterator[GaugeMetricFamily]:
         """The gauges without values, so that registering the collector does not read the ledger."""
@@ -94,6 +124,26 @@ class Gauges:
                 self._kept = None
             self._until = clock.monotonic() + KEPT_SECONDS
         return self._kept
+
+
+def _others(snapshot: Snapshot) -> Iterator[GaugeMetricFamily]:
+    """The gauges that are not read from counts of rows."""
+    waiting, limit, remaining = map(_family, (WAITING, LIMIT, REMAINING))
+    for reason, count in snapshot.waiting.items():
+        waiting.add_metric([reason], count)
+    for one in snapshot.limits[:MOST_HOSTS]:
+        limit.add_metric([one.host, one.bucket], one.limit)
+        remaining.add_metric([one.host, one.bucket], one.remaining)
+    yield from (waiting, limit, remaining)
+    if snapshot.disk is not None:
+        for named, size in zip((FREE, SIZE), snapshot.disk, strict=True):
+            family = _family(named)
+            family.add_metric([], size)
+            yield family
+    if snapshot.jobs is not None:
+        jobs = _family(JOBS)
+        jobs.add_metric([], snapshot.jobs)
+        yield jobs
 
 
 def _family(named: tuple[str, str, tuple[str, ...]]) -> GaugeMetricFamily:

@@ -2,7 +2,8 @@
 
 `Metrics` is a listener for events.  A daemon registers a `Metrics` for its own events and, through a `LogFollower`, for
 those of its workers.  Each `Metrics` has a Prometheus registry of its own, so that two of them in one process (tests,
-an embedding program) do not collide.  The metric names of docs/design/assembler.md, section 0 are used unchanged; all
+an embedding program) do not collide.  Names follow the conventions of Prometheus (prometheus.io/docs/practices/naming):
+base units as a suffix, `_total` for counters.  Two names of docs/design/assembler.md, section 0 are used unchanged; all
 other names begin with `makimono_`.
 """
 
@@ -33,7 +34,7 @@ MOST_LABELS = 64
 A model may invent tool names, and each new value would take memory for ever.
 """
 
-LATENCY_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+LATENCY = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1)
 TOKENS = (1000, 2000, 4000, 8000, 16_000, 32_000, 64_000, 128_000, 256_000, 1_000_000)
 SLOW = (1, 2, 5, 10, 30, 60, 300)
 SECONDS = (0.1, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800)
@@ -65,23 +66,21 @@ class Metrics:
         self.described: list[Described] = []
         self._seen: dict[str, set[str]] = {}
         histogram, counter = self._histogram, self._counter
-        self.assembly_ms = histogram(
-            "context_assembly_latency_ms",
-            "As makimono_context_assembly_seconds, in milliseconds; for dashboards that have this name.",
-            LATENCY_MS,
-        )
-        seconds = tuple(one / 1000 for one in LATENCY_MS)
-        self.assembly = histogram("makimono_context_assembly_seconds", "Time to plan one request.", seconds)
+        self.assembly = histogram("makimono_context_assembly_seconds", "Time to plan one request.", LATENCY)
         self.context_tokens = histogram("context_token_count", "Tokens of one request as planned.", TOKENS)
         self.layers = counter("memory_layer_usage", "Tokens sent, by layer.", "layer")
         self.turns = counter("makimono_turns", "Turns begun.")
         self.tools = counter("makimono_tool_calls", "Tool calls, by tool and status.", "tool", "status")
         self.tool_seconds = histogram("makimono_tool_seconds", "Time of one call.", SECONDS, "tool")
         self.tokens = counter("makimono_tokens", "Tokens of requests, as reported or else estimated.", "kind", "model")
+        self.cost = counter(
+            "makimono_cost", "Cost of requests with a price, in the currency of `llm.currency`.", "model"
+        )
         self.requests = counter("makimono_requests", "Requests to models, by purpose and end.", "purpose", "status")
         self.answer_seconds = histogram("makimono_answer_seconds", "Time of one answer.", SECONDS, "model")
         self.waits = counter("makimono_model_waits", "Waits for a model's server, by reason.", "why")
         self.tasks = counter("makimono_tasks", "Runs that ended, by status.", "status")
+        self.errors = counter("makimono_task_errors", "Runs that failed, by error code.", "code")
         self.queued = counter("makimono_tasks_queued", "Tasks put in the queue.")
         for name, meaning, labels in gauges.ALL:
             self.described.append(Described(name, "gauge", labels, meaning))
@@ -91,6 +90,9 @@ class Metrics:
         self.compactions = counter("makimono_compactions", "Compactions, by strategy.", "strategy")
         self.effects = counter("makimono_effects", "Outside effects, by result.", "result")
         self.templates = counter("makimono_template_events", "Sets of templates taken or refused.", "result")
+        self.memory_jobs = counter(
+            "makimono_memory_jobs", "Extraction jobs of long-term memory that ended, by result.", "result"
+        )
         self.deliberations = counter("makimono_deliberations", "Deliberations of reviewers, by decision.", "decision")
         self.asked_again = counter(
             "makimono_reviewer_retries", "Requests to reviewers that were sent again: no vote, or a wait.", "why"
@@ -155,7 +157,6 @@ class Metrics:
 
     def _on_context_assembled(self, fields: Mapping[str, Any]) -> None:
         if "latency_ms" in fields:
-            self.assembly_ms.observe(fields["latency_ms"])
             self.assembly.observe(fields["latency_ms"] / 1000)
         if "tokens" in fields:
             self.context_tokens.observe(fields["tokens"])
@@ -175,6 +176,7 @@ class Metrics:
         model = self._label("model", fields.get("model"))
         for kind in ("prompt", "completion", "cached"):
             self.tokens.labels(kind, model).inc(fields.get(f"{kind}_tokens") or 0)
+        self.cost.labels(model).inc(max(0.0, float(fields.get("cost") or 0.0)))
         purpose = self._label("purpose", fields.get("purpose") or "turn")
         self.requests.labels(purpose, self._label("request status", status)).inc()
         return model
@@ -195,6 +197,14 @@ class Metrics:
 
     def _on_task_ended(self, fields: Mapping[str, Any]) -> None:
         self.tasks.labels(self._label("status", fields.get("status"))).inc()
+        if fields.get("status") == "failed":
+            self.errors.labels(self._label("code", fields.get("code"))).inc()
+
+    def _on_memory_extracted(self, _fields: Mapping[str, Any]) -> None:
+        self.memory_jobs.labels("done").inc()
+
+    def _on_memory_extraction_failed(self, fields: Mapping[str, Any]) -> None:
+        self.memory_jobs.labels("failed" if fields.get("last") else "tried_again").inc()
 
     def _on_worker_died(self, _fields: Mapping[str, Any]) -> None:
         self.died.inc()
@@ -286,8 +296,8 @@ Prometheus' text format, of one daemon and the workers it started. `./main.py ru
 tell what the [events](events.md) say, and start from zero with each daemon. Gauges are read from the ledger when
 somebody asks, so that any one daemon tells of all hosts. A histogram `NAME` has the series `NAME_bucket` (with the
 label `le`), `NAME_sum` and `NAME_count`. A label has at most {MOST_LABELS} values; what comes after
-that counts as `other`. `promtool check metrics` remarks on one name, `context_assembly_latency_ms`: its unit is no base
-unit. It stays for existing dashboards; new ones take `makimono_context_assembly_seconds`.
+that counts as `other`. Names follow the conventions of Prometheus: `promtool check metrics` has no remark.
+[grafana_dashboard.json](grafana_dashboard.json) shows them ([operations](operations.md#grafana)).
 This page is made from the program (`scripts/write_docs.py`).
 
 """

@@ -179,7 +179,7 @@ def test_what_was_sent_once_stays_the_same_bytes_in_the_same_place(tmp_path):
             assert one["latency_ms"] >= 0
             assert set(one["layers"]) == {"system", "semantic", "user_message", "session_summary", "working"}
             assert one["counts"]["working"] >= 0
-        for name in ("context_assembly_latency_ms_count", "context_token_count_count"):
+        for name in ("makimono_context_assembly_seconds_count", "context_token_count_count"):
             assert float(re.search(rf"^{name} (\S+)$", watch.metrics, re.MULTILINE)[1]) >= 1
         assert 'memory_layer_usage_total{layer="working"}' in watch.metrics
         # After the first report nothing is far from what the server counts.

@@ -4,6 +4,9 @@ import pytest
 
 from agent import clock
 from agent.daemon.ledger_gauges import snapshot
+from agent.daemon.task_reasons import REASONS
+from agent.forge.rate_limiter import RateLimiter
+from agent.observe.gauges import RateLimit
 
 
 @pytest.fixture
@@ -32,3 +35,18 @@ def test_rows_are_told_by_status_host_and_age(place, time):
     by = {(one.status, one.host): (one.count, one.age) for one in snapshot(here.settings).groups}
     assert by["queued", host] == (1, 15.0), "since its last sign"
     assert {waiting, held} <= {row.uuid for row in here.ledger.list("queued")}
+
+
+def test_reasons_rate_limits_and_the_disk_are_told(place, time):
+    here = place()
+    here.row(1)
+    here.ledger.claim(here.row(2), here.wiring.owner, 60)
+    limiter = RateLimiter(here.settings.base_dir / "limits", "api.github.com")
+    limiter.note_budget("core", remaining=7, limit=60, reset_in=60)
+    limiter.slow_down("search", 60, "slowly")
+    found = snapshot(here.settings)
+    assert {code: count for code, count in found.waiting.items() if count} == {"daemon": 2}
+    assert set(found.waiting) == set(REASONS) - {"ci"}
+    assert found.limits == (RateLimit("api.github.com", "core", 7, 60),)
+    assert 0 < found.disk[0] < found.disk[1]
+    assert found.jobs == (0 if here.settings.memory.enabled else None)

@@ -12,7 +12,7 @@ from agent.daemon.health import path_of
 from agent.daemon.program_version import lock_of
 from agent.daemon.start_holds import StartHold
 from agent.daemon.supervisor import Supervisor
-from agent.daemon.task_reasons import AT_ONCE, REASONS, TaskReasons
+from agent.daemon.task_reasons import AT_ONCE, TaskReasons
 from agent.forge.rate_limiter import RateLimiter, host_limits
 from agent.values import Status
 from agent.worker.unpublished_work import MARK
@@ -198,10 +198,3 @@ def test_rate_limits_and_limits_of_the_day_are_notes(place, time):
     assert "`limits.runs`" in notes[-1]
     time.move(601)
     assert host_limits(folder) == []
-
-
-def test_every_reason_has_a_line_in_the_docs():
-    from pathlib import Path
-
-    page = (Path(__file__).parents[3] / "docs" / "operations.md").read_text()
-    assert [code for code in REASONS if f"`{code}`" not in page] == []

@@ -103,7 +103,7 @@ events.emit("task_ended", uuid="u-1", status="completed", end="finished", code="
     for sample in (
         "makimono_turns_total 1.0",
         'memory_layer_usage_total{layer="working"} 10.0',
-        "context_assembly_latency_ms_sum 1.5",
+        "makimono_context_assembly_seconds_sum 0.0015",
         'makimono_tokens_total{kind="prompt",model="m"} 7.0',
         'makimono_tool_calls_total{status="success",tool="read_file"} 1.0',
         'makimono_tasks_total{status="completed"} 1.0',
