@@ -28,6 +28,7 @@ from agent.commands import (
     doctor_reviewers,
     doctor_shared_services,
     doctor_templates,
+    doctor_traces,
 )
 from agent.config.url_passwords import without_passwords
 from agent.config.value_kinds import size_text
@@ -140,6 +141,8 @@ def _parts(settings: Settings | None) -> Iterator[tuple[str, Callable[[], Iterat
         yield "mcp", lambda: mcp(settings)
     yield "plug-ins", lambda: (Check("plug-in", *one) for one in doctor_plug_ins.findings(settings))
     yield "webhooks", lambda: (_found("webhooks", one) for one in doctor_poke.findings(settings))
+    if settings.observe.otlp is not None:
+        yield "traces", lambda: (Check("traces", *one) for one in doctor_traces.findings(settings))
     if settings.prompts.is_set:
         yield "prompts", lambda: (Check("prompts", *one) for one in doctor_templates.findings(settings))
     yield "disk", lambda: space(settings)

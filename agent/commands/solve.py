@@ -48,6 +48,7 @@ from agent.intake.enqueue import budget_spent, priority_of
 from agent.llm import make_client
 from agent.llm.server_info import same_model
 from agent.observe.events import Events, to_log
+from agent.observe.traces import require_otlp
 from agent.prompts.reviewer_templates import check_reviewer_templates
 from agent.store.remote_storage import require_driver
 from agent.values import CLOSED_STATUSES, Status
@@ -149,6 +150,7 @@ def ask_the_surroundings(settings: Settings) -> None:
     Raises HostError when no model answers; ConfigError when the driver is missing or a command must not be run.
     """
     require_driver(settings.context_storage.replica)
+    require_otlp(settings.observe.otlp)
     check_commands(settings)
     check_plug_ins(settings)
     if settings.consensus.enabled and not settings.prompts.is_set:

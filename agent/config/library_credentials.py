@@ -2,8 +2,9 @@
 
 No key of config.yaml contains these credentials, so `Settings.secrets` would miss them.  This module reads credentials
 only to declare them as secrets.  The libraries are the drivers of S3, GCS and Azure, the clients of message brokers in
-clouds, of PostgreSQL and of Hugging Face.  Sources: botocore's, google-auth's, adlfs's and azure-identity's
-documentation of their variables; libpq, 34.15 and 34.16; fsspec, "Configuration".
+clouds, of PostgreSQL and of Hugging Face, and OpenTelemetry's exporter.  Sources: botocore's, google-auth's, adlfs's
+and azure-identity's documentation of their variables; libpq, 34.15 and 34.16; fsspec, "Configuration"; OpenTelemetry,
+"OTLP Exporter Configuration".
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import re
 import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -22,6 +24,7 @@ VARIABLES = (
     *("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_SECURITY_TOKEN", "AWS_CONTAINER_AUTHORIZATION_TOKEN"),
     *("AWS_BEARER_TOKEN_BEDROCK", "AZURE_STORAGE_KEY", "AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_SAS_TOKEN"),
     *("AZURE_STORAGE_CONNECTION_STRING", "AZURE_STORAGE_CLIENT_SECRET", "AZURE_CLIENT_SECRET", "AZURE_PASSWORD"),
+    *("OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS"),
     *("AZURE_CLIENT_CERTIFICATE_PASSWORD", "PGPASSWORD", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"),
 )
 """Variables that have a credential as their value, or as `name=value` inside their value."""
@@ -55,6 +58,8 @@ def found(environ: Mapping[str, str]) -> Iterator[str]:
         value = environ.get(name, "")
         yield value
         yield from _pairs(value)
+        if name.startswith("OTEL_"):
+            yield from _header_values(value)
     for name, value in environ.items():
         if match := DRIVER.fullmatch(name):
             yield from _values(value if match[1] is None else json.dumps({match[1]: value}))
@@ -89,6 +94,15 @@ def _telling(data: Any) -> Iterator[str]:
             waiting.extend((name, inner) for inner in value)
         elif isinstance(value, str) and _TELLING.search(name):
             yield value
+
+
+def _header_values(text: str) -> Iterator[str]:
+    """The values of `name=value,name=value`, as they are written and as they are sent."""
+    for pair in text.split(","):
+        value = pair.partition("=")[2].strip()
+        yield value
+        yield unquote(value)
+        yield unquote(value).rpartition(" ")[2]  # the token in `Bearer TOKEN`
 
 
 def _pairs(text: str) -> Iterator[str]:

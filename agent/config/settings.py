@@ -24,6 +24,7 @@ from agent.config import (
     key_tree,
     llm_section,
     long_term_memory,
+    observe_section,
     path_policy,
     prompt_templates,
     repository_section,
@@ -116,6 +117,9 @@ class Settings(Section):
     local: forge_sections.Local = Field(default_factory=forge_sections.Local, description="The local tracker.")
     scheduling: sections.Scheduling = Field(
         default_factory=sections.Scheduling, description="How often to look, and how much at a time."
+    )
+    observe: observe_section.Observe = Field(
+        default_factory=observe_section.Observe, description="Where traces of tasks are sent."
     )
     poke: webhook_endpoint.Poke = Field(
         default_factory=webhook_endpoint.Poke, description="How a webhook makes the daemon poll at once."

@@ -35,6 +35,7 @@ from agent.daemon.supervisor import Supervisor
 from agent.daemon.waker import Waker
 from agent.error_text import reason
 from agent.errors import DiskError, HostError, LockHeld, MakimonoError
+from agent.observe.traces import require_otlp
 from agent.prompts.reviewer_templates import check_reviewer_templates
 from agent.store.remote_storage import require_driver
 from agent.wiring import missing_task_sources
@@ -105,6 +106,7 @@ class Daemon:
         # `require_driver` raises ConfigError if a driver is missing, since otherwise each task would run without its
         # replica
         require_driver(self.settings.context_storage.replica)
+        require_otlp(self.settings.observe.otlp)
         if self.role != "producer":
             check_commands(self.settings)
             check_plug_ins(self.settings)

@@ -126,6 +126,7 @@ class Supervisor:
                 # imported first, since it must import `requests` before the package of a tokenizer does
                 "agent.llm.transport",
                 *modules_for([self.settings.provider().model, *([summary] if summary else [])]),
+                *(["agent.observe.otlp"] if self.settings.observe.otlp else []),
                 *(["agent.prompts.loader"] if self.settings.prompts.is_set else []),
                 *(["agent.daemon.preload_memory"] if self.settings.memory.enabled else []),
                 "agent.daemon.preload",  # must be the last module: it freezes all objects that exist

@@ -208,6 +208,7 @@ EVENTS: dict[str, str] = {
     "memory_worker_died": "The process of an extraction job was killed; the job is done again (uuid, signal).",
     "pull_ended": "The pull request of an ended task was merged or closed (uuid, state, url).",
     # watching itself
+    "traces_lost": "The endpoint of `observe.otlp` did not take spans; told once, the task goes on (endpoint, error).",
     "listener_failed": "A listener raised; the work went on without it (listener, event_name, error).",
 }
 """Name of an event → one line of meaning, with the fields in brackets.  docs/events.md is made from EVENTS; tests/docs
@@ -242,6 +243,7 @@ LEVELS: dict[str, str] = {
     "replica_unused": "warning",
     "task_anew": "warning",
     "disk_slow": "warning",
+    "traces_lost": "warning",
     "row_restored": "warning",
     "network_refused": "warning",
     "code_changed": "error",

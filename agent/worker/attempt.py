@@ -20,6 +20,7 @@ from agent.context.task_row import TaskRow
 from agent.errors import MISTAKES, Fenced, MakimonoError
 from agent.forge import TaskFactory
 from agent.observe import log
+from agent.observe.traces import traced
 from agent.values import Status
 from agent.wiring.folders import make_folder
 from agent.worker import process_groups, program_files, unopened_attempts
@@ -119,7 +120,11 @@ def attempt(wiring: Wiring, uuid: str, mode: Mode) -> tuple[Outcome, bool]:
         if mode.drains:
             signal.signal(signal.SIGTERM, handler.drain)
             signal.signal(signal.SIGINT, signal.SIG_IGN)
-        with trace_on_signal(folder / "worker.log"), templates_of(settings, wiring.events, folder):
+        with (
+            traced(settings.observe.otlp, uuid, claim.attempt, wiring.events),
+            trace_on_signal(folder / "worker.log"),
+            templates_of(settings, wiring.events, folder),
+        ):
             return handler.handle(task), handler.failed
     except (Exception, KeyboardInterrupt) as error:
         give_up_claim(wiring, claim, error, None if handler is not None and handler.run is not None else folder)

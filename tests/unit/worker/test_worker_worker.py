@@ -4,7 +4,8 @@ import multiprocessing
 import signal
 
 import pytest
-from llm_servers import says
+from llm_servers import call, says
+from otlp_receiver import SECRET, Receiver, attributes
 from run_home import UUID
 
 from agent import clock, durable_files
@@ -185,6 +186,35 @@ def test_a_task_whose_end_the_forge_shows_is_closed_by_it_and_not_worked_on(work
     assert forge.read_issue(key).labels == (f"coding agent {state}",)
     assert (here.folder / "tracker" / "issues" / "1.comments.jsonl").read_text() == before
     assert (here.settings.base_dir / "completed" / uuid).is_dir()
+
+
+def test_the_trace_of_an_attempt_reaches_the_collector(work, signals):
+    """With its end, also where the collector is slow to answer; no text of the model or the issue is in it."""
+    with Receiver() as receiver:
+        calls = [call("finish", {"title": "Done", "summary": SECRET})]
+        here, _, task = work(
+            says("openai", SECRET, [call("update_plan", {"items": [{"text": SECRET, "status": "done"}]})]),
+            says("openai", SECRET, calls),
+            extra=f"observe: {{otlp: '{receiver.address}'}}\n",
+        )
+        uuid = str(task.get_uuid())
+        here.ledger.release(uuid, 1)
+        assert worker.process_task(here.settings, uuid) == 0
+    assert receiver.wrong == []
+    by_name = {}
+    for span in receiver.spans:
+        assert span.trace_id.hex() == uuid.replace("-", "")
+        by_name.setdefault(span.name, []).append(attributes(span))
+    assert {name: len(spans) for name, spans in by_name.items()} == {
+        "invoke_agent makimono": 1,
+        "turn": 2,
+        "chat m": 2,
+        "execute_tool update_plan": 1,
+        "execute_tool finish": 1,
+    }
+    [root] = by_name["invoke_agent makimono"]
+    assert (root["makimono.task.attempt"], root["makimono.task.status"]) == (2, "completed")
+    assert [one["gen_ai.usage.input_tokens"] for one in by_name["chat m"]] == [100, 100]
 
 
 def tries_of(here, uuid, error, times):

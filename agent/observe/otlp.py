@@ -1,0 +1,338 @@
+"""Makes OpenTelemetry spans of the events of one attempt of a task, and exports them by OTLP/HTTP.
+
+The spans: `invoke_agent makimono` for the attempt, below it one `turn` for each turn, below these `chat MODEL` for each
+request to a model and `execute_tool TOOL` for each tool call.  The trace id is the uuid of the task, so the attempts of
+a task, on any host, are one trace.  Names and attributes follow the semantic conventions for generative AI where these
+have one (github.com/open-telemetry/semantic-conventions, "Semantic Conventions for Generative AI", the pages of spans
+and of agent spans); attributes of this program begin with `makimono.`.  No text of a message, an argument or a result
+is sent.
+
+A batch processor of the SDK exports in a thread of its own.  Its queue is bounded: while the endpoint is away, slow or
+full, the oldest spans are dropped and the task does not wait.  This module is imported only when `observe.otlp` is set
+(`traces.py`).
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+from uuid import UUID
+
+from agent import __version__
+from agent.registry import without
+
+# as in llm/transport.py: the detection of encodings takes memory and is not used
+with without("chardet", "charset_normalizer"):
+    import requests
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import SpanLimits, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.id_generator import IdGenerator, RandomIdGenerator
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_context
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from opentelemetry.sdk.trace import ReadableSpan
+
+    from agent.observe.events import Events
+
+PATH = "/v1/traces"
+QUEUE, BATCH = 2048, 256
+"""The maximum number of spans that wait for their export, and of spans in one request."""
+EXPORT_SECONDS = 5.0
+"""The maximum seconds of one export, with its repetitions."""
+END_SECONDS = 3.0
+"""The maximum seconds for which the end of an attempt waits for the export of its last spans."""
+
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+ENDS_TURN = ("verify_started", "sent_back", "task_ended", "task_paused", "task_failed")
+"""Events after which nothing belongs to the last turn any more."""
+_CODE = re.compile(r"([a-z][a-z0-9_]{1,40})(?::|$)")
+
+
+def endpoint_of(address: str) -> str:
+    """The address to which spans are sent: `/v1/traces` is added unless the path ends with it."""
+    base = address.rstrip("/")
+    return base if base.endswith(PATH) else base + PATH
+
+
+def exporter_of(address: str) -> OTLPSpanExporter:
+    """An exporter to the endpoint, with the headers of the variable OTEL_EXPORTER_OTLP_HEADERS, which the library reads
+    itself, as OTEL_EXPORTER_OTLP_CERTIFICATE and the like."""
+    session = requests.Session()
+    session.trust_env = urlsplit(address).hostname not in LOOPBACK
+    return OTLPSpanExporter(endpoint=endpoint_of(address), timeout=EXPORT_SECONDS, session=session)
+
+
+def probe(address: str) -> str:
+    """Send an empty export; returns the error, "" if the endpoint has accepted it."""
+    heard = _Heard()
+    exporter = exporter_of(address)
+    try:
+        done = exporter.export([])
+    finally:
+        exporter.shutdown()  # type: ignore[no-untyped-call]
+        heard.close()
+    return "" if done is SpanExportResult.SUCCESS else heard.last or "it took no spans"
+
+
+class TaskTrace:
+    """A listener that makes the spans of one attempt; `close` ends them.  Several threads may emit events."""
+
+    def __init__(self, address: str, uuid: str, attempt: int, events: Events) -> None:
+        self._heard = _Heard()
+        self._lock = threading.Lock()
+        self._provider = TracerProvider(
+            resource=Resource.create({"service.name": "makimono", "service.version": __version__}),
+            id_generator=_OfTask(uuid),
+            shutdown_on_exit=False,
+            span_limits=SpanLimits(max_events=64, max_span_attributes=32, max_span_attribute_length=200),
+        )
+        reporting = _Reporting(exporter_of(address), lambda: self._failed(address, events))
+        self._provider.add_span_processor(
+            BatchSpanProcessor(reporting, max_queue_size=QUEUE, max_export_batch_size=BATCH)
+        )
+        self._tracer = self._provider.get_tracer("makimono", __version__)
+        self._told = False
+        self._turns = 0
+        self._turn: Span | None = None
+        self._turn_until = 0  # the end of the newest span in the turn, in nanoseconds since the epoch
+        # thread → its open request or tool call; a thread has one of each at a time
+        self._requests: dict[int, Span] = {}
+        self._tools: dict[int, Span] = {}
+        self._begins: dict[int, int] = {}  # thread → when its next request begins, after one that failed
+        self._attempt = self._tracer.start_span(
+            "invoke_agent makimono",
+            kind=SpanKind.INTERNAL,
+            attributes={
+                "gen_ai.operation.name": "invoke_agent",
+                "gen_ai.agent.name": "makimono",
+                "gen_ai.conversation.id": uuid,
+                "makimono.task.uuid": uuid,
+                "makimono.task.attempt": attempt,
+            },
+        )
+
+    def __call__(self, name: str, fields: Mapping[str, Any]) -> None:
+        """Process one event; events without a span are ignored."""
+        found = getattr(self, f"_on_{name}", None)
+        with self._lock:
+            if name in ENDS_TURN:
+                self._end_turn()
+            if found is not None:
+                found(fields)
+
+    def close(self) -> None:
+        """End all spans, and wait at most END_SECONDS for their export; what is not exported then is lost."""
+        with self._lock:
+            for span in (*self._requests.values(), *self._tools.values()):
+                span.end()
+            self._requests.clear()
+            self._tools.clear()
+            self._end_turn()
+            self._attempt.end()
+        # `shutdown` waits for a request that is under way; a thread that still waits ends with the process
+        ending = threading.Thread(target=self._provider.shutdown, name="traces-end", daemon=True)
+        ending.start()
+        ending.join(END_SECONDS)
+        self._heard.close()
+
+    def _failed(self, address: str, events: Events) -> None:
+        """Announce, once, that spans were lost."""
+        if not self._told:
+            self._told = True
+            events.emit("traces_lost", endpoint=endpoint_of(address), error=self._heard.last or "the export failed")
+
+    # --- the events -------------------------------------------------------------------------------------------
+
+    def _on_task_started(self, fields: Mapping[str, Any]) -> None:
+        self._attempt.set_attributes(_texts({"makimono.task.key": fields.get("task")}) | _model(fields))
+
+    def _on_turn_started(self, _fields: Mapping[str, Any]) -> None:
+        self._end_turn()
+        self._turns += 1
+        self._turn = self._tracer.start_span(
+            "turn", context=set_span_in_context(self._attempt), attributes={"makimono.turn": self._turns}
+        )
+
+    def _on_request_sent(self, fields: Mapping[str, Any]) -> None:
+        self._requests[threading.get_ident()] = self._request(fields, None)
+
+    def _on_answer_received(self, fields: Mapping[str, Any]) -> None:
+        span = self._ended_request(fields)
+        if fields.get("finish_reason"):
+            span.set_attribute("gen_ai.response.finish_reasons", [str(fields["finish_reason"])])
+        self._end(span)
+
+    def _on_request_failed(self, fields: Mapping[str, Any]) -> None:
+        span = self._ended_request(fields)
+        found = _CODE.match(str(fields.get("error") or ""))
+        _fail(span, found[1] if found else str(fields.get("status") or "error"))
+        self._end(span)
+        self._begins[threading.get_ident()] = time.time_ns()
+
+    def _on_model_wait(self, fields: Mapping[str, Any]) -> None:
+        seconds = float(fields.get("seconds") or 0.0)
+        self._begins[threading.get_ident()] = time.time_ns() + round(seconds * 1e9)
+        code = str(fields.get("code") or fields.get("why") or "")
+        (self._turn or self._attempt).add_event("model_wait", {"makimono.code": code, "makimono.seconds": seconds})
+
+    def _on_tool_started(self, fields: Mapping[str, Any]) -> None:
+        self._tools[threading.get_ident()] = self._tool(fields)
+
+    def _on_tool_finished(self, fields: Mapping[str, Any]) -> None:
+        # a call that is refused has no `tool_started`
+        span = self._tools.pop(threading.get_ident(), None) or self._tool(fields)
+        if type(fields.get("seq")) is int:
+            span.set_attribute("makimono.tool.number", fields["seq"])
+        if (status := str(fields.get("status") or "success")) != "success":
+            _fail(span, status)
+        self._end(span)
+
+    def _on_compaction(self, fields: Mapping[str, Any]) -> None:
+        names = ("tokens_before", "tokens_after")
+        sizes = {f"makimono.{name}": fields[name] for name in names if type(fields.get(name)) is int}
+        (self._turn or self._attempt).add_event(
+            "compaction", _texts({"makimono.strategy": fields.get("strategy")}) | sizes
+        )
+
+    def _on_task_ended(self, fields: Mapping[str, Any]) -> None:
+        status = str(fields.get("status") or "")
+        self._attempt.set_attributes(_texts({"makimono.task.status": status, "makimono.task.code": fields.get("code")}))
+        if status == "failed":
+            _fail(self._attempt, str(fields.get("code") or "failed"))
+
+    def _on_task_paused(self, _fields: Mapping[str, Any]) -> None:
+        self._attempt.set_attribute("makimono.task.status", "paused")
+
+    def _on_task_requeued(self, _fields: Mapping[str, Any]) -> None:
+        self._attempt.set_attribute("makimono.task.status", "queued")
+
+    # --- spans ------------------------------------------------------------------------------------------------
+
+    def _request(self, fields: Mapping[str, Any], start: int | None) -> Span:
+        said = {"gen_ai.operation.name": "chat", "makimono.request.purpose": fields.get("purpose")}
+        return self._child(f"chat {fields.get('model') or ''}".strip(), SpanKind.CLIENT, said, fields, start)
+
+    def _tool(self, fields: Mapping[str, Any]) -> Span:
+        tool = str(fields.get("tool") or "?")
+        said = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": tool, "gen_ai.tool.type": "function"}
+        return self._child(f"execute_tool {tool}", SpanKind.INTERNAL, said)
+
+    def _child(
+        self,
+        name: str,
+        kind: SpanKind,
+        said: Mapping[str, Any],
+        fields: Mapping[str, Any] | None = None,
+        start: int | None = None,
+    ) -> Span:
+        return self._tracer.start_span(
+            name[:200],
+            context=set_span_in_context(self._turn or self._attempt),
+            kind=kind,
+            attributes=_texts(said) | _model(fields or {}),
+            start_time=None if start is None else min(start, time.time_ns()),
+        )
+
+    def _ended_request(self, fields: Mapping[str, Any]) -> Span:
+        """The request of this thread that has just ended, with its counts; a repeated request has no `request_sent` of
+        its own, so its span begins after the wait that followed the last failure."""
+        thread = threading.get_ident()
+        begins = self._begins.pop(thread, None)
+        span = self._requests.pop(thread, None) or self._request(fields, begins)
+        counts = {
+            "gen_ai.usage.input_tokens": "prompt_tokens",
+            "gen_ai.usage.output_tokens": "completion_tokens",
+            "gen_ai.usage.cache_read.input_tokens": "cached_tokens",
+            "gen_ai.usage.reasoning.output_tokens": "reasoning_tokens",
+            "makimono.usage.estimated_tokens": "estimated",
+        }
+        for attribute, name in counts.items():
+            if type(fields.get(name)) is int:
+                span.set_attribute(attribute, fields[name])
+        if fields.get("cost"):
+            span.set_attribute("makimono.usage.cost", float(fields["cost"]))
+        return span
+
+    def _end(self, span: Span) -> None:
+        self._turn_until = time.time_ns()
+        span.end(self._turn_until)
+
+    def _end_turn(self) -> None:
+        """End the turn at the end of its newest request or tool call; later work does not belong to it."""
+        if self._turn is not None:
+            self._turn.end(self._turn_until or None)
+        self._turn, self._turn_until = None, 0
+
+
+def _texts(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: str(value) for name, value in values.items() if value not in (None, "")}
+
+
+def _model(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return _texts({"gen_ai.provider.name": fields.get("provider"), "gen_ai.request.model": fields.get("model")})
+
+
+def _fail(span: Span, code: str) -> None:
+    span.set_attribute("error.type", code)
+    span.set_status(Status(StatusCode.ERROR))
+
+
+class _OfTask(IdGenerator):
+    """The trace id is the uuid of the task; span ids are random."""
+
+    def __init__(self, uuid: str) -> None:
+        self._trace_id = UUID(uuid).int
+        self._random = RandomIdGenerator()
+
+    def generate_span_id(self) -> int:
+        return self._random.generate_span_id()
+
+    def generate_trace_id(self) -> int:
+        return self._trace_id
+
+
+class _Reporting(SpanExporter):
+    """An exporter that calls `failed` after an export that the endpoint has not accepted."""
+
+    def __init__(self, inner: SpanExporter, failed: Callable[[], None]) -> None:
+        self._inner = inner
+        self._failed = failed
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        done = self._inner.export(spans)
+        if done is not SpanExportResult.SUCCESS:
+            self._failed()
+        return done
+
+    def shutdown(self) -> None:
+        self._inner.shutdown()
+
+    def force_flush(self, timeout_millis: int = 30000) -> bool:
+        return self._inner.force_flush(timeout_millis)
+
+
+class _Heard(logging.Handler):
+    """Takes the log lines of the library, which would otherwise come to stderr; `last` is the newest one."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.last = ""
+        self._logger = logging.getLogger("opentelemetry")
+        self._logger.propagate = False
+        self._logger.addHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.last = " ".join(record.getMessage().split())[:300]
+
+    def close(self) -> None:
+        self._logger.removeHandler(self)
+        super().close()
