@@ -28,8 +28,11 @@ def dashboard(
 ) -> int:
     """Show in a browser what runs, what waits and why, what each task did and what it cost; until Ctrl-C."""
     from agent.dashboard.server import PageServer
+    from agent.observe import log
+    from agent.security.redact import masker_of
 
     state: CliState = context.obj
+    log.setup(level="warning", json=state.json, redact=masker_of(state.settings_to_inspect))
     server = PageServer(state.settings if actions else state.settings_to_inspect, host, port, has_actions=actions)
 
     def ready() -> None:

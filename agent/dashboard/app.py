@@ -65,6 +65,8 @@ class Site:
         self.pages = Pages(settings, self.reader)
         self.health_page = HealthPage(settings, self.reader)
         self.threads = ThreadPoolExecutor(THREADS, thread_name_prefix="page")
+        # what waits for a process of its own must not take the threads of the other pages
+        self.waiting_threads = ThreadPoolExecutor(THREADS, thread_name_prefix="helper")
         self.watcher = Watcher(settings, self.reader, self.run)
         self.is_closing = asyncio.Event()
 
@@ -103,12 +105,14 @@ class Site:
         """End the streams of events and the threads."""
         self.is_closing.set()
         await self.watcher.close()
-        self.threads.shutdown(wait=False, cancel_futures=True)
+        for pool in (self.threads, self.waiting_threads):
+            pool.shutdown(wait=False, cancel_futures=True)
         self.reader.close()
 
-    async def run(self, call: Callable[[], Any]) -> Any:
-        """The value of a blocking function, from one of the threads."""
-        return await asyncio.get_running_loop().run_in_executor(self.threads, call)
+    async def run(self, call: Callable[[], Any], *, is_long: bool = False) -> Any:
+        """The value of a blocking function, from one of the threads; `is_long`: it waits for a process of its own."""
+        pool = self.waiting_threads if is_long else self.threads
+        return await asyncio.get_running_loop().run_in_executor(pool, call)
 
     # --- pages --------------------------------------------------------------------------------------------------
 
@@ -156,7 +160,7 @@ class Site:
     ) -> Response:
         """The answer with the value of `build`, which is None for a page that does not exist."""
         try:
-            view = await asyncio.wait_for(self.run(build), seconds)
+            view = await asyncio.wait_for(self.run(build, is_long=seconds > PAGE_SECONDS), seconds)
         except TimeoutError:
             problem = f"this part took longer than {seconds:.0f} s; its disk or server may hang. Try it again"
             return self.answer(request, "problem", {"page": "problem", "problems": [problem]}, 503)
@@ -186,9 +190,8 @@ class Site:
         why = "this address takes other methods" if status == 405 else "there is no such page or task"
         return self.answer(request, "problem", {"page": "problem", "problems": [why]}, status)
 
-    async def broken(self, request: Request, error: Exception) -> Response:
-        """The answer after a mistake of this program; the traceback goes to the log."""
-        log.get("dashboard").error("page_failed", path=request.url.path, exc_info=error)
+    async def broken(self, request: Request, _error: Exception) -> Response:
+        """The answer after a mistake of this program; uvicorn logs the traceback."""
         problem = "this page cannot be made: a mistake of this program; the log of the command has the traceback"
         return self.answer(request, "problem", {"page": "problem", "problems": [problem]}, 500)
 
@@ -211,7 +214,7 @@ class Site:
         uuid = request.path_params["uuid"]
         try:
             job = partial(helper_process.run, self.settings, "order", uuid, word, self.who(request))
-            done = await asyncio.wait_for(self.run(job), HELPER_SECONDS)
+            done = await asyncio.wait_for(self.run(job, is_long=True), HELPER_SECONDS)
         except TimeoutError:
             return self._problem(request, 503, "the order was given, and showing it on the issue takes long")
         except UsageError as error:
@@ -274,6 +277,7 @@ class Site:
         form = await form_of(request)
         if not self.access.is_token(form.get("token", "")):
             self.access.note_failure(address)
+            log.get("dashboard").warning("login_refused", address=address)
             return self.answer(request, "login", {"page": "login", "problems": ["this is not the token"]}, 403)
         answer = RedirectResponse("/tasks", status_code=303)
         cookie = rules.cookie_header(rules.COOKIE, self.access.begin_session(), is_encrypted=is_encrypted(request))
@@ -357,6 +361,7 @@ class Checks:
             scope["is_bearer"] = True
             return None
         self.access.note_failure(address)
+        log.get("dashboard").warning("login_refused", address=address)
         return _plain(401, "this is not the token", {"WWW-Authenticate": "Bearer"})
 
 

@@ -24,6 +24,8 @@ from agent.taskqueue.row_holder import hostname, owner
 from agent.wiring import disk_space
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from agent.config import Settings
     from agent.dashboard.ledger_reader import LedgerReader
     from agent.taskqueue import Ledger
@@ -64,7 +66,7 @@ class HealthPage:
         }
         try:
             with self.reader.ledger() as ledger:
-                shown |= self._of_ledger(ledger)
+                shown |= self._of_ledger(ledger, health.why)
         except MakimonoError as error:
             shown["problems"].append(str(error))
         return shown
@@ -77,7 +79,7 @@ class HealthPage:
                 self._checks = (now, helper_process.run(self.settings, "doctor"))
             return {"page": "health", "problems": [], "host": hostname(), **self._checks[1]}
 
-    def _of_ledger(self, ledger: Ledger) -> Json:
+    def _of_ledger(self, ledger: Ledger, daemon_says: Sequence[str]) -> Json:
         now = ledger.now()
         me = owner(self.settings.base_dir)
         running = ledger.list("running")
@@ -98,7 +100,7 @@ class HealthPage:
                 for row in running
             ],
             "most_workers": self.settings.scheduling.max_workers,
-            "waiting": Waits(self.settings, ledger).of_all(),
+            "waiting": [one for one in Waits(self.settings, ledger).of_all() if one not in daemon_says],
             "errors": ledger.db.run("page_errors", limit=MOST_ERRORS),
             "days": charts.days(ledger.db.run("page_days", since=since[:10])),
             "queue": charts.queue(ledger),

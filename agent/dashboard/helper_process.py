@@ -2,7 +2,7 @@
 this machine, and the orders of people.
 
 The process gets the settings through its standard input, as a worker gets them from the daemon, and writes one JSON
-object to its standard output.  `run` ends the process when it takes too long.
+object to its standard output; its log goes to stderr of the command.  `run` ends the process when it takes too long.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ import orjson
 from agent import durable_files
 from agent.errors import DiskError, HostError, MakimonoError, UsageError
 from agent.installed_files import TOP
+from agent.observe import log
+from agent.security.redact import masker_of
 
 if TYPE_CHECKING:
     from agent.config import Settings
@@ -56,9 +58,7 @@ def run(settings: Settings, job: str, *arguments: Any, seconds: float = SECONDS)
 def _result(settings: Settings, job: str, arguments: tuple[Any, ...], seconds: float) -> Json:
     command = [sys.executable, "-c", _CHILD, *(path for path in (str(TOP.parent), *sys.path) if path)]
     given = pickle.dumps((settings, job, arguments))
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
-    ) as child:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as child:
         try:
             output, _ = child.communicate(given, timeout=seconds)
         except subprocess.TimeoutExpired as error:
@@ -82,6 +82,7 @@ def main() -> None:
     settings, job, arguments = pickle.load(sys.stdin.buffer)  # noqa: S301 - this program wrote it, through a pipe
     output = os.dup(1)
     os.dup2(2, 1)  # what a library prints must not become part of the result
+    log.setup(level="info" if job == "order" else "warning", redact=masker_of(settings))
     with suppress(DiskError):
         durable_files.temporary(settings.base_dir / "tmp")
     try:

@@ -53,7 +53,7 @@ class LedgerReader:
             raise NoLedgerError(f"{self.settings.base_dir} has no {self.kind.title} yet: no task was ever queued here")
         place = row_holder.place(self.settings.base_dir)
         if self.kind.is_local:
-            database = self._looked()
+            database = self.look()
             try:
                 yield _local(Ledger(database, place=place))
             finally:
@@ -63,7 +63,7 @@ class LedgerReader:
             raise LedgerError(f"{self.kind.where} does not answer")
         try:
             if self._held is None:
-                self._held = self._looked()
+                self._held = self.look()
             yield Ledger(self._held, place=place)
         except MakimonoError:
             self._drop()
@@ -82,7 +82,8 @@ class LedgerReader:
                 self._held.close()
             self._held = None
 
-    def _looked(self) -> Database:
+    def look(self) -> Database:
+        """A new connection that reads and does not wait long; the caller closes it."""
         database = self.kind.look()
         try:
             if self.kind.is_local:

@@ -13,6 +13,7 @@ from agent.dashboard import charts, conversation, helper_process, peers, task_li
 from agent.dashboard.waiting import Waits
 from agent.errors import MakimonoError, RowUnreadable, UsageError
 from agent.taskqueue.row_holder import hostname
+from agent.values import Status
 from agent.wiring.folders import folder_of, is_uuid
 
 if TYPE_CHECKING:
@@ -151,6 +152,9 @@ class Pages:
             elsewhere = lies_elsewhere(self.settings, row, folder)
         except (RowUnreadable, ValueError) as error:
             problems.append(str(error))
+        is_live = folder is not None and is_held(folder)
+        if row is not None and row.status is Status.RUNNING and not is_live and waits.is_here(row):
+            shown["waits"] = [*shown["waits"], "no process works on it; a daemon puts it back into the queue"]
         if folder is None and not elsewhere:
             problems.append("there is no folder of this task: it was never started, or the folder was removed")
         return {
@@ -158,7 +162,7 @@ class Pages:
             "task": shown,
             "host": hostname(),
             "elsewhere": elsewhere,
-            "is_live": folder is not None and is_held(folder),
+            "is_live": is_live,
             "problems": problems,
             "_row": row,
             "_folder": folder,

@@ -78,11 +78,18 @@ class Waits:
         """The health of the daemon of this base_dir and host."""
         return read_health(self.settings)
 
+    def is_here(self, row: Row) -> bool:
+        """Whether a process of this base_dir and machine has claimed the row."""
+        return self.ledger.is_mine(row, self._owner)
+
+    @cached_property
+    def _owner(self) -> str:
+        return owner(self.settings.base_dir)
+
     @cached_property
     def workers(self) -> int:
         """The number of tasks that run in this base_dir."""
-        me = owner(self.settings.base_dir)
-        return sum(1 for row in self.ledger.running_here() if self.ledger.is_mine(row, me))
+        return sum(1 for row in self.ledger.running_here() if self.is_here(row))
 
     @cached_property
     def _startable(self) -> frozenset[str] | None:

@@ -112,7 +112,7 @@ class Watcher:
             self._drop()
             if not self.reader.kind.exists():
                 return "none"
-            self._database = self.reader.kind.look()
+            self._database = self.reader.look()
             path = getattr(self._database, "path", None)
             self._identity = None if path is None else durable_files.identity(path)
         (found,) = self._database.execute("PRAGMA data_version")

@@ -20,6 +20,8 @@ TOKEN = "a-token-of-this-test"
 def home(tmp_path_factory):
     made = Home(tmp_path_factory.mktemp("home")).both()
     made.repository()
+    issue = "---\ntitle: Two\nlabels: [coding agent done]\nauthor: alice\nstate: open\n---\nPlease.\n"
+    (made.folder / "tracker" / "issues" / "2.md").write_text(issue)
     return made
 
 
@@ -220,6 +222,16 @@ def test_an_order_needs_the_form_of_a_page_and_is_written_to_the_row_with_who_ga
         "status": "running",
     }
     assert row(home, OPEN).requested is None
+    refused = guarded.post(f"/tasks/{OPEN}/retry", Authorization=bearer, Origin=None)
+    assert refused.status == 409
+    assert "only what has ended can be tried again" in refused.text
     refused = guarded.post(f"/tasks/{DONE}/stop", Authorization=bearer, Origin=None)
     assert refused.status == 409
     assert "already" in refused.text
+
+
+def test_a_retry_makes_a_new_task_and_leads_to_it(guarded, home):
+    answer = guarded.post(f"/tasks/{DONE}/retry", Authorization=f"Bearer {TOKEN}", Origin=None)
+    assert answer.status == 303, answer.text
+    made = answer.headers["location"].removeprefix("/tasks/")
+    assert row(home, made).parent_uuid == DONE

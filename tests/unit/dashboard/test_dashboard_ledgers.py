@@ -11,6 +11,7 @@ from agent.dashboard.health_page import HealthPage
 from agent.dashboard.ledger_reader import LedgerReader
 from agent.dashboard.pages import Pages
 from agent.dashboard.task_list import SORTS, Query
+from agent.dashboard.watcher import Watcher
 from agent.errors import MakimonoError
 from agent.store.ledgers import LedgerKind
 
@@ -59,6 +60,13 @@ def test_every_list_and_the_health_page_work_on_every_ledger(name, tmp_path):
         with reader.ledger() as ledger, pytest.raises(MakimonoError):
             ledger.enqueue(ledger.get(found["tasks"][0]["uuid"]).key.to_dict() | {"task_id": "999"})
         assert pages.tasks(Query())["total"] == 60
+        watcher = Watcher(settings, reader, None)
+        assert [watcher._look(set())[0] for _ in range(3)] == [False, False, False]
+        ledger = LedgerKind.of(settings).open()
+        ledger.request(found["tasks"][0]["uuid"], "pause")
+        ledger.close()
+        assert [watcher._look(set())[0] for _ in range(2)] == [True, False]
+        watcher._drop()
         reader.close()
 
 

@@ -1,0 +1,44 @@
+"""`dashboard` as a command: its address, its end by a signal, and `show --html`."""
+
+import json
+import os
+import signal
+import urllib.request
+
+import pytest
+import quick_start
+from cli_home import DONE, Home, start
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    return Home(tmp_path_factory.mktemp("home")).both()
+
+
+def test_the_command_says_where_the_page_is_and_ends_with_a_signal(home):
+    run = quick_start.start(
+        ["--config", str(home.config), "dashboard", "--port", "0", "--json"], cwd=home.folder, env=dict(os.environ)
+    )
+    text = ""
+    while not text.strip().endswith("}"):
+        text += run.stdout.readline()
+    address = json.loads(text)["address"]
+    with urllib.request.urlopen(f"{address}tasks", timeout=30) as answer:
+        assert "Open one" in answer.read().decode()
+    run.send_signal(signal.SIGTERM)
+    with run.stdout:
+        assert run.stdout.read() == ""
+    assert run.wait(30) == 0
+
+
+def test_an_address_for_others_needs_a_token(home):
+    done = start("--config", home.config, "dashboard", "--host", "0.0.0.0", "--port", "0", cwd=home.folder)
+    assert done.returncode == 2
+    assert "dashboard.token" in done.stdout + (done.stderr or "")
+
+
+def test_a_task_is_written_as_one_page(home, tmp_path):
+    path = tmp_path / "task.html"
+    done = start("--config", home.config, "--json", "show", DONE[:4], "--html", path, cwd=home.folder)
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["bytes"] == path.stat().st_size
