@@ -256,7 +256,7 @@ class Task:
     task on an issue that has had one, or without a label: a comment, or an assignment after the end of a task; each
     event starts one task.  `uuid` is None until the queue assigns one
     (docs/design/context.md, 4.6).  `asker` looks up the person who asked, if the list of issues does not contain that
-    person.
+    person.  `has_comments` is False if the list of issues showed that the issue has no comments.
     """
 
     def __init__(
@@ -270,9 +270,11 @@ class Task:
         labels: Iterable[str] = (),
         asker: Callable[[], str] | None = None,
         started_by: str | None = None,
+        has_comments: bool = True,
     ) -> None:
         self.asker = asker
         self.started_by = started_by
+        self.has_comments = has_comments
         self.key = TaskKey.of(key)
         self.forge = forge
         self.uuid = uuid
@@ -531,7 +533,8 @@ class Forge(Protocol):
         """Open a pull request for a branch that is already pushed.
 
         If a pull request for `head` is already open, it is returned unchanged, so that neither two callers nor a
-        repeated call open two.
+        repeated call open two.  With `draft` False the forge asks the person who asked for the work to review the pull
+        request, also if it is already open and no draft.
         """
         ...
 

@@ -35,6 +35,9 @@ PER_SECOND = 1.0
 FIRST_PAUSE = 60.0  # pause in seconds when the forge asks to slow down and names no time
 LONGEST_PAUSE = 900.0
 LOOK_AGAIN = 30.0
+OTHER_FILES = (".refused", ".facts")
+"""The ends of the names (without `.json`) of the other files of a host in the same folder (`refused_changes.py`,
+`shared_facts.py`)."""
 KEPT_SECONDS = 600.0  # facts about repositories and people are requested again after this many seconds
 
 
@@ -213,7 +216,8 @@ def _blocked(state: dict[str, Any], bucket: str, reserve: float) -> tuple[float,
 
 def known_limits(folder: Path) -> dict[str, dict[str, Any]]:
     """Host → the content of its file of limits (`buckets`, `blocked`), for every host of the folder; reads only."""
-    return {path.stem: RateLimiter(folder, path.stem)._read() for path in sorted(folder.glob("*.json"))}  # noqa: SLF001 - a method of this module's class
+    names = [path.stem for path in sorted(folder.glob("*.json")) if not path.stem.endswith(OTHER_FILES)]
+    return {name: RateLimiter(folder, name)._read() for name in names}  # noqa: SLF001 - a method of this module's class
 
 
 def wait_of(limits: dict[str, Any]) -> tuple[float, str]:

@@ -24,6 +24,7 @@ from agent.forge import http
 from agent.forge.ca_bundle import ca_bundle_of
 from agent.forge.etag_cache import Answer, EtagCache, condition, request_name
 from agent.forge.rate_limiter import EVERYTHING, RateLimiter
+from agent.forge.shared_facts import SharedFacts
 from agent.forge.single_reads import SingleReads
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ class RestWire(ABC):
         self.prefix = urlsplit(base_url).path + self.api
         self.host = host
         self.limiter = RateLimiter(base_dir / "limits", host)
+        self.facts = SharedFacts(base_dir / "limits", host, self.token)
         self.trust = ca_bundle_of(base_dir, section.ca_file)
         self.kept = EtagCache()
         self.reads = SingleReads()

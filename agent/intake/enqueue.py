@@ -69,6 +69,7 @@ def enqueue_task(
     uuid: str | None = None,
     quiet: timedelta | None = None,
     seen: Callable[[], None] = lambda: None,
+    has_comments: bool = True,
 ) -> tuple[str | None, Refusal]:
     """Put a task into the ledger: (the uuid of the new task, or None; the reason why no task was queued).
 
@@ -76,7 +77,7 @@ def enqueue_task(
     on the forge that the task is taken (`Forge.mark_taken` by default).  `uuid`: the uuid for the row, if a task that
     lost its row already has a claim on the issue.  `quiet`: the time without a change after which claims of other
     daemons expire (`quiet_of` by default).  `seen` shows on the forge that the program has read the request for work;
-    `seen` is called when the row is new.
+    `seen` is called when the row is new.  `has_comments` is False if the issue had no comments when it was listed.
     """
     of_project = for_project(settings, getattr(forge, "section", None), f"{key.owner}/{key.repo}")
     if (spent := budget_spent(of_project, ledger, key.owner, key.repo, key.instance)) is not None:
@@ -109,7 +110,7 @@ def enqueue_task(
         if uuid is None:
             take()
         else:
-            taken = claim_issue(settings, ledger, forge, key, events, uuid, started_by, take, quiet)
+            taken = claim_issue(settings, ledger, forge, key, events, uuid, started_by, take, quiet, has_comments)
         refusals.clear(repository)
     except ForgeAccessRefused as error:
         if refusals.note(repository, str(key), str(error)) is None:
@@ -174,6 +175,7 @@ def claim_issue(
     started_by: str | None,
     take: Callable[[], bool],
     quiet: timedelta | None,
+    has_comments: bool = True,
 ) -> bool:
     """Claim the issue for the task (`claims.claim`) and then call `take`; returns False when another task has the
     issue.  Raises ForgeError."""
@@ -193,6 +195,7 @@ def claim_issue(
         started_by=started_by,
         take=take,
         is_over=over_in(ledger),
+        has_comments=has_comments,
     )
 
 

@@ -285,6 +285,7 @@ def enqueue(
         started_by=task.started_by,
         take=task.prepare if task.started_by is None else None,
         seen=seen,
+        has_comments=task.has_comments,
     )
     task.uuid = uuid
     waiting = ledger.latest(key) if refused == "known" else None

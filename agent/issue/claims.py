@@ -131,13 +131,15 @@ def claim(
     started_by: str | None = None,
     take: Callable[[], bool],
     is_over: Callable[[str], bool] = lambda _uuid: False,
+    has_comments: bool = True,
 ) -> bool:
     """Claim the issue for the task `uuid`; returns True if the task has the issue now.
 
     If the result of `claim` is True, the progress comment with the text of `words` is posted (unless all daemons use
     the same lock), and `take` has returned True.  `take` must return False if the issue no longer waits for work.
     `is_over` returns True for the uuid of a task that is in this ledger and has ended, even if its end could not be
-    posted yet.
+    posted yet.  `has_comments` is False if the issue had no comments when it was listed; then its comments are read
+    after the claim is posted, and not before.
 
     If the result of `claim` is False, the claim of the task is not on the issue.  A repeated call of `claim` does no
     harm, also from another process.  After a ForgeError it is unknown whether the task has the issue; the caller has to
@@ -145,7 +147,7 @@ def claim(
     """
     if forge.propagation_delay is None and started_by is None:
         return take()
-    seen = forge.marked_comments(key)
+    seen = forge.marked_comments(key) if has_comments or started_by is not None else ()
     if _is_answered(seen, uuid, started_by):
         return False
     if forge.propagation_delay is None:

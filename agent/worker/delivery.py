@@ -11,10 +11,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from agent.errors import ForgeError, GitError, PolicyViolation, PushRejected, RulesRefused, WorkError
-from agent.values import End, Status
+from agent.values import End
 from agent.wiring.private_tracker import keep_pull
 from agent.worker.commit_check import check_commit
-from agent.worker.outcome import decide, is_checked
+from agent.worker.outcome import decide, is_checked, may_be_ready
 from agent.worker.pull_request import PullRequest
 from agent.worker.task_commits import TaskCommits
 
@@ -64,7 +64,8 @@ class Delivery:
 
     def deliver(self, outcome: Outcome) -> Report:
         """Commit, rebase onto commits that others have pushed meanwhile, push a draft, run the check, and mark the pull
-        request as ready if there is no problem.
+        request as ready if there is no problem.  If neither a check nor reviewers decide about the work, the pull
+        request is opened as ready at once.
 
         A refusal that the model or a person can correct is in the report; after ForgeError and GitError the delivery
         can be tried again."""
@@ -90,21 +91,24 @@ class Delivery:
                 return report
         ended = "" if outcome.end is End.FINISHED else decide(outcome, report).code
         words = {"summary": outcome.summary, "ended": ended}
-        report = self._publish(report, title, ready=False, **words)
-        if is_checked(outcome) and run.settings.verify.command:
-            report = check_commit(run, self.commands, report, run.settings.verify.command)
+        checks, asks = run.settings.verify.command, run.settings.consensus.enabled
+        is_settled = not (is_checked(outcome) and (checks or asks))
+        report = self._publish(report, title, ready=is_settled and may_be_ready(outcome, report), **words)
+        if is_checked(outcome) and checks:
+            report = check_commit(run, self.commands, report, checks)
         if not self.commits.pushes and not report.findings:
             report = self.commits.write_patch(report)
         report = self._reviewed(outcome, report)
-        if report.pull is not None:
+        if report.pull is not None and not is_settled:
             report = self._publish(report, title, ready=decide(outcome, report).ready, **words)
+        if report.pull is not None:
             keep_pull(run.settings, run.key.instance, report.pull, self.workspace.context_dir)
         return report
 
     def _reviewed(self, outcome: Outcome, report: Report) -> Report:
         """Ask the reviewers about work that has no other problem; in a replay, use the recorded decision."""
-        run, decision = self.run, decide(outcome, report)
-        ready = decision.ready or (not run.publishing and report.changed and decision.status is Status.COMPLETED)
+        run = self.run
+        ready = decide(outcome, report).ready or (not run.publishing and may_be_ready(outcome, report))
         if not (ready and is_checked(outcome) and run.settings.consensus.enabled):
             return report
         from agent.worker.review import reviewed
@@ -123,8 +127,7 @@ class Delivery:
             return report
         self.run.check_held()
         try:
-            if not ready:
-                self.pull_request.retract()
+            self.pull_request.retract()
             self.publisher.push()
             if self.commits.are_first():
                 return replace(report, first=True)

@@ -70,6 +70,11 @@ def decide(outcome: Outcome, report: Report | None) -> Decision:
     return Decision(Status.COMPLETED, ready=changed and report.pull is not None and not review_code(report))
 
 
+def may_be_ready(outcome: Outcome, report: Report) -> bool:
+    """Whether the result would be ready for review if it were in a pull request now."""
+    return report.changed and not review_code(report) and decide(outcome, report).status is Status.COMPLETED
+
+
 def review_code(report: Report | None) -> str:
     """The value of the row's `outcome` for work that the reviewers did not approve: denied, conditional, failed_safe;
     "" if they approved it or were not asked."""

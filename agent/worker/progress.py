@@ -112,7 +112,6 @@ class Progress:
         self.comment = post_once(run.forge, run.key, run.uuid, PROGRESS, words, run.effects, self._signed)
         if not known:
             self.edit("started")
-            self.edited_at = -EDIT_SECONDS  # the next edit then need not wait
 
     @property
     def is_posted(self) -> bool:

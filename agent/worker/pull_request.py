@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from agent.worker.delivery_report import Report
     from agent.worker.session import TaskRun
 
+PULL = "pull"
+"""The effect that the pull request was opened; for a later one the name also has the id of the one before it."""
+
 _NEVER_TAKEN = (413, 422)
 """HTTP statuses that a repeated request would get again: 413 (too large for a proxy), 422 (refused by the forge)."""
 
@@ -90,7 +93,7 @@ class PullRequest:
         pull = self._find()
         if pull is not None and pull.state == "closed" and self.run.effects.receipt(REMOVED) is not None:
             # the host closed the pull request when somebody removed the branch; the branch was pushed again
-            if (opened := self._open_once(f"pull-after-{pull.id}", wanted, after=pull)) is not None:
+            if (opened := self._open_once(f"{PULL}-after-{pull.id}", wanted, after=pull)) is not None:
                 return opened
             pull = self._find()
         elif pull is None or pull.state == "merged":
@@ -101,7 +104,7 @@ class PullRequest:
                     self.run.effects.done(MERGED, {"url": pull.url})
                 said = f"{pull.url} was merged while the task ran; what came after it is in another"
                 self.workspace.reports.extend([said] if said not in self.workspace.reports else [])
-            effect = "pull" if pull is None else f"pull-after-{pull.id}"
+            effect = PULL if pull is None else f"{PULL}-after-{pull.id}"
             if (opened := self._open_once(effect, wanted, after=pull)) is not None:
                 return opened
             pull = self._find()
@@ -112,6 +115,8 @@ class PullRequest:
         if pull.state != "open":
             said = f"{pull.url} was closed while the task ran, and is not opened again. The branch {head} is pushed: "
             raise PushRejected(f"{said}reopen it, or set the label again to have another one", code="pull_closed")
+        if wanted.ready and not pull.draft and self.run.effects.receipt(PULL) is None:
+            self._open_once(PULL, wanted, after=None)  # an earlier attempt may have opened it and asked for no review
         return self._update(pull, wanted)
 
     def _open_once(self, effect: str, wanted: Wanted, *, after: PullRef | None) -> PullRef | None:
@@ -122,16 +127,23 @@ class PullRequest:
 
         def look_up() -> dict[str, object] | None:
             found = self._find()
-            there = found is not None and (after is None or found.id != after.id)
-            return {"id": found.id, "url": found.url} if found is not None and there else None
+            if found is None or (after is not None and found.id == after.id):
+                return None
+            if wanted.ready and found.state == "open" and not found.draft:
+                request()  # the process that opened it may have died before the review was requested
+            return {"id": found.id, "url": found.url}
 
-        def open_it() -> dict[str, object]:
-            base = self.workspace.base
+        def request() -> PullRef:
             name = run.publish_filter.title(wanted.title or self.issue.title)
             body = merged("", self._part(wanted, None), run.uuid, name)
             run.check_held()
+            return run.forge.open_pull(
+                run.key, title=name, body=body, head=head, base=self.workspace.base, draft=not wanted.ready
+            )
+
+        def open_it() -> dict[str, object]:
             try:
-                pull = run.forge.open_pull(run.key, title=name, body=body, head=head, base=base, draft=not wanted.ready)
+                pull = request()
             except ForgeRefused as refused:  # a person can change the reason of the refusal
                 raise PushRejected(f"{refused}. The branch is pushed", code="pull_refused") from refused
             opened.append(pull)

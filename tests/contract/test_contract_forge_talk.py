@@ -38,6 +38,28 @@ def comments_of(place, key, pull):
     return place.forge.comments_since(key, cursor)[0]
 
 
+def reviewers(place, pull):
+    if place.forge.source == "gitlab":
+        (request,) = [one for one in place.project["merge_requests"].values() if str(one["iid"]) == pull.id]
+        return [user["username"] for user in place.server.users.values() if user["id"] in request["reviewers"]]
+    issue = place.repo.issues[int(pull.id)]
+    return issue["pull"]["reviewers"] if place.forge.source == "forgejo" else issue.get("reviewers", [])
+
+
+def test_a_pull_request_that_is_opened_ready_is_for_review_by_who_asked_and_a_draft_is_not(place):
+    key, pull = with_pull(place)
+    assert (pull.draft, reviewers(place, pull)) == (False, ["alice"])
+    head = f"makimono/{key.task_id}-1badcafe"
+    place.branch(head)
+    wanted = {"title": "Fix", "body": "Done.", "head": head, "base": "main"}
+    draft = place.forge.open_pull(key, **wanted, draft=True)
+    assert (draft.draft, reviewers(place, draft)) == (True, [])
+    assert place.forge.open_pull(key, **wanted, draft=False) == draft
+    assert reviewers(place, draft) == [], "it is left as it is"
+    place.forge.update_pull(key, draft, draft=False)
+    assert reviewers(place, draft) == ["alice"]
+
+
 def test_a_request_is_acknowledged_by_one_request_and_once(place):
     key, pull = with_pull(place)
     ids = [place.comment(key, "On the issue."), place.said_on(pull, "Why?"), place.line_comment(pull, "Here.")]

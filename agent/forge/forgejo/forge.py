@@ -400,6 +400,9 @@ class ForgejoForge:
             there = pulls.find(head)
             if there is None or there.state != "open":
                 there = pulls.open(title=title, body=body, head=head, base=base, draft=draft)
+        if not (draft or there.draft):
+            with self._about(key):
+                ask_for_review(self, project, _number(key), there.id)
         return there
 
     def update_pull(

@@ -1,7 +1,7 @@
 """Finds out facts about repositories and people for one Forgejo account: which repository a task key means, and who may
 write to it.
 
-Facts about repositories and people are stored in memory for ten minutes.
+Facts about repositories are stored in memory for ten minutes, facts about people in `SharedFacts`.
 """
 
 from __future__ import annotations
@@ -74,7 +74,6 @@ class Repositories:
         self.allowed = frozenset(name.casefold() for name in section.allowed_users)
         self.bot_name: str | None = section.bot_name
         self._projects: dict[str, tuple[float, Project]] = {}
-        self._writers: dict[tuple[str, str], tuple[float, bool]] = {}
         self._assignees: dict[str, tuple[float, Assignees]] = {}
         self._own: str | None = None
 
@@ -126,7 +125,11 @@ class Repositories:
     def own(self) -> str:
         """The login of the own account."""
         if self._own is None:
-            self._own = self.bot_name or str(self.wire.get("/user")["login"])
+            found = self.bot_name or self.wire.facts.find("/user")
+            if found is None:
+                found = str(self.wire.get("/user")["login"])
+                self.wire.facts.put("/user", found)
+            self._own = str(found)
         return self._own
 
     def is_own(self, user: Any) -> bool:
@@ -162,10 +165,10 @@ class Repositories:
         return self._may_write(project, login(user))
 
     def _may_write(self, project: Project, name: str) -> bool:
-        asked = (project.full_name, name.casefold())
-        kept = self._writers.get(asked)
-        if kept is not None and clock.monotonic() - kept[0] < KEPT_SECONDS:
-            return kept[1]
+        is_allowed = name.casefold() in self.allowed
+        fact = f"{project.full_name} is written by {name.casefold()}{', who is in allowed_users' if is_allowed else ''}"
+        if (known := self.wire.facts.find(fact)) is not None:
+            return bool(known)
         try:
             found = self.wire.get(f"{project.path}/collaborators/{quote(name, safe='')}/permission")
             writes = found["permission"] in WRITERS
@@ -175,9 +178,8 @@ class Repositories:
             writes = False
         except ForgeAccessRefused:  # only an administrator of the repository may read the permission of another account
             assignees = self._who_may_be_assigned(project)
-            sure = assignees.all_write or name.casefold() in self.allowed
-            writes = sure and name.casefold() in assignees.names
-        self._writers[asked] = (clock.monotonic(), writes)
+            writes = (assignees.all_write or is_allowed) and name.casefold() in assignees.names
+        self.wire.facts.put(fact, writes)
         return writes
 
     def knows_writers(self, project: Project) -> bool:

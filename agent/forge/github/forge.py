@@ -30,7 +30,7 @@ from agent.forge.github.fork_head import head_moved
 from agent.forge.github.http import GitHubWire
 from agent.forge.github.pulls import MAX_BODY, Pulls, number_in, pull_ref
 from agent.forge.github.repositories import Repositories, is_bot, login
-from agent.forge.github.requesting_person import altered, ask_for_review, request_review, who_ended
+from agent.forge.github.requesting_person import altered, events_of, request_review, who_asked, who_ended
 from agent.forge.github.tasks import GitHubTaskGetter
 from agent.forge.issue_url import on_github
 from agent.forge.label_check import label_problems
@@ -85,6 +85,7 @@ class GitHubForge:
         self._spelling = {name.casefold(): name for name in self.labels.names()}
         self._described: set[tuple[str, str]] = set()  # (repository, label) of each label that has got a description
         self._own_comments: set[str] = set()
+        self._asked_by: dict[TaskKey, Any] = {}  # task → the account that asked for the work, None if it is unknown
 
     @classmethod
     def from_settings(cls, settings: Any) -> tuple[Self, ...]:
@@ -195,7 +196,9 @@ class GitHubForge:
 
     def altered(self, key: TaskKey, since: str = "") -> str:
         project, item = self._issue(key)
-        return altered(self, project, item, since)
+        events = events_of(self, project, _number(key))
+        self._asked_by[key] = who_asked(self, project, events)
+        return altered(self, project, item, events, since)
 
     def head_moved(self, key: TaskKey, pull: PullRef, since: str = "") -> str:
         """Implements `ForgeReports.head_moved`."""
@@ -382,8 +385,12 @@ class GitHubForge:
         with self.wire.limiter.exclusive():
             pulls = self._pulls(key)
             there = pulls.find(head)
+            asks = not draft
             if there is None or there.state != "open":
                 there = pulls.open(title=title, body=body, head=head, base=base, draft=draft)
+                asks = True
+        if asks and not there.draft:
+            self._ask_for_review(key, there.id)
         return there
 
     def update_pull(
@@ -399,9 +406,17 @@ class GitHubForge:
         project = self.places.project_of(key)
         changed = Pulls(self.wire, project).update(pull.id, title=title, body=body, draft=draft, state=state)
         if pull.draft and not changed.draft and changed.state == "open":  # the pull request is no longer a draft
-            with self._about(key):
-                ask_for_review(self, project, _number(key), changed.id)
+            self._ask_for_review(key, changed.id)
         return changed
+
+    def _ask_for_review(self, key: TaskKey, pull_id: str) -> None:
+        """Request a review from the person who asked for the work: the person whom `altered` has found in this process,
+        else the one whom the events of the issue name now."""
+        project = self.places.project_of(key)
+        with self._about(key):
+            if key not in self._asked_by:
+                self._asked_by[key] = who_asked(self, project, events_of(self, project, _number(key)))
+            request_review(self, project, pull_id, self._asked_by[key])
 
     def with_pull(self, cursor: str | None, url: str) -> str | None:
         """Implements `ForgeReports.with_pull`."""

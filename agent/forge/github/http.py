@@ -28,6 +28,7 @@ from agent.forge.github import errors as answers
 from agent.forge.github.answer_shapes import SHAPES
 from agent.forge.github.auth import AppToken, SettingsToken, private_key
 from agent.forge.rate_limiter import EVERYTHING, RateLimiter
+from agent.forge.shared_facts import SharedFacts
 from agent.forge.single_reads import SingleReads
 
 if TYPE_CHECKING:
@@ -65,7 +66,9 @@ class GitHubWire:
         self.section = section
         self.learn = learn
         self.host = host
+        self.projects = projects
         self.limiter = RateLimiter(base_dir / "limits", host)
+        self.facts = SharedFacts(base_dir / "limits", host, self._account)
         self.trust = ca_bundle_of(base_dir, section.ca_file)
         self.base_url = str(section.base_url).rstrip("/")
         self.prefix = urlsplit(self.base_url).path
@@ -78,6 +81,13 @@ class GitHubWire:
         self.pause = 0.0  # seconds between two polls that the host last demanded
         self._manner = threading.local()
         self._requesters: dict[str, Any] = {}
+
+    def _account(self) -> str:
+        """The same text for the same account in each process, for `SharedFacts`: an App has another token each hour."""
+        app = self.section.app
+        if app is None:
+            return self.tokens.current()
+        return f"app {app.id} {app.installation_id or ''} {self.section.owner or ''} {' '.join(self.projects[:1])}"
 
     def call(
         self,

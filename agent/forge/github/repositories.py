@@ -1,7 +1,7 @@
 """Finds out facts about repositories and people for one GitHub account: which repository a task key means, and who may
 write to it.
 
-Facts about repositories and people are stored in memory for ten minutes.
+Facts about repositories are stored in memory for ten minutes, facts about people in `SharedFacts`.
 """
 
 from __future__ import annotations
@@ -57,7 +57,6 @@ class Repositories:
         self.allowed = frozenset(name.casefold() for name in section.allowed_users)
         self.bot_name: str | None = section.bot_name
         self._projects: dict[str, tuple[float, Project]] = {}
-        self._writers: dict[tuple[str, str], tuple[float, bool]] = {}
         self._own: str | None = None
         # GitHub's answer about the account of the token, None before it was read
         self._account: dict[str, Any] | None = None
@@ -141,7 +140,12 @@ class Repositories:
         if self._account is None:
             tokens = self.wire.tokens
             path = f"/users/{quote(self.own(), safe='')}" if isinstance(tokens, AppToken) else "/user"
-            self._account = dict(self.wire.get(path))
+            found = self.wire.facts.find(path)
+            if found is None:
+                answer = self.wire.get(path)
+                found = {name: answer[name] for name in ("login", "id", "name", "type") if name in answer}
+                self.wire.facts.put(path, found)
+            self._account = dict(found)
         return self._account
 
     def commit_identity(self) -> tuple[str, str] | None:
@@ -193,10 +197,9 @@ class Repositories:
         return self._may_write(project, login(user))
 
     def _may_write(self, project: Project, name: str) -> bool:
-        asked = (project.full_name, name.casefold())
-        kept = self._writers.get(asked)
-        if kept is not None and clock.monotonic() - kept[0] < KEPT_SECONDS:
-            return kept[1]
+        fact = f"{project.full_name} is written by {name.casefold()}"
+        if (known := self.wire.facts.find(fact)) is not None:
+            return bool(known)
         try:
             found = self.wire.get(f"{project.path}/collaborators/{quote(name, safe='')}/permission")
         except ForgeRefused as error:
@@ -204,7 +207,7 @@ class Repositories:
                 raise
             found = {}
         writes = not WRITERS.isdisjoint((found.get("permission"), found.get("role_name")))
-        self._writers[asked] = (clock.monotonic(), writes)
+        self.wire.facts.put(fact, writes)
         return writes
 
     def check_host(self, url: str) -> str:

@@ -72,6 +72,13 @@ def assigned_again(forge: GitHub, events: Iterable[dict[str, Any]]) -> tuple[str
     return found
 
 
+def who_asked(forge: GitHub, project: Project, events: Iterable[dict[str, Any]]) -> Any:
+    """The account that last asked for the work on an issue with the events `events`, by the label, or else by an
+    assignment; None if there is no such account."""
+    listed = list(events)
+    return last_actor(forge, project, listed, labelled=True) or last_actor(forge, project, listed, labelled=False)
+
+
 def _asks(forge: GitHub, event: dict[str, Any], *, labelled: bool) -> Any:
     """The account that asks for work by the event `event`, {} if that account was deleted; None if the event does not
     ask for work."""
@@ -106,13 +113,12 @@ def altered(
     forge: GitHub,
     project: Project,
     item: dict[str, Any],
+    events: list[dict[str, Any]],
     since: str = "",
-    events: list[dict[str, Any]] | None = None,
 ) -> str:
     """The reason why the title or text is not the one for which a person with permission asked, "" if it is (see
     `Forge.altered`)."""
-    may_ask, number = forge.places.may_ask, item["number"]
-    events = events_of(forge, project, number) if events is None else events
+    may_ask = forge.places.may_ask
     # GitHub allows edits of an issue by its author and by accounts with write access.  If the issue was transferred,
     # accounts with write access to the earlier repository may have edited it.
     came = any(event.get("event") == "transferred" for event in events)
@@ -147,13 +153,6 @@ def _edits_of_text(forge: GitHub, project: Project, item: dict[str, Any]) -> lis
     found.sort(key=lambda edit: edit[0])
     is_first = bool(found) and found[0][0] <= clock.parse(str(item["created_at"]))
     return found[1:] if is_first else found
-
-
-def ask_for_review(forge: GitHub, project: Project, number: str, pull: str) -> None:
-    """Request a review from the person who asked for the work."""
-    events = events_of(forge, project, number)
-    actor = last_actor(forge, project, events, labelled=True) or last_actor(forge, project, events, labelled=False)
-    request_review(forge, project, pull, actor)
 
 
 def request_review(forge: GitHub, project: Project, pull: str, actor: Any) -> None:

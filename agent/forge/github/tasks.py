@@ -121,13 +121,14 @@ class GitHubTaskGetter(BaseTaskGetter):
         facts = {name: item.get(name) for name in ("number", "user", "updated_at")}
         asker = partial(self._asker, project, facts, state)
         author = item.get("user")
+        told: dict[str, Any] = {"title": title, "labels": present, "has_comments": item.get("comments") != 0}
         quick = labelled or not self.forge.places.is_person()  # whether a later look at the person who asked suffices
         if quick and state not in self.forge.askers and self.forge.places.may_ask(project, author):
-            return Task(key, self.forge, user=login(author), title=title, labels=present, asker=asker)
+            return Task(key, self.forge, user=login(author), asker=asker, **told)
         if state not in self.forge.askers and not self._may_look_up():
             return None
         try:
-            return Task(key, self.forge, user=asker(), title=title, labels=present)
+            return Task(key, self.forge, user=asker(), **told)
         except IssueUnreadable as problem:
             if problem.code != SELF_ASSIGNED:
                 self._tell(problem, f"{key.repo}#{key.task_id} {item.get('updated_at')}")

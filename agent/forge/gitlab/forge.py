@@ -33,7 +33,7 @@ from agent.forge.gitlab.http import PATIENT, QUICK, GitLabWire, is_missing
 from agent.forge.gitlab.merge_requests import BRANCH_WAITS, LOOK_UP_WAIT, BranchUnknown, MergeRequests, pull_ref
 from agent.forge.gitlab.notes import ItemNumber, NoteReader, utc
 from agent.forge.gitlab.projects import DEVELOPER, Projects, number, username
-from agent.forge.gitlab.requesting_person import altered, taken_away, who_asked, who_ended
+from agent.forge.gitlab.requesting_person import altered, taken_away, who_ended, who_labelled
 from agent.forge.gitlab.task_items import Items, collection_of, is_merge, number_of, state_of
 from agent.forge.gitlab.tasks import GitLabTaskGetter, MemberProjects
 from agent.forge.issue_url import on_gitlab
@@ -622,8 +622,9 @@ class GitLabForge:
 
         The bot label that started the task is no longer on the issue, but GitLab still lists the event of its addition.
         """
-        _, item = self.items.get(key)
-        who = who_asked(self.wire, self.places, project, collection_of(key), item, self.labels.queued, patience=PATIENT)
+        who = who_labelled(self.wire, self.items.path(key, project), self.labels.queued, patience=PATIENT)
+        if who is None:
+            who = self.items.get(key)[1].get("author")
         return number(who) if not self.places.is_own(who) and self.places.may_ask(project, who) else None
 
     def _written(self, key: TaskKey, note: str) -> str | None:

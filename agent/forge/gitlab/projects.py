@@ -1,7 +1,7 @@
 """Finds out facts about projects and people for one GitLab account: which project a task key means, who may ask for
 work, and which accounts are machines.
 
-Facts about projects and people are stored in memory for ten minutes.
+Facts about projects are stored in memory for ten minutes, facts about people in `SharedFacts`.
 """
 
 from __future__ import annotations
@@ -67,7 +67,6 @@ class Projects:
         self.allowed = frozenset(name.casefold() for name in section.allowed_users)
         self.bot_name = str(section.bot_name or "").casefold()
         self._projects: dict[str, tuple[float, Project]] = {}
-        self._access: dict[tuple[int, int], tuple[float, int]] = {}
         self._machines: dict[int, bool] = {}
         self._own: tuple[int, str] | None = None
         self._account: dict[str, Any] = {}
@@ -134,7 +133,12 @@ class Projects:
     def own(self) -> tuple[int, str]:
         """(number, username) of the account to which the token belongs."""
         if self._own is None:
-            found = self.wire.get("/user")
+            found = self.wire.facts.find("/user")
+            if found is None:
+                answer = self.wire.get("/user")
+                names = ("id", "username", "name", "commit_email", "bot")
+                found = {name: answer[name] for name in names if name in answer}
+                self.wire.facts.put("/user", found)
             self._own = int(found["id"]), str(found["username"])
             self._account = found
         return self._own
@@ -210,18 +214,23 @@ class Projects:
         if "bot" in (user or {}):
             return bool(user["bot"])
         if who not in self._machines:
-            try:
-                self._machines[who] = bool(self.wire.get(f"/users/{who}", patience=patience).get("bot"))
-            except (ForgeRefused, ForgeAccessRefused):  # the token may not read this account
-                self._machines[who] = False
+            fact = f"/users/{who} is a bot"
+            found = self.wire.facts.find(fact)
+            if found is None:
+                try:
+                    found = bool(self.wire.get(f"/users/{who}", patience=patience).get("bot"))
+                except (ForgeRefused, ForgeAccessRefused):  # the token may not read this account
+                    found = False
+                self.wire.facts.put(fact, found)
+            self._machines[who] = bool(found)
         return self._machines[who]
 
-    def access_of(self, project: Project, who: int, patience: float) -> int:
-        """The access level of an account in a project, which may be inherited; 0 if the account has no access."""
-        asked = (project.id, who)
-        kept = self._access.get(asked)
-        if kept is not None and clock.monotonic() - kept[0] < KEPT_SECONDS:
-            return kept[1]
+    def access_of(self, project: Project, who: int, patience: float, *, anew: bool = False) -> int:
+        """The access level of an account in a project, which may be inherited; 0 if the account has no access.  `anew`:
+        GitLab is asked also if the level is known."""
+        fact = f"{project.id} access of {who}"
+        if not anew and (known := self.wire.facts.find(fact)) is not None:
+            return int(known)
         try:
             found = self.wire.get(f"{project.path}/members/all/{who}", patience=patience)
             level = int(found.get("access_level") or 0)
@@ -229,7 +238,7 @@ class Projects:
             if error.status != 404:
                 raise
             level = 0
-        self._access[asked] = (clock.monotonic(), level)
+        self.wire.facts.put(fact, level)
         return level
 
 

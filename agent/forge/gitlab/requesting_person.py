@@ -7,6 +7,7 @@ GitLab stores label changes as resource events, and assignments and edits as sys
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from agent import clock
@@ -38,28 +39,29 @@ def who_asked(
     """The account (`id`, `username`) that added `label`, or that assigned the bot if `label` is None; the author of the
     issue or merge request when GitLab does not report that account."""
     path = f"{project.path}/{kind}/{item['iid']}"
-    try:
-        actor = (
-            _assigned_by(wire, places, path, patience) if label is None else _labelled_by(wire, path, label, patience)
-        )
-    # GitLab has no resource events in this version, or the account may not read them
-    except (ForgeRefused, ForgeAccessRefused):
-        actor = None
+    if label is None:
+        actor = _assigned_by(wire, places, path, patience)
+    else:
+        actor = who_labelled(wire, path, label, patience=patience)
     return actor or item.get("author")
 
 
-def _labelled_by(wire: GitLabWire, path: str, label: str, patience: float) -> Any:
+def who_labelled(wire: GitLabWire, path: str, label: str, *, patience: float) -> Any:
+    """The account that last added `label` to the issue or merge request with the API path `path`; None if GitLab does
+    not report that account."""
     actor = None
-    for event in wire.pages(f"{path}/resource_label_events", patience=patience):
-        if event.get("action") == "add" and (event.get("label") or {}).get("name") == label:
-            actor = event.get("user")
+    with suppress(ForgeRefused, ForgeAccessRefused):  # no events in this version, or the account may not read them
+        for event in wire.pages(f"{path}/resource_label_events", patience=patience):
+            if event.get("action") == "add" and (event.get("label") or {}).get("name") == label:
+                actor = event.get("user")
     return actor
 
 
 def _assigned_by(wire: GitLabWire, places: Projects, path: str, patience: float) -> Any:
-    for note in _activity(wire, path, patience):
-        if assigned(str(note.get("body") or ""), places.own()[1]) is True:
-            return note.get("author")
+    with suppress(ForgeRefused, ForgeAccessRefused):  # the account may not read the notes
+        for note in _activity(wire, path, patience):
+            if assigned(str(note.get("body") or ""), places.own()[1]) is True:
+                return note.get("author")
     return None
 
 

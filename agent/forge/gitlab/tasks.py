@@ -145,7 +145,8 @@ class GitLabTaskGetter(BaseTaskGetter):
                 f"{where} {item.get('updated_at')}",
             )
             return None
-        return Task(key, self.forge, user=username(user), title=title, labels=present)
+        has_comments = item.get("user_notes_count") != 0
+        return Task(key, self.forge, user=username(user), title=title, labels=present, has_comments=has_comments)
 
     def _assigned_again(self, key: TaskKey, project: Project, kind: str, item: dict[str, Any]) -> Task | None:
         """The task of an issue or merge request that was assigned to the bot again after the end of a task; None if it

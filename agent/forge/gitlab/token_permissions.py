@@ -29,7 +29,7 @@ def rights(forge: GitLab) -> Iterator[str]:
     for one in forge.projects[:LOOKED_AT]:
         try:
             project = forge.places.project(one, patience=QUICK)
-            role = forge.places.access_of(project, number, QUICK)
+            role = forge.places.access_of(project, number, QUICK, anew=True)
         except (IssueUnreadable, ForgeAccessRefused):
             continue  # the poll for tasks reports this error
         if role < DEVELOPER:

@@ -376,6 +376,7 @@ def test_where_drafts_do_not_exist_an_ordinary_pull_request_is_opened(github):
     github.repo.drafts = False
     pull = open_pull(github, key)
     assert (pull.draft, pull.state) == (False, "open")
+    assert github.repo.issues[int(pull.id)]["reviewers"] == ["alice"], "it does not become ready later"
 
 
 def test_a_label_that_does_not_exist_yet_is_made_with_a_colour(github):

@@ -447,4 +447,4 @@ def test_changes_are_paced(place, time):
     for number in range(30):
         place.forge.post_comment(key, f"comment {number}")
     assert 8 <= sum(time.slept) <= 11
-    assert json.loads((place.root / "contexts/limits").glob("*.json").__next__().read_text())["tokens"] < 2
+    assert json.loads(place.forge.wire.limiter.path.read_text())["tokens"] < 2

@@ -32,11 +32,10 @@ def place(request, tmp_path, time):
     made.close()
 
 
-def claim(place, key, uuid, forge=None, take=None):
+def claim(place, key, uuid, forge=None, take=None, **more):
     forge = forge or place.again()
-    return claims.claim(
-        forge, key, uuid, lambda: "Queued.", QUIET, home="0a0b0c0d", take=take or (lambda: forge.mark_taken(key))
-    )
+    take = take or (lambda: forge.mark_taken(key))
+    return claims.claim(forge, key, uuid, lambda: "Queued.", QUIET, home="0a0b0c0d", take=take, **more)
 
 
 def check(place, key, uuid, *, posted, started_by=None):
@@ -89,6 +88,17 @@ def test_an_older_claim_that_is_shown_later_than_the_younger_one_counts(place):
     assert claim(place, key, A)
     assert holders(place, key) == [A]
     assert place.labels(key) == ["coding agent processing"]
+
+
+def test_an_issue_that_was_listed_without_comments_is_read_after_the_claim_and_the_oldest_has_it(place):
+    key = place.issue()
+    assert claim(place, key, A, has_comments=False)
+    assert len(place.server.asked("GET", r"/(comments|notes)")) == 1
+    other = place.issue()
+    place.forge.post_comment(other, claims.with_claim_markers("Queued.", A, None, "0a0b0c0d"))  # after the list
+    assert not claim(place, other, B, has_comments=False)
+    assert holders(place, other) == [A]
+    assert place.labels(other) == ["coding agent"]
 
 
 def test_a_claim_is_the_tasks_whoever_comes_with_it(place):

@@ -1,0 +1,85 @@
+"""Shares facts about the accounts of one host between the daemon and its workers: a fact that one process of this
+machine has read from the host is not read again by another process until it is too old.
+
+A worker is a process of its own, so without a shared file each task would ask again who the own account is, and whether
+the person who asked for the work may write.  The file is `{base_dir}/limits/{host}.facts.json`; it contains no token.
+Each fact is valid for KEPT_SECONDS after the host reported it, in all processes.  An unreadable file counts as empty;
+if the file cannot be written, each process remembers only the facts that it has read itself.  Times in the file are
+Unix seconds.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from agent import clock, durable_files
+from agent.errors import DiskError
+from agent.forge.rate_limiter import KEPT_SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+MOST = 2000
+"""The maximum number of facts in the file; the oldest facts are removed."""
+
+
+class SharedFacts:
+    """The shared facts of one host, as one account sees them.
+
+    `account` returns a text that is the same for the same account in each process, such as the token; the file contains
+    only its digest.  `folder` is created when the first fact is stored.
+    """
+
+    def __init__(self, folder: Path, host: str, account: Callable[[], str]) -> None:
+        name = re.sub(r"[^A-Za-z0-9.-]+", "_", host).strip(".") or "host"
+        self.folder = folder
+        self.path = folder / f"{name}.facts.json"
+        self.account = account
+        self._own: dict[str, list[Any]] = {}  # the facts that this process has read from the host itself
+
+    def find(self, name: str) -> Any:
+        """The value of the fact `name`; None if it is unknown or too old."""
+        key = self._key(name)
+        fact = self._own.get(key)
+        if fact is None or not _is_valid(fact):
+            fact = self._read().get(key)
+        return fact[1] if fact is not None and _is_valid(fact) else None
+
+    def put(self, name: str, value: Any) -> None:
+        """Store a fact that the host has just reported; `value` is JSON and not None."""
+        key, fact = self._key(name), [clock.now().timestamp(), value]
+        self._own[key] = fact
+        if len(self._own) > MOST:
+            self._own = {one: own for one, own in self._own.items() if _is_valid(own)}
+        with suppress(DiskError):
+            durable_files.make_dir(self.folder)
+            with durable_files.locked(self.path.with_suffix(".lock")):
+                found = {one: known for one, known in self._read().items() if _is_valid(known)}
+                facts = sorted((found | {key: fact}).items(), key=lambda one: float(one[1][0]))
+                durable_files.write_file(self.path, orjson.dumps(dict(facts[-MOST:])), sync=False)
+
+    def _key(self, name: str) -> str:
+        return f"{blake2b(self.account().encode(), digest_size=12).hexdigest()} {name}"
+
+    def _read(self) -> dict[str, list[Any]]:
+        """The facts in the file: key → [time at which the host reported the fact, value]."""
+        try:
+            stored = orjson.loads(self.path.read_bytes())
+        except (OSError, orjson.JSONDecodeError):
+            return {}
+        return {key: fact for key, fact in stored.items() if _is_fact(fact)} if isinstance(stored, dict) else {}
+
+
+def _is_valid(fact: list[Any]) -> bool:
+    """Whether a fact is not too old."""
+    return 0 <= clock.now().timestamp() - float(fact[0]) < KEPT_SECONDS
+
+
+def _is_fact(fact: object) -> bool:
+    return isinstance(fact, list) and len(fact) == 2 and isinstance(fact[0], int | float) and fact[1] is not None
