@@ -6,12 +6,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from pydantic import Field, model_validator
+from pydantic import Field, PrivateAttr, model_validator
 
 from agent.config.base import Section
 from agent.config.project_section import Project  # noqa: TC001 - pydantic needs this import at run time
 from agent.config.value_kinds import RootPath, Secret, Size, Text, Url, Whole  # noqa: TC001 - pydantic needs this import at run time
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 class Labels(Section):
@@ -28,16 +32,21 @@ class Labels(Section):
 
     @model_validator(mode="after")
     def _labels_differ(self) -> Labels:
-        names = [name for name in type(self).model_fields if name.endswith("_label")]
-        seen: dict[str, str] = {}
-        for name in names:
-            label = getattr(self, name).casefold()
-            if label in seen:
-                raise ValueError(
-                    f"{seen[label]} and {name} are the same label {getattr(self, name)!r}; they must differ"
-                )
-            seen[label] = name
+        own = {name: getattr(self, name) for name in type(self).model_fields if name.endswith("_label")}
+        _check_labels(own, "")
+        entries: tuple[Project, ...] = getattr(self, "projects", ())
+        for entry in entries:
+            if entry.labels is not None:
+                _check_labels(own | entry.labels.given(), f"projects, {entry.name}: ")
         return self
+
+
+def _check_labels(labels: Mapping[str, str], where: str) -> None:
+    """Refuse labels of which two are the same, in any spelling; `where` is the beginning of the message."""
+    seen: dict[str, str] = {}
+    for name, label in labels.items():
+        if (other := seen.setdefault(label.casefold(), name)) != name:
+            raise ValueError(f"{where}{other} and {name} are the same label {label!r}; they must differ")
 
 
 class Start(Section):
@@ -68,7 +77,11 @@ class Start(Section):
 
 
 class Host(Section):
-    """Keys that GitHub, GitLab and Forgejo hosts share."""
+    """Keys that GitHub, GitLab and Forgejo hosts share.
+
+    `_whole` is the section of the configuration of which this one is a part (`project_settings.sections_by_labels`),
+    None if this section is whole.
+    """
 
     base_url: Url | None = Field(default=None, description="Address of the host, with port and sub-path.")
     token: Secret | None = Field(default=None, description="Access token.")
@@ -92,6 +105,8 @@ class Host(Section):
         default_factory=Start,
         description="What asks for a task, beside /retry and red CI (docs/forges.md, What starts a task).",
     )
+
+    _whole: Host | None = PrivateAttr(default=None)
 
     @model_validator(mode="after")
     def _mentions_need_projects(self) -> Host:

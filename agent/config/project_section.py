@@ -32,6 +32,21 @@ class ProjectLimits(Section):
     repository_cost: Number | None = Field(default=None, gt=0, description=_LIMITS["repository_cost"].description)
 
 
+class ProjectLabels(Section):
+    """The labels that a project may have of its own; a label that is not set here is that of the forge's section."""
+
+    bot_label: Text | None = Field(default=None, description="In place of `bot_label`.")
+    processing_label: Text | None = Field(default=None, description="In place of `processing_label`.")
+    done_label: Text | None = Field(default=None, description="In place of `done_label`.")
+    paused_label: Text | None = Field(default=None, description="In place of `paused_label`.")
+    stopped_label: Text | None = Field(default=None, description="In place of `stopped_label`.")
+    failed_label: Text | None = Field(default=None, description="In place of `failed_label`.")
+
+    def given(self) -> dict[str, str]:
+        """The labels that are set here, by their keys."""
+        return {key: label for key in type(self).model_fields if (label := getattr(self, key)) is not None}
+
+
 class Project(Section):
     """One project, with the keys that have another value for this project than in the rest of the configuration."""
 
@@ -41,6 +56,7 @@ class Project(Section):
     verify: Verify | None = Field(default=None, description="In place of `verify`.")
     setup: Setup | None = Field(default=None, description="In place of `workspace.setup`.")
     base: BranchName | None = Field(default=None, description="In place of `workspace.base`.")
+    labels: ProjectLabels | None = Field(default=None, description="In place of single labels of the section.")
     limits: ProjectLimits | None = Field(default=None, description="In place of single `limits`.")
 
     @model_validator(mode="before")

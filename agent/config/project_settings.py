@@ -1,14 +1,21 @@
-"""Makes the settings for tasks of one project, from its entry in the list `projects` (`project_section.py`)."""
+"""Makes the settings for tasks of one project, from its entry in the list `projects` (`project_section.py`).
+
+The labels of a project are not part of these settings, since a forge is polled by labels: `sections_by_labels` makes a
+section, and so an adapter, for each set of labels.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from agent.config.forge_sections import Host
 from agent.config.sections import Setup
 
 if TYPE_CHECKING:
     from agent.config.project_section import Project
     from agent.config.settings import Settings
+
+S = TypeVar("S", bound=Host)
 
 
 def entry_of(section: object, name: str) -> Project | None:
@@ -16,6 +23,28 @@ def entry_of(section: object, name: str) -> Project | None:
     entries = getattr(section, "projects", ())
     wanted = name.casefold()
     return next((one for one in entries if one.name.casefold() == wanted and one.has_settings()), None)
+
+
+def sections_by_labels(section: S) -> tuple[S, ...]:
+    """The section of a forge in parts, so that all projects of a part have the same labels; only `section` itself if no
+    project has labels of its own.  The part of the projects without labels of their own is the first one."""
+    parts: dict[tuple[tuple[str, str], ...], list[Project]] = {(): []}
+    for entry in section.projects:
+        given = entry.labels.given() if entry.labels is not None else {}
+        parts.setdefault(tuple(sorted(given.items())), []).append(entry)
+    if len(parts) == 1:
+        return (section,)
+    made = [section.model_copy(update=dict(labels) | {"projects": tuple(one)}) for labels, one in parts.items() if one]
+    for part in made:
+        part._whole = section  # noqa: SLF001 - a private attribute of this class
+    return tuple(made)
+
+
+def labels_key(section: Host, source: str) -> str:
+    """The part of the configuration in which the labels of a section stand, for messages."""
+    if section._whole is None or section.projects[0].labels is None:  # noqa: SLF001 - a private attribute of this class
+        return source
+    return f"{source}.projects, {', '.join(section.project_names)}: labels"
 
 
 def for_project(settings: Settings, section: object, name: str) -> Settings:

@@ -277,7 +277,9 @@ class Settings(Section):
         return tuple(dict.fromkeys((*section.network, *self.sandbox.network)))
 
     def origin_of_projects(self, section: object) -> str:
-        """The origin of the list `projects` in `section`, the section of a forge."""
+        """The origin of the list `projects` in `section`, the section of a forge, or a part of one
+        (`project_settings.sections_by_labels`)."""
+        section = getattr(section, "_whole", None) or section
         for name in SOURCES:
             entries = getattr(self, name) if isinstance(getattr(self, name), tuple) else ()
             for number, one in enumerate(entries):

@@ -47,9 +47,9 @@ class Shapes:
 
     @classmethod
     def of(cls, *rows: tuple[str, str, Shape]) -> Shapes:
-        """Make a table of shapes from rows of (HTTP verbs, end of the path, shape of the answer); verbs and path are
-        regular expressions."""
-        return cls(tuple((re.compile(f"(?:{verbs}) .*{path}"), shape) for verbs, path, shape in rows))
+        """Make a table of shapes from rows of (HTTP verbs, path, shape of the answer); verbs and path are regular
+        expressions for the whole verb and the whole path, since a repository may be named like the end of a path."""
+        return cls(tuple((re.compile(f"(?:{verbs}) {path}"), shape) for verbs, path, shape in rows))
 
     def find(self, verb: str, path: str) -> Shape:
         """The shape that the answer to a request must have.  Raises LookupError when the table has no row for the

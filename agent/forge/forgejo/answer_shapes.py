@@ -100,5 +100,5 @@ SHAPES = Shapes.of(
     ("POST", f"{_REPO}/pulls{_NUMBER}/requested_reviewers", ANY),
     ("POST", f"{_REPO}/issues(?:/comments)?{_NUMBER}/reactions", ANY),
     ("GET", f"{_REPO}/commits/[^/]+/status", {"statuses?": [STATUS]}),
-    ("DELETE", "", ANY),
+    ("DELETE", ".*", ANY),
 )

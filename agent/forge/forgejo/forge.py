@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from urllib.parse import quote
 
 from agent.config.commits import DEFAULT_PREFIX
+from agent.config.project_settings import labels_key, sections_by_labels
 from agent.errors import AnswerOdd, ForgeAccessRefused, ForgeError, ForgeRefused, IssueUnreadable
 from agent.forge.account_in_words import account_in_words
 from agent.forge.base import Comment, IssueText, Labels, LabelState, PullRef, Repository, Task
@@ -96,7 +97,7 @@ class ForgejoForge:
 
     @classmethod
     def from_settings(cls, settings: Any) -> tuple[Self, ...]:
-        return tuple(cls(settings, section) for section in settings.forgejo)
+        return tuple(cls(settings, part) for section in settings.forgejo for part in sections_by_labels(section))
 
     def covers(self, key: TaskKey) -> bool:
         return (key.task_source, key.instance) == (self.source, self.instance) and self.serves(key.owner, key.repo)
@@ -151,7 +152,7 @@ class ForgejoForge:
                 with suppress(IssueUnreadable, ForgeRefused, ForgeAccessRefused, AnswerOdd):
                     project = self.places.project(owner, repo)
                     there[project.full_name] = self.mover.names_in(project)
-        return tuple(label_problems("forgejo", self.labels, there, str))
+        return tuple(label_problems(labels_key(self.section, "forgejo"), self.labels, there, str))
 
     # --- issues -----------------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from urllib.parse import quote
 
 from agent import clock
+from agent.config.project_settings import labels_key, sections_by_labels
 from agent.errors import ForgeAccessRefused, ForgeError, ForgeRefused, ForgeUnreachable, IssueUnreadable
 from agent.forge.account_in_words import account_in_words
 from agent.forge.base import Comment, IssueText, Labels, LabelState, PullRef, Repository, Task
@@ -89,7 +90,7 @@ class GitHubForge:
 
     @classmethod
     def from_settings(cls, settings: Any) -> tuple[Self, ...]:
-        return tuple(cls(settings, section) for section in settings.github)
+        return tuple(cls(settings, part) for section in settings.github for part in sections_by_labels(section))
 
     def covers(self, key: TaskKey) -> bool:
         return (key.task_source, key.instance) == (self.source, self.instance) and self.serves(key.owner, key.repo)
@@ -145,7 +146,7 @@ class GitHubForge:
         label."""
         with self.wire.hurried():
             there = self.places.labels(self.projects, self.serves)
-        return tuple(label_problems("github", self.labels, there, str.casefold))
+        return tuple(label_problems(labels_key(self.section, "github"), self.labels, there, str.casefold))
 
     # --- issues -----------------------------------------------------------------------------------------------
 

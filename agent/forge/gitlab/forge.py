@@ -18,6 +18,7 @@ from urllib.parse import quote
 
 from agent import clock
 from agent.config.commits import DEFAULT_PREFIX
+from agent.config.project_settings import labels_key, sections_by_labels
 from agent.errors import AnswerOdd, ForgeAccessRefused, ForgeError, ForgeRefused, ForgeUnreachable, IssueUnreadable
 from agent.forge.account_in_words import account_in_words
 from agent.forge.base import Comment, IssueText, Labels, LabelState, PullRef, Repository, Task
@@ -95,10 +96,10 @@ class GitLabForge:
 
     @classmethod
     def from_settings(cls, settings: Any) -> tuple[Self, ...]:
-        hosts = [addresses(str(section.base_url))[1] for section in settings.gitlab]
+        sections = [part for section in settings.gitlab for part in sections_by_labels(section)]
+        hosts = [addresses(str(section.base_url))[1] for section in sections]
         return tuple(
-            cls(settings, section, alone=hosts.count(host) == 1)
-            for section, host in zip(settings.gitlab, hosts, strict=True)
+            cls(settings, section, alone=hosts.count(host) == 1) for section, host in zip(sections, hosts, strict=True)
         )
 
     def covers(self, key: TaskKey) -> bool:
@@ -158,7 +159,7 @@ class GitLabForge:
             with suppress(ForgeRefused, ForgeAccessRefused, AnswerOdd):
                 labels = self.wire.pages(f"{project.path}/labels", patience=QUICK)
                 there[name] = [str(one["name"]) for one in labels]
-        return tuple(label_problems("gitlab", self.labels, there, str))
+        return tuple(label_problems(labels_key(self.section, "gitlab"), self.labels, there, str))
 
     # --- issues and merge requests that are tasks -------------------------------------------------------------
 

@@ -7,7 +7,7 @@ import pytest
 
 from agent.config import load
 from agent.config.configured_commands import check_commands
-from agent.config.project_settings import for_project
+from agent.config.project_settings import for_project, labels_key, sections_by_labels
 from agent.errors import CommandRefused, ConfigError
 
 OF_PROJECT = """\
@@ -49,6 +49,42 @@ def test_the_settings_of_a_project_take_the_place_of_the_others(tmp_path):
     assert json.loads(shown)[1]["limits"] == {"turns": 7}
 
 
+def test_projects_with_labels_of_their_own_are_a_part_of_the_section(tmp_path):
+    text = OF_PROJECT.replace("limits: {turns: 7}", "labels: {bot_label: go}")
+    settings = read(tmp_path, f"{text}    - {{name: acme/docs, labels: {{bot_label: go}}}}\n")
+    (section,) = settings.github
+    rest, own = sections_by_labels(section)
+    assert (rest.project_names, rest.bot_label) == (("acme/app",), "coding agent")
+    assert (own.project_names, own.bot_label, own.done_label) == (("acme/web", "acme/docs"), "go", "coding agent done")
+    assert (own.token, own.base_url) == (section.token, section.base_url)
+    web = for_project(settings, own, "acme/web")
+    assert (web.verify.command, web.origins["verify.command"]) == ("npm test", "config.yaml")
+    assert (labels_key(rest, "github"), labels_key(own, "github")) == (
+        "github",
+        "github.projects, acme/web, acme/docs: labels",
+    )
+
+
+def test_where_all_projects_have_labels_of_their_own_nothing_else_is_polled(tmp_path):
+    settings = read(
+        tmp_path,
+        "github:\n  owner: acme\n  projects:\n"
+        "    - {name: acme/a, labels: {bot_label: one}}\n    - {name: acme/b, labels: {bot_label: two}}\n",
+    )
+    parts = sections_by_labels(settings.github[0])
+    assert [(part.project_names, part.bot_label) for part in parts] == [(("acme/a",), "one"), (("acme/b",), "two")]
+    plain = read(tmp_path, "github: {projects: [acme/a]}\n").github[0]
+    assert sections_by_labels(plain) == (plain,)
+
+
+def test_the_labels_of_a_project_differ_from_those_that_it_keeps(tmp_path):
+    said = (
+        "github: projects, acme/web: bot_label and done_label are the same label 'coding agent done'; they must differ"
+    )
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        read(tmp_path, "github:\n  projects: [{name: acme/web, labels: {bot_label: Coding Agent Done}}]\n")
+
+
 def test_a_section_without_projects_has_none(tmp_path):
     settings = read(tmp_path, "task_sources: [local]\n")
     assert for_project(settings, settings.local, "local/default") is settings
@@ -78,6 +114,7 @@ def test_commands_of_a_project_are_not_run_where_others_may_write_the_file(tmp_p
         ("[{name: '7', base: x}]", "github.projects.0: 7 has settings; name it by its path"),
         ("[{name: acme/web, limits: {turns: 0}}]", "github.projects.0.limits.turns: found 0; allowed is a whole"),
         ("[{name: acme/web, limits: {memory: 1G}}]", "github.projects.0.limits.memory is not a known key"),
+        ("[{name: acme/web, labels: {queued: x}}]", "github.projects.0.labels.queued is not a known key"),
         ("acme/web", "github.projects: found text (not shown); allowed is a list, each a name or a mapping"),
     ],
 )

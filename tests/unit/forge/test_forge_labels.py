@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from forges import forgejo_server, github_place, gitlab_place
+from forges import forgejo_place, forgejo_server, github_place, gitlab_place
 from forges.forgejo_place import ForgejoPlace
 from forges.github_place import GitHubPlace
 from forges.gitlab_place import GitLabPlace
+from forges.gitlab_state import DEVELOPER
 from run_home import Place
 
 from agent.commands.doctor import WARN, examine
@@ -15,6 +16,7 @@ from agent.forge.base import ForgeReports, Labels
 from agent.forge.label_check import label_problems
 from agent.intake.poller import Poller
 from agent.observe.events import Events
+from agent.values import TaskKey
 
 PROJECT = {"github": "acme/web", "gitlab": "acme/tools/web", "forgejo": "acme/web"}
 
@@ -73,6 +75,56 @@ def test_without_a_list_the_projects_of_the_owner_are_read(make):
     place = make("coding agents", projects=(), owner="acme")
     (one,) = said(place)
     assert f"{PROJECT[place.forge.source]} has `coding agents` instead" in one
+
+
+def with_own_labels(place, **labels):
+    """The adapters of a section with two projects, of which the one with the issues has labels of its own; a key of the
+    other project."""
+    source, root = place.forge.source, place.root
+    name = PROJECT[source]
+    owner, _, _ = name.rpartition("/")
+    projects = (f"{owner}/app", {"name": name, "labels": labels})
+    if source == "gitlab":
+        place.server.project(f"{owner}/app", members={"makimono": DEVELOPER})
+        settings = gitlab_place.gitlab_settings(root, place.address, projects=projects)
+    else:
+        place.server.state.repo(owner, "app").people["makimono"] = "write"
+        if source == "github":
+            settings = github_place.github_settings(root, place.address, projects=projects)
+        else:
+            settings = forgejo_place.forgejo_settings(root, base_url=place.address, projects=projects)
+    return type(place.forge).from_settings(settings), TaskKey(source, owner, "app", "issue", "1", place.forge.instance)
+
+
+def test_a_project_is_asked_for_by_its_own_labels_and_shows_them(make):
+    place = make("coding agent", "ai: go")
+    (rest, own), other = with_own_labels(place, bot_label="ai: go", processing_label="ai: at work")
+    tasks = own.task_getter().get_task_list()
+    assert [task.get_task_key().task_id for task in tasks] == ["2"], "the other label asks for nothing there"
+    assert rest.task_getter().get_task_list() == []
+    (task,) = tasks
+    key = task.get_task_key()
+    assert [(forge.covers(key), forge.covers(other)) for forge in (rest, own)] == [(False, True), (True, False)]
+    assert task.prepare()
+    assert place.labels(key) == ["ai: at work"]
+    assert own.requested(key) is None
+    own.move_label(key, "done")
+    assert place.labels(key) == ["coding agent done"], "what the entry does not set is that of the section"
+    for forge in (rest, own):
+        forge.close()
+
+
+def test_a_misspelt_label_of_a_project_is_told_with_its_entry(make):
+    place = make("ai: go")
+    source = place.forge.source
+    (rest, own), _ = with_own_labels(place, bot_label="ai: goo")
+    (one,) = ForgeReports(own).label_problems()
+    assert one.startswith(f"{source}.projects, {PROJECT[source]}: labels.bot_label is `ai: goo`, and")
+    assert "has `ai: go` instead" in one
+    (one,) = ForgeReports(rest).label_problems()
+    assert one.startswith(f"{source}.bot_label is `coding agent`, a label that")
+    for forge in (rest, own):
+        forge.close()
 
 
 def test_of_many_projects_those_are_named_that_lack_it():

@@ -17,6 +17,8 @@ from length import either
 from agent import clock
 from agent.errors import AnswerOdd, ForgeError, ForgeUnreachable
 from agent.forge.answer_reader import TIME, Shapes, fault_in
+from agent.forge.forgejo import answer_shapes as forgejo
+from agent.forge.github import answer_shapes as github
 
 HEAD = "makimono/1-0badcafe"
 ODD = (None, 5, "words", [], {}, [None], [{"a": 1}], ...)
@@ -33,6 +35,13 @@ def place(request, tmp_path):
 
 def fault(place, path, body, verb="GET", **more):
     place.server.fault(verb, path, status=200, body=body if isinstance(place, GitHubPlace) else body.encode(), **more)
+
+
+@pytest.mark.parametrize("shapes", [github, forgejo])
+@pytest.mark.parametrize("name", ["app", "user", "version", "rate_limit", "graphql", "issues", "labels", "teams"])
+def test_a_repository_that_is_named_like_the_end_of_a_path_has_the_shape_of_a_repository(shapes, name):
+    assert shapes.SHAPES.find("GET", f"/repos/acme/{name}") is shapes.PROJECT
+    assert shapes.SHAPES.find("GET", f"/repos/{name}/web") is shapes.PROJECT
 
 
 @pytest.mark.parametrize("body", ["null", "[]", "{}", "5", '"words"', "", "<html>", '{"a": ' * 5000])
