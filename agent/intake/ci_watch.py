@@ -1,10 +1,11 @@
 """Watches CI of the pull requests of tasks that have ended, and starts a task that continues the ended task when CI is
 red.
 
-The checks of the commit that the task pushed last are read at each poll, until they have ended or a day has passed
-since the end of the task.  Red (failed) checks start a task that continues the last task, at most `ci.fix_rounds` times
-for a pull request; after that a comment says what was tried.  No task is started for a commit that somebody else has
-pushed, for checks that are red on the base too, and for a pull request that is not open any more.
+The checks of the commit that the task pushed last are read at each poll until they have ended, and then twice an hour,
+since people may run a job again; a day after the end of the task they are not read any more.  Red (failed) checks start
+a task that continues the last task, at most `ci.fix_rounds` times for a pull request; after that a comment says what
+was tried.  No task is started for a commit that somebody else has pushed, for checks that are red on the base too, and
+for a pull request that is not open any more.
 """
 
 from __future__ import annotations
@@ -35,8 +36,10 @@ if TYPE_CHECKING:
 LONGEST = timedelta(days=1)
 """The time after the end of a task during which the checks of its pull request are read."""
 QUIET_SECONDS = 600.0
-"""Seconds for which the checks of a commit are read again after all of them have ended and none is red, since further
-checks may begin."""
+"""Seconds for which the checks of a commit are read at each poll after all of them have ended and none is red, since
+further checks may begin."""
+AGAIN_SECONDS = 1800.0
+"""Seconds between two looks after that."""
 NONE_SECONDS = 3600.0
 """Seconds for which the checks of a commit are read again if it has none."""
 TRIED = "ci-tried"
@@ -61,6 +64,7 @@ class CiWatch:
         self.rounds: dict[str, CiRounds | None] = {}
         # uuid of a task → time of the monotonic clock when a poll found that all its checks had ended
         self.ended_at: dict[str, float] = {}
+        self.again_at: dict[str, float] = {}  # uuid of a task → time of the monotonic clock of the next look
         self.told: set[str] = set()
 
     def poll(self, rows: Iterable[Row], started: list[str]) -> None:
@@ -72,8 +76,9 @@ class CiWatch:
         self.settled &= closed.keys()
         self.rounds = {uuid: one for uuid, one in self.rounds.items() if uuid in closed}
         self.ended_at = {uuid: at for uuid, at in self.ended_at.items() if uuid in closed}
+        self.again_at = {uuid: at for uuid, at in self.again_at.items() if uuid in closed}
         for uuid, row in closed.items():
-            if uuid in self.settled:
+            if uuid in self.settled or clock.monotonic() < self.again_at.get(uuid, 0.0):
                 continue
             with self.items.handling(f"CI of {row.key}"):
                 if self._look(row, started):
@@ -92,8 +97,11 @@ class CiWatch:
             self.ended_at.pop(row.uuid, None)
             return False
         if not red:
-            since = self.ended_at.setdefault(row.uuid, clock.monotonic())
-            return clock.monotonic() - since >= (QUIET_SECONDS if checks.items else NONE_SECONDS)
+            now = clock.monotonic()
+            quiet = now - self.ended_at.setdefault(row.uuid, now)
+            if checks.items and quiet >= QUIET_SECONDS:
+                self.again_at[row.uuid] = now + AGAIN_SECONDS
+            return not checks.items and quiet >= NONE_SECONDS
         pull = self.forge.find_pull(row.key, rounds.branch)
         if pull is None or pull.state != "open" or pull.commit != rounds.head:
             return True

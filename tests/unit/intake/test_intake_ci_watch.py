@@ -45,7 +45,7 @@ def test_red_ci_starts_one_task_that_goes_on_and_pending_ci_is_waited_for(ci):
     assert ci.poll() == []
 
 
-def test_green_ci_starts_nothing_and_is_not_asked_for_ever(ci):
+def test_green_ci_starts_nothing_and_is_asked_for_twice_an_hour(ci):
     ci.place.ci(HEAD, "test", "passed")
     ci.place.ci(HEAD, "extra", "skipped")
     assert ci.poll() == []
@@ -55,9 +55,20 @@ def test_green_ci_starts_nothing_and_is_not_asked_for_ever(ci):
     before = ci.asked()
     ci.poll()
     idle = ci.asked() - before
+    assert idle == {"github": 3, "gitlab": 6, "forgejo": 3}[ci.place.forge.source]
+
+
+def test_a_job_that_is_run_again_and_fails_is_noticed_within_half_an_hour(ci):
+    ci.place.ci(HEAD, "test", "passed")
+    for _ in range(2):
+        assert ci.poll() == []
+        ci.time.move(ci_watch.QUIET_SECONDS)
+    assert ci.poll() == []
     ci.place.ci(HEAD, "test", "failed")
     assert ci.poll() == []
-    assert idle == {"github": 3, "gitlab": 6, "forgejo": 3}[ci.place.forge.source]
+    ci.time.move(ci_watch.AGAIN_SECONDS)
+    (uuid,) = ci.poll()
+    assert ci.ledger.get(uuid).started_by == f"ci-{HEAD}"
 
 
 def test_a_commit_without_checks_is_not_asked_for_ever(github):
