@@ -4,9 +4,8 @@
 disk, holds, limits.  It decides nothing: each answer comes from the function with which the daemon decides
 (`start_holds.is_closed`, `disk_space.shortage`, `rows_here.workers_of`, `row_holder.alive_by_lock`,
 `unpublished_work.lies_elsewhere`, `ci_watch.watched_until`, `startable.startable`, `enqueue.budget_spent`,
-`rate_limiter.host_limits`).  The
-module only reads.  The commands `tasks` and `show` print its answers, and the gauge `makimono_waiting_tasks` counts
-them.
+`rate_limiter.host_limits`).  The module only reads, and imports what speaks with forges only where a task needs it.
+The commands `tasks` and `show` print its answers, and the gauge `makimono_waiting_tasks` counts them.
 
 A daemon also delays single tasks by itself (`start_delays.py`, `host_affinity.py`); these delays last seconds to a few
 minutes and are known to that daemon alone, so such a task counts as the next one.
@@ -20,22 +19,19 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal, get_args
 
 from agent import clock
+from agent.config.base import SOURCES
 from agent.config.project_settings import for_project
 from agent.daemon import program_version, start_holds
 from agent.daemon.health import read_health
 from agent.daemon.rows_here import workers_of
 from agent.daemon.start_limits import at_once_of, server_of
 from agent.forge.rate_limiter import HostLimit, host_limits
-from agent.intake.ci_watch import watched_until
-from agent.intake.enqueue import budget_spent
-from agent.issue.ci_rounds import rounds_of
 from agent.store.jsonl import last_record
-from agent.taskqueue import alive_by_lock, is_decided
+from agent.taskqueue import PUBLISHING, alive_by_lock, is_decided
 from agent.taskqueue.startable import startable
 from agent.values import Status
 from agent.wiring.disk_space import OUTCOME as DISK
 from agent.wiring.disk_space import shortage
-from agent.worker import unpublished_work
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -167,11 +163,14 @@ class TaskReasons:
         seen: dict[tuple[str, str, str, str], None] = {}
         for row in rows:
             seen[row.task_source, row.instance, row.owner, row.repo] = None
-        found = []
+        found: list[tuple[str, str]] = []
+        if not _has_limits_of_the_day(self.settings):
+            return found
+        from agent.intake.enqueue import budget_spent
+
         for source, instance, owner, repo in list(seen)[:MOST_REPOSITORIES]:
             settings, name = self.settings, f"{owner}/{repo}"
-            sections = getattr(settings, source, ())
-            for section in sections if isinstance(sections, tuple) else (sections,):
+            for section in _sections(settings, source):
                 settings = for_project(settings, section, name)
             if (key := budget_spent(settings, self.ledger, owner, repo, instance)) is not None:
                 found.append((name, key))
@@ -180,7 +179,7 @@ class TaskReasons:
     def _queued(self, row: Row) -> Reason:
         if row.not_before and row.not_before > clock.stamp(self._now):
             return _delayed(row)
-        if unpublished_work.lies_elsewhere(self.settings, row, self._now):
+        if row.outcome == PUBLISHING and self._lies_elsewhere(row):
             return Reason("publishing", f"its work is finished and is published by {row.hostname}, which has it")
         held = [one for one in start_holds.holds_of(self.settings, row, self._holds) if self._is_closed(one)]
         if held:
@@ -197,6 +196,11 @@ class TaskReasons:
         if self.workers >= most:
             return Reason("worker", f"no worker is free: {self.workers} run, `scheduling.max_workers` is {most}")
         return Reason("next", "it starts next")
+
+    def _lies_elsewhere(self, row: Row) -> bool:
+        from agent.worker.unpublished_work import lies_elsewhere
+
+        return lies_elsewhere(self.settings, row, self._now)
 
     def _is_closed(self, hold: StartHold) -> bool:
         return start_holds.is_closed(self.ledger, hold)
@@ -219,16 +223,33 @@ class TaskReasons:
         return Reason("model", f"the last request to the model failed and is sent again: {why}")
 
     def _ended(self, row: Row) -> Reason | None:
+        if row.url is None or row.pull_state is not None or row.task_source == "local" or row.completed_at is None:
+            return None
+        from agent.intake.ci_watch import watched_until
+        from agent.issue.ci_rounds import rounds_of
+
         until = watched_until(self.settings, row)
-        if until is None or row.url is None or row.pull_state is not None or rounds_of(self.ledger, row) is None:
+        if until is None or rounds_of(self.ledger, row) is None:
             return None
         stamp = clock.stamp(until)
         return Reason("ci", f"CI of its pull request is watched until {_minute(stamp)}", stamp)
 
 
+def _has_limits_of_the_day(settings: Settings) -> bool:
+    """Whether a limit of the day is set, for all projects or for one of them."""
+    sections = [one for source in SOURCES for one in _sections(settings, source)]
+    entries = [entry.limits for one in sections for entry in getattr(one, "projects", ()) if entry.limits is not None]
+    return any(one.runs is not None or one.repository_cost is not None for one in (settings.limits, *entries))
+
+
+def _sections(settings: Settings, source: str) -> tuple[object, ...]:
+    found = getattr(settings, source, ())
+    return found if isinstance(found, tuple) else (found,)
+
+
 def _paused(row: Row) -> Reason:
     why = (row.error_message or "").strip()
-    if is_decided(row.outcome) or row.outcome == unpublished_work.MARK:
+    if is_decided(row.outcome) or row.outcome == PUBLISHING:
         return Reason("publishing", "its work is finished; a resume publishes it")
     match row.outcome:
         case "asked":

@@ -66,6 +66,11 @@ ENDING = "ending"
 the words after it are the status and the end (`agent/worker/final_state.py`)."""
 
 
+PUBLISHING = "publishing"
+"""The `outcome` of an open row if the work of the task is finished and only its publication is left
+(`agent/worker/unpublished_work.py`)."""
+
+
 def is_decided(outcome: str | None) -> bool:
     """Whether the `outcome` of an open row says that the end of the task is decided (`ENDING`), so that people may
     already have been notified of it."""

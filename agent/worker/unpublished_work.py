@@ -21,6 +21,7 @@ from agent import clock, durable_files
 from agent.context import EffectStore, receipt_in
 from agent.context.task_row import TaskRow
 from agent.errors import DiskError, GitError, LedgerError, LockHeld, WorkError
+from agent.taskqueue import PUBLISHING
 from agent.taskqueue.row_holder import of_another_host
 from agent.values import Outcome
 from agent.work.gitdir import read_state
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from agent.worker.delivery import Delivery
     from agent.worker.session import TaskRun
 
-MARK = "publishing"
+MARK = PUBLISHING
 """Name of the receipt, and value of the row's `outcome`, while publication is pending."""
 
 

@@ -163,11 +163,15 @@ def test_ci_of_a_fresh_pull_request_is_named_for_a_day(place, time):
     uuid = here.row(1)
     claim = here.ledger.claim(uuid, here.wiring.owner, 60)
     here.wiring.db.execute(
-        "UPDATE tasks SET url = 'https://forge/pull/3', branch = 'b', head_commit = :head WHERE uuid = :uuid",
+        "UPDATE tasks SET task_source = 'github', url = 'https://forge/pull/3', branch = 'b', head_commit = :head "
+        "WHERE uuid = :uuid",
         head="a" * 40,
         uuid=uuid,
     )
     here.ledger.finish(uuid, claim.attempt, Status.COMPLETED, outcome="finished")
+    here.wiring.db.execute("UPDATE tasks SET task_source = 'local' WHERE uuid = :uuid", uuid=uuid)
+    assert reason(here, uuid) is None, "a local tracker has no CI"
+    here.wiring.db.execute("UPDATE tasks SET task_source = 'github' WHERE uuid = :uuid", uuid=uuid)
     found = reason(here, uuid)
     assert found.code == "ci"
     assert found.until == clock.stamp(clock.now() + timedelta(days=1))
@@ -198,3 +202,25 @@ def test_rate_limits_and_limits_of_the_day_are_notes(place, time):
     assert "`limits.runs`" in notes[-1]
     time.move(601)
     assert host_limits(folder) == []
+
+
+def test_a_limit_of_the_day_may_be_of_one_project(place):
+    here = place("github: {projects: [o/other, {name: o/r, limits: {runs: 1}}]}\n")
+    keys = [
+        here.key(1) | {"task_source": "github", "instance": "api.github.com", "owner": "o", "repo": repo}
+        for repo in ("r", "other")
+    ]
+    rows = [here.ledger.get(here.ledger.enqueue(one, title="An issue")) for one in keys]
+    notes = TaskReasons(here.settings, here.ledger, here.wiring.owner).notes(rows)
+    assert notes == ["o/r has used up `limits.runs` of today: its new issues are taken after midnight UTC"]
+
+
+def test_looking_imports_nothing_that_speaks_with_forges():
+    import subprocess
+    import sys
+
+    code = (
+        "import sys, agent.daemon.task_reasons; print([one for one in ('requests', 'urllib3') if one in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
