@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -55,7 +55,9 @@ def tasks(
             missing = missing_task_sources.without_source(state.settings_to_inspect, wiring.ledger.open_instances())
         finally:
             wiring.close()
-    state.print_json([_with_reason(costed(state, row), look.reasons.get(row.uuid)) for row in look.rows])
+    if state.json:
+        state.print_json([_with_reason(costed(state, row), look.reasons.get(row.uuid)) for row in look.rows])
+        return 0
     if look.rows:
         listed = [_listed(state, row, short=state.is_stdout_terminal) for row in look.rows]
         tables.show(state, watch_tasks.headings(state), listed, right=(3, 4), cut=watch_tasks.CUT)
@@ -70,7 +72,7 @@ def tasks(
 def _with_reason(row: Row, reason: Reason | None) -> dict[str, object]:
     """The columns of the row, and `why` and `waits_for`, the text and the code of its reason (None without one)."""
     told = (None, None) if reason is None else (reason.text, reason.code)
-    return {**asdict(row), "why": told[0], "waits_for": told[1]}
+    return {**{one.name: getattr(row, one.name) for one in fields(row)}, "why": told[0], "waits_for": told[1]}
 
 
 def costed(state: CliState, row: Row) -> Row:

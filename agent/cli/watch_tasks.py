@@ -187,14 +187,15 @@ def _table(state: CliState, looks: Iterator[Look], cells: Callable[[Row], Sequen
     with Live(console=out, auto_refresh=False, vertical_overflow="crop") as live:
         for look in looks:
             size = out.size
-            texts = [[tables.cell(value) for value in cells(row)] for row in look.rows]
             lines = [tables.cell(text) for text in waiting_lines(look)][: max(3, size.height // 3)]
             room = max(1, size.height - len(lines) - 4)
-            hidden = [f"… and {len(texts) - room} older tasks; `tasks` lists all"] if len(texts) > room else []
-            if (now := (size, texts[:room], lines, hidden)) == shown:
+            older = len(look.rows) - room
+            hidden = [f"… and {older} older tasks; `tasks` lists all"] if older > 0 else []
+            texts = [[tables.cell(value) for value in cells(row)] for row in look.rows[:room]]
+            if (now := (size, texts, lines, hidden)) == shown:
                 continue
             shown = now
-            table = tables.table(headings(state), texts[:room], right=(3, 4), cut=CUT)
+            table = tables.table(headings(state), texts, right=(3, 4), cut=CUT)
             told = [Text(text, no_wrap=True, overflow="ellipsis") for text in (*hidden, *lines)]
             live.update(Group(table, *told), refresh=True)
 
