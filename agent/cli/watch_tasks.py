@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 SECONDS = 1.0
 NOTES_SECONDS = 10.0
 """Seconds between two looks at what holds back tasks as a whole, for which every file of the program is read."""
+FRAME = 6
+"""Lines of the terminal around the rows of the table: head, two empty lines, a line about older tasks, the cursor."""
 MOST_NAMED = 6
 """How many tasks a line of `waiting_lines` names."""
 SEEN = ("status", "outcome", "requested", "error_code", "attempt", "llm_call_count", "tool_call_count", "branch", "url")
@@ -67,8 +69,11 @@ def waiting_lines(look: Look) -> list[str]:
             by_text.setdefault(reason.text, []).append(row.uuid[:8])
     lines = []
     for text, uuids in by_text.items():
+        if len(uuids) == 1:
+            lines.append(f"{uuids[0]}: {text}")
+            continue
         more = f" and {len(uuids) - MOST_NAMED} more" if len(uuids) > MOST_NAMED else ""
-        lines.append(f"{', '.join(uuids[:MOST_NAMED])}{more}: {text}")
+        lines.append(f"{len(uuids)} tasks: {text} ({', '.join(uuids[:MOST_NAMED])}{more})")
     return [*lines, *look.notes]
 
 
@@ -188,7 +193,7 @@ def _table(state: CliState, looks: Iterator[Look], cells: Callable[[Row], Sequen
         for look in looks:
             size = out.size
             lines = [tables.cell(text) for text in waiting_lines(look)][: max(3, size.height // 3)]
-            room = max(1, size.height - len(lines) - 4)
+            room = max(1, size.height - len(lines) - FRAME)
             older = len(look.rows) - room
             hidden = [f"… and {older} older tasks; `tasks` lists all"] if older > 0 else []
             texts = [[tables.cell(value) for value in cells(row)] for row in look.rows[:room]]

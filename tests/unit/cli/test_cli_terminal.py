@@ -1,14 +1,17 @@
 """On a real terminal: tables and colours are ours, nothing of what others wrote is obeyed."""
 
+import io
 import os
 import pty
 import re
 import subprocess
 import sys
+from contextlib import closing
 
 import pytest
 from cli_home import DONE, OPEN, ROOT, Home
 from rich.cells import cell_len
+from rich.console import Console
 
 OURS = re.compile(r"\x1b\[[0-9;]*m|\x1b\[\?25[lh]|\x1b\[[0-9]*[KAG]|\x1b\[2K")
 """What Rich itself writes: colours, the cursor of the spinner, one line erased."""
@@ -98,6 +101,33 @@ def test_without_colour_the_same_is_shown_and_a_task_that_has_ended_is_watched_n
     assert code == 0
     assert "\x1b" not in plain
     assert "completed (finished)" in plain
+
+
+def test_tasks_watch_fits_the_terminal_with_what_tasks_wait_for(home, monkeypatch):
+    """Drawn once: nothing is written again while nothing has changed."""
+    from agent.cli import watch_tasks
+    from agent.cli.config_and_output import CliState
+    from agent.cli.inspect import _listed
+    from agent.daemon.task_reasons import Reason
+    from agent.wiring.wiring import Wiring
+
+    with closing(Wiring(home.settings)) as wiring:
+        rows = wiring.ledger.list() * 20
+    look = watch_tasks.Look(rows, {OPEN: Reason("worker", "no worker is free")}, ["the disk is short"])
+    drawn = io.StringIO()
+    out = Console(file=drawn, width=80, height=20, force_terminal=True, color_system=None)
+    monkeypatch.setattr(watch_tasks.tables, "console", lambda: out)
+    state = CliState(config=home.config)
+    watch_tasks._table(state, iter([look] * 3), lambda row: _listed(state, row, short=True))
+    text = OURS.sub("", drawn.getvalue())
+    assert text.count("no worker is free") <= 2, "once, and once more at the end, where Rich draws the last state"
+    last = text.split("uuid ")[-1].splitlines()
+    assert len(last) <= 18
+    assert max(cell_len(line) for line in last) <= 80
+    told = [line.strip() for line in last if line.strip()][-3:]
+    assert told[0].startswith("… and ")
+    assert told[1].startswith("20 tasks: no worker is free (0a000000, 0a000000")
+    assert told[2] == "the disk is short"
 
 
 def test_json_on_a_terminal_is_json_alone(home):
