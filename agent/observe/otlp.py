@@ -54,6 +54,7 @@ END_SECONDS = 3.0
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 ENDS_TURN = ("verify_started", "sent_back", "task_ended", "task_paused", "task_failed")
 """Events after which nothing belongs to the last turn any more."""
+_TOOL = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _CODE = re.compile(r"([a-z][a-z0-9_]{1,40})(?::|$)")
 
 
@@ -222,7 +223,8 @@ class TaskTrace:
         return self._child(f"chat {fields.get('model') or ''}".strip(), SpanKind.CLIENT, said, fields, start)
 
     def _tool(self, fields: Mapping[str, Any]) -> Span:
-        tool = str(fields.get("tool") or "?")
+        tool = str(fields.get("tool") or "")
+        tool = tool if _TOOL.fullmatch(tool) else "other"  # a model may write anything as the name of a tool
         said = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": tool, "gen_ai.tool.type": "function"}
         return self._child(f"execute_tool {tool}", SpanKind.INTERNAL, said)
 

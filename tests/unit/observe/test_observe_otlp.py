@@ -50,6 +50,7 @@ def play(events):
     events.emit("tool_started", tool="read_file")
     events.emit("tool_finished", tool="read_file", seq=1, status="success", duration_ms=3)
     events.emit("tool_finished", tool="invented", seq=2, status="error", duration_ms=0)
+    events.emit("tool_finished", tool=SECRET, seq=3, status="error", duration_ms=0)
     events.emit("compaction", strategy="mask", start_seq=1, end_seq=9, tokens_before=900, tokens_after=300)
     events.emit("turn_started")
     events.emit("request_sent", purpose="turn", tokens=100, bytes=400, **model)
@@ -90,8 +91,9 @@ def test_a_task_is_one_trace_with_a_span_for_each_turn_request_and_tool_call(rec
         "chat gpt-4o",
         "execute_tool read_file",
         "execute_tool invented",
+        "execute_tool other",
     ]
-    broken, answered, read, invented = first
+    broken, answered, read, invented, _ = first
     assert (broken.status.code, attributes(broken)["error.type"]) == (2, "model_unreachable")
     assert answered.start_time_unix_nano >= broken.end_time_unix_nano
     assert (
