@@ -244,11 +244,6 @@ def _server_of(settings: Settings) -> str:
     return f"the model's server {server_of(settings)}"
 
 
-def holding(settings: Settings, row: Row) -> list[StartHold]:
-    """The holds for which a queued task waits, as `holds.json` has them; reads only."""
-    return holds_of(settings, row, read(settings.base_dir))
-
-
 def holds_of(settings: Settings, row: Row, known: Iterable[StartHold]) -> list[StartHold]:
     """The holds among `known` at the places of the task, except those for which the task is the probe."""
     held = [one for one in known if one.until and one.probe != row.uuid]

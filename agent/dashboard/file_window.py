@@ -8,7 +8,7 @@ line of more than LONGEST_LINE bytes is skipped unread.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from agent.store.jsonl import DamagedLines, parse
@@ -79,7 +79,10 @@ def read_before(path: Path, count: int, *, end: int | None = None, id_key: str =
         start = _start_of_lines(descriptor, stop, count)
     finally:
         os.close(descriptor)
-    return read_from(path, start, count, id_key=id_key, until=stop)
+    window = read_from(path, start, count, id_key=id_key, until=stop)
+    if start < stop or stop == 0:
+        return window
+    return replace(window, damage=(f"{path.name}: no line ends in the {MOST_BYTES >> 20} MiB before byte {stop}",))
 
 
 def offset_of(path: Path, number: int, *, key: str = "seq", id_key: str = "seq") -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import platform
 from contextlib import suppress
+from dataclasses import asdict
 from datetime import timedelta
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -15,8 +16,8 @@ from typing import TYPE_CHECKING
 from agent import __version__, clock
 from agent.daemon import program_version
 from agent.daemon.health import read_health
+from agent.daemon.task_reasons import TaskReasons
 from agent.dashboard import charts, helper_process
-from agent.dashboard.waiting import Waits
 from agent.errors import MakimonoError
 from agent.forge import rate_limiter
 from agent.store.db import sqlite_version
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 KEPT_SECONDS = 60.0
 MOST_ERRORS = 20
+NEWEST = 100
+"""The number of newest tasks whose repositories are looked at for the limits of the day."""
 
 
 class HealthPage:
@@ -83,6 +86,7 @@ class HealthPage:
         now = ledger.now()
         me = owner(self.settings.base_dir)
         running = ledger.list("running")
+        reasons = TaskReasons(self.settings, ledger, me)
         since = clock.stamp(now - timedelta(days=charts.DAYS))
         return {
             "groups": [{**one, "age": _age(one.get("since"), now.timestamp())} for one in ledger.count_groups()],
@@ -100,7 +104,7 @@ class HealthPage:
                 for row in running
             ],
             "most_workers": self.settings.scheduling.max_workers,
-            "waiting": [one for one in Waits(self.settings, ledger).of_all() if one not in daemon_says],
+            "waiting": [one for one in reasons.notes(ledger.list(None, NEWEST)) if one not in daemon_says],
             "errors": ledger.db.run("page_errors", limit=MOST_ERRORS),
             "days": charts.days(ledger.db.run("page_days", since=since[:10])),
             "queue": charts.queue(ledger),
@@ -114,15 +118,7 @@ class HealthPage:
         return {"free": free, "least": least, "why": disk_space.shortage(self.settings)}
 
     def _limits(self) -> list[Json]:
-        found = []
-        for host, state in rate_limiter.known_limits(self.settings.base_dir / "limits").items():
-            seconds, why = rate_limiter.wait_of(state)
-            buckets = [
-                {"name": name, "remaining": one["remaining"], "limit": one["limit"], "reset": _moment(one["reset"])}
-                for name, one in (state.get("buckets") or {}).items()
-            ]
-            found.append({"host": host, "waits": round(seconds), "why": why, "buckets": buckets})
-        return found
+        return [asdict(one) for one in rate_limiter.host_limits(self.settings.base_dir / "limits")]
 
     def _parts(self) -> list[Json]:
         version, module, safe = sqlite_version()
@@ -136,12 +132,3 @@ class HealthPage:
 
 def _age(since: str | None, now: float) -> float | None:
     return None if not since else max(0.0, now - clock.parse(since).timestamp())
-
-
-def _moment(seconds: float) -> str:
-    from datetime import UTC, datetime
-
-    try:
-        return clock.stamp(datetime.fromtimestamp(seconds, UTC))
-    except (OverflowError, OSError, ValueError):
-        return ""

@@ -9,11 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from agent.commands.timeline import is_held, lies_elsewhere
+from agent.context.comments import question_of
+from agent.daemon.task_reasons import TaskReasons
 from agent.dashboard import charts, conversation, helper_process, peers, task_list, task_parts
-from agent.dashboard.waiting import Waits
+from agent.dashboard.file_window import read_before
 from agent.errors import MakimonoError, RowUnreadable, UsageError
+from agent.taskqueue import row_holder
 from agent.taskqueue.row_holder import hostname
-from agent.values import Status
 from agent.wiring.folders import folder_of, is_uuid
 
 if TYPE_CHECKING:
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
     from agent.taskqueue import Row
     from agent.values import Json
 
+ASKED = "asked"
+"""The outcome of a task that waits for the answer of a person."""
+NEAR_END = 20
 PARTS = (
     *("timeline", "plan", "change", "request", "compactions", "requests", "memory", "deliberations", "effects", "log"),
 )
@@ -103,7 +108,8 @@ class Pages:
             with self.reader.ledger() as ledger:
                 uuid = ledger.resolve(prefix)
                 (record,) = ledger.db.run("ledger_get", uuid=uuid)
-                return self._head(uuid, record, Waits(self.settings, ledger))
+                reasons = TaskReasons(self.settings, ledger, row_holder.owner(self.settings.base_dir))
+                return self._head(uuid, record, reasons)
         except UsageError:
             if not is_uuid(prefix) or folder_of(self.settings, prefix) is None:
                 return None
@@ -141,20 +147,17 @@ class Pages:
         found: Path | None = view["_folder"]
         return found
 
-    def _head(self, uuid: str, record: Json, waits: Waits) -> Json:
+    def _head(self, uuid: str, record: Json, reasons: TaskReasons) -> Json:
         folder = folder_of(self.settings, uuid)
         problems: list[str] = []
         row: Row | None = None
-        shown = task_list.listed_row(self.settings, waits, record)
+        shown = task_list.listed_row(self.settings, reasons, record, {})
         elsewhere = ""
         try:
             row = _row_of(record)
             elsewhere = lies_elsewhere(self.settings, row, folder)
         except (RowUnreadable, ValueError) as error:
             problems.append(str(error))
-        is_live = folder is not None and is_held(folder)
-        if row is not None and row.status is Status.RUNNING and not is_live and waits.is_here(row):
-            shown["waits"] = [*shown["waits"], "no process works on it; a daemon puts it back into the queue"]
         if folder is None and not elsewhere:
             problems.append("there is no folder of this task: it was never started, or the folder was removed")
         return {
@@ -162,7 +165,8 @@ class Pages:
             "task": shown,
             "host": hostname(),
             "elsewhere": elsewhere,
-            "is_live": is_live,
+            "is_live": folder is not None and is_held(folder),
+            "question": _question(folder) if row is not None and row.outcome == ASKED else "",
             "problems": problems,
             "_row": row,
             "_folder": folder,
@@ -216,6 +220,25 @@ class Pages:
         except MakimonoError as error:
             view["problems"].append(str(error))
         return None
+
+
+def _question(folder: Path | None) -> str:
+    """The newest question of the model to a person, "" if none is near the end of the conversation."""
+    if folder is None:
+        return ""
+    try:
+        newest = read_before(folder / conversation.MESSAGES, NEAR_END).records
+    except OSError:
+        return ""
+    return next((found for one in reversed(newest) if (found := question_in(one))), "")
+
+
+def question_in(record: Json) -> str:
+    """The question in a message, "" if it has none or is damaged."""
+    try:
+        return question_of(record)
+    except (AttributeError, TypeError):
+        return ""
 
 
 def public(view: Json) -> Json:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
-from agent.dashboard.waiting import Waits
+from agent.daemon.health import read_health
+from agent.daemon.task_reasons import TaskReasons
 from agent.errors import RowUnreadable
-from agent.taskqueue import Row
+from agent.taskqueue import Row, row_holder
 from agent.values import Status
+from agent.wiring.private_tracker import issue_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from agent.config import Settings
     from agent.taskqueue import Ledger
@@ -32,6 +35,8 @@ FACTS = (
     "requested_by",
 )
 """The columns of a row that a page shows."""
+HERE = ("daemon", "worker", "disk")
+"""Codes of reasons that hold for this host alone; another host of a shared ledger may start the task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +93,14 @@ class Query:
 
 def listed(settings: Settings, ledger: Ledger, query: Query) -> Json:
     """One page of the list."""
-    waits = Waits(settings, ledger)
+    reasons = TaskReasons(settings, ledger, row_holder.owner(settings.base_dir))
     name = f"page_tasks_{query.sort}_{'desc' if query.descending else 'asc'}"
     chosen = query.parameters()
     records = ledger.db.run(name, status=query.status or None, **chosen, limit=PAGE + 1, offset=PAGE * (query.page - 1))
     counts = {one["status"]: int(one["count"]) for one in ledger.db.run("page_count", **chosen)}
-    rows = [listed_row(settings, waits, record) for record in records[:PAGE]]
+    issues: dict[str, str | None] = {}
+    tasks = [listed_row(settings, reasons, record, issues) for record in records[:PAGE]]
+    rows = list(_legible(records[:PAGE]))
     repositories = {f"{one['owner']}/{one['repo']}": None for one in ledger.db.run("page_repositories")}
     return {
         "query": {
@@ -102,11 +109,11 @@ def listed(settings: Settings, ledger: Ledger, query: Query) -> Json:
         },
         "counts": {str(status): counts.get(str(status), 0) for status in Status},
         "total": counts.get(query.status, 0) if query.status else sum(counts.values()),
-        "tasks": rows,
+        "tasks": tasks,
         "hosts": [one["hostname"] for one in ledger.db.run("page_hosts")],
         "repositories": list(repositories),
-        "waiting": waits.of_all(),
-        "workers": {"running": waits.workers, "most": settings.scheduling.max_workers},
+        "waiting": list(dict.fromkeys((*read_health(settings).why, *reasons.notes(rows)))),
+        "workers": {"running": reasons.workers, "most": settings.scheduling.max_workers},
         "links": _links(query, more=len(records) > PAGE),
     }
 
@@ -125,14 +132,29 @@ def _links(query: Query, *, more: bool) -> Json:
     }
 
 
-def listed_row(settings: Settings, waits: Waits, record: Mapping[str, Any]) -> Json:
-    """One row of the ledger for a page; a damaged row has its uuid and the reason why it cannot be shown."""
+def listed_row(
+    settings: Settings, reasons: TaskReasons, record: Mapping[str, Any], issues: dict[str, str | None]
+) -> Json:
+    """One row of the ledger for a page, with what the task waits for (`waits_for`: the code of the reason); a damaged
+    row has its uuid and the reason why it cannot be shown.  `issues` caches the issue of each private tracker."""
     try:
         row = Row.from_record(record)
     except (RowUnreadable, ValueError) as error:
         return {"uuid": str(record.get("uuid")), "damage": str(error), "waits": []}
-    issue = waits.issue_of(row.key.instance) if row.task_source == "local" else None
-    return {**facts(settings, row, issue), "waits": waits.of(row, record)}
+    if row.task_source == "local" and row.instance not in issues:
+        issues[row.instance] = issue_of(settings, row.instance)
+    reason = reasons.of(row)
+    waits: Json = {"waits": [], "waits_for": ""}
+    if reason is not None:
+        here = "" if row_holder.is_alone(settings) or reason.code not in HERE else f"on {row_holder.hostname()}: "
+        waits = {"waits": [f"{here}{reason.text}"], "waits_for": reason.code, "until": reason.until}
+    return {**facts(settings, row, issues.get(row.instance)), **waits}
+
+
+def _legible(records: Sequence[Mapping[str, Any]]) -> Iterator[Row]:
+    for record in records:
+        with suppress(RowUnreadable, ValueError):
+            yield Row.from_record(record)
 
 
 def facts(settings: Settings, row: Row, issue: str | None) -> Json:

@@ -220,20 +220,6 @@ def known_limits(folder: Path) -> dict[str, dict[str, Any]]:
     return {name: RateLimiter(folder, name)._read() for name in names}  # noqa: SLF001 - a method of this module's class
 
 
-def wait_of(limits: dict[str, Any]) -> tuple[float, str]:
-    """(seconds for which a host still wants no requests of any kind, 0 if it takes them; the reason), from the content
-    of its file of limits."""
-    now = _now()
-    blocks = [block for block in (limits.get("blocked") or {}).values() if block["until"] > now]
-    newest = max(blocks, key=lambda block: float(block["until"]), default=None)
-    if newest is not None:
-        return newest["until"] - now, str(newest.get("why") or "asked to slow down")
-    for name, known in (limits.get("buckets") or {}).items():
-        if known["reset"] > now and known["remaining"] <= 0:
-            return known["reset"] - now, f"0 of {known['limit']} requests of {name!r} are left until the reset"
-    return 0.0, ""
-
-
 def learnt_anew(interval: float, kept: float = KEPT_SECONDS) -> float:
     """The number of requests per hour for a fact that polls every `interval` seconds request again when it is older
     than `kept` seconds."""

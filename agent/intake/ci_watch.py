@@ -72,7 +72,7 @@ class CiWatch:
         added to `started`.  Raises ForgeError when the forge does not answer."""
         if not hasattr(self.forge, "checks"):
             return
-        closed = {row.uuid: row for row in rows if may_be_watched(self.settings, row)}
+        closed = {row.uuid: row for row in rows if watched_until(self.settings, row) is not None}
         self.settled &= closed.keys()
         self.rounds = {uuid: one for uuid, one in self.rounds.items() if uuid in closed}
         self.ended_at = {uuid: at for uuid, at in self.ended_at.items() if uuid in closed}
@@ -143,11 +143,6 @@ class CiWatch:
 
         post_once(self.forge, row.key, rounds.first.uuid, TRIED, words, None)
         self.events.emit("effect_done", uuid=row.uuid, effect=TRIED)
-
-
-def may_be_watched(settings: Settings, row: Row) -> bool:
-    """Whether CI of the task's pull request is read at each poll, if the task has one and its forge has CI."""
-    return watched_until(settings, row) is not None
 
 
 def watched_until(settings: Settings, row: Row) -> datetime | None:

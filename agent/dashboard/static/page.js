@@ -10,6 +10,16 @@
 
   const say = (text) => { if (status && status.textContent !== text) status.textContent = text; };
 
+  // a selector that finds an element again in the fresh part
+  function place(element) {
+    if (element.id) return "#" + CSS.escape(element.id);
+    if (element.tagName === "SUMMARY" && element.parentElement.id) return "#" + CSS.escape(element.parentElement.id) + " > summary";
+    for (const name of ["href", "formaction"]) {
+      if (element.hasAttribute(name)) return `[${name}="${CSS.escape(element.getAttribute(name))}"]`;
+    }
+    return "";
+  }
+
   function replace(fresh) {
     for (const part of fresh.querySelectorAll("[data-live][id]")) {
       const old = document.getElementById(part.id);
@@ -18,10 +28,10 @@
         const same = part.querySelector("#" + CSS.escape(one.id));
         if (same) same.open = one.open;
       }
-      const focus = old.contains(document.activeElement) ? document.activeElement : null;
-      const key = focus && (focus.id ? "#" + CSS.escape(focus.id) : focus.getAttribute("href") ? 'a[href="' + CSS.escape(focus.getAttribute("href")) + '"]' : "");
+      if (!getSelection().isCollapsed && old.contains(getSelection().anchorNode)) { due = true; continue; } // somebody copies
+      const key = old.contains(document.activeElement) ? place(document.activeElement) : "";
       old.replaceWith(document.adoptNode(part));
-      if (key) { const again = document.querySelector(key); if (again) again.focus({ preventScroll: true }); }
+      if (key) document.querySelector(key)?.focus({ preventScroll: true });
     }
   }
 

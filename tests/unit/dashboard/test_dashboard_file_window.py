@@ -73,6 +73,14 @@ def test_a_line_that_is_too_long_is_passed_over_without_being_read_into_memory(t
     assert seqs(read_from(path, offset_of(path, 3), 1)) == [3]
 
 
+def test_an_end_without_any_line_is_said(tmp_path, monkeypatch):
+    monkeypatch.setattr(file_window, "MOST_BYTES", 200_000)
+    path = write(tmp_path / "a.jsonl", [line(1), b"x" * 500_000])
+    window = read_before(path, 5)
+    assert window.records == ()
+    assert window.damage == (f"a.jsonl: no line ends in the 0 MiB before byte {path.stat().st_size}",)
+
+
 def test_a_missing_file_is_empty(tmp_path):
     path = tmp_path / "none.jsonl"
     assert read_before(path, 5).records == read_from(path, 0, 5).records == sampled(path, 5).records == ()

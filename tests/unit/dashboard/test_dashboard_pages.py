@@ -12,6 +12,7 @@ from agent.config import load
 from agent.context.deliberations import DeliberationStore
 from agent.context.recalled import RecalledStore
 from agent.context.requests import RequestStore
+from agent.forge.rate_limiter import RateLimiter
 from agent.store.ledgers import LedgerKind
 from agent.values import Usage
 
@@ -258,6 +259,39 @@ def test_the_health_page_says_that_no_daemon_is_there_and_shows_the_plots(page):
 def test_memory_that_nobody_has_used_is_said_to_be_empty(page):
     assert "No task has left anything" in page.get("/memory").text
     assert page.get("/memory/mem-nothing").status == 404
+
+
+def test_what_a_task_waits_for_is_what_the_other_commands_say_and_a_question_is_shown(tmp_path):
+    home = Home(tmp_path / "h")
+    context = home.task(OPEN, 1, title="Asks")
+    call = {"id": "q1", "name": "ask_user", "arguments": {"question": "Half <b>up</b>?"}}
+    context.get_message_store().add_message("assistant", None, tool_calls=[call])
+    context.get_message_store().add_message("tool", "[asked]", tool_call_id="q1")
+    context.heartbeat()
+    context.close()
+    ledger = LedgerKind.of(home.settings).open()
+    ledger.db.execute("UPDATE tasks SET status = 'paused', outcome = 'asked'")
+    ledger.close()
+    with served(home.settings) as page:
+        shown = page.json(f"/tasks/{OPEN}")
+        assert (shown["task"]["waits_for"], shown["question"]) == ("question", "Half <b>up</b>?")
+        assert "Half &lt;b&gt;up&lt;/b&gt;?" in page.get(f"/tasks/{OPEN}").text
+        listed = page.json("/tasks")
+        assert listed["tasks"][0]["waits"] == shown["task"]["waits"]
+        assert listed["waiting"] == [f"no daemon works on {home.settings.base_dir}"]
+
+
+def test_the_limits_that_hosts_told_are_on_the_health_page(tmp_path):
+    home = Home(tmp_path / "h").both()
+    limiter = RateLimiter(home.settings.base_dir / "limits", "github.com")
+    limiter.note_budget("core", remaining=7, limit=60, reset_in=300)
+    limiter.slow_down("search", 90, "secondary limit")
+    with served(home.settings) as page:
+        shown = {one["bucket"]: one for one in page.json("/health")["limits"]}
+        assert (shown["core"]["remaining"], shown["core"]["seconds"]) == (7, 0)
+        assert shown["search"]["why"] == "secondary limit"
+        assert "secondary limit" in page.get("/health").text
+        assert "github.com" in page.json("/tasks")["waiting"][1]
 
 
 # --- damage --------------------------------------------------------------------------------------------------
