@@ -95,7 +95,7 @@ def test_a_message_within_a_group_is_refused_and_the_nearest_ends_are_named(home
     assert code == 2, text
     assert f"the nearest are {within - 1} or {within + 1}" in text
     assert len(rows(here)) == 1
-    shown = here.run("show", uuid, code=0)[1]
+    shown = here.run("show", uuid, "--full", code=0)[1]
     assert all(f"message {end} " in shown for end in (within - 1, within + 1)), shown
     code, text = here.run("solve", "--from", uuid, "--at", "999")
     assert code == 2, text
