@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import orjson
 
 from agent.commands.timeline import FILES, excerpt, id_key
-from agent.context.outside_effects import ROW
 from agent.store.jsonl import DamagedLines, tail
 
 if TYPE_CHECKING:
@@ -32,6 +31,10 @@ MOST_RECORDS = 2000
 
 ABOUT = ("command", "path", "title", "question", "pattern", "query", "url", "text")
 """Arguments that say best what a tool call is about, the first of them that a call has."""
+
+
+LONG_KINDS = ("system", "task", "memory")
+"""Kinds and roles of messages that are long in every task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,8 +180,14 @@ def _turns(messages: Iterable[Json], tools: dict[int, Json]) -> Iterable[Turn | 
             else:
                 turn.calls[place] = result
         elif record.get("kind") != "summary" and record.get("role") != "tool":
-            text = f"{record.get('kind') or record.get('role')}: {excerpt(record.get('content'))}"
-            yield Between("message", str(record.get("timestamp", "")), record["seq"], text)
+            yield _message(record)
+
+
+def _message(record: Json) -> Between:
+    """A message to the model; of the system prompt and the briefing, which are long, only the size is shown."""
+    kind, content = str(record.get("kind") or record.get("role")), record.get("content")
+    text = f"{len(str(content or '')):,} characters" if kind in LONG_KINDS else excerpt(content)
+    return Between("message", str(record.get("timestamp", "")), record["seq"], f"{kind}: {text}")
 
 
 def _asked(call: Json) -> ToolCall:
@@ -215,7 +224,7 @@ def _counts(name: str, record: Json) -> bool:
     """Whether a record of requests.jsonl or effects.jsonl is shown between turns."""
     if name == "requests.jsonl":
         return record.get("status") != "ok"
-    return name != "effects.jsonl" or (record.get("state") == "receipt" and record.get("name") != ROW)
+    return name != "effects.jsonl" or bool(_place(record))
 
 
 def _compaction(record: Json) -> Between:
@@ -231,8 +240,16 @@ def _request(record: Json) -> Between:
 
 
 def _effect(record: Json) -> Between:
-    text = f"{record.get('name')} {excerpt(record.get('receipt'))}"
+    text = f"{record.get('name')}: {excerpt(_place(record))}"
     return Between("effect", str(record.get("timestamp", "")), record["seq"], text)
+
+
+def _place(record: Json) -> str:
+    """The address or the id of what an effect has made on the forge; "" for a receipt of the program for itself."""
+    receipt = record.get("receipt")
+    if record.get("state") != "receipt" or not isinstance(receipt, dict):
+        return ""
+    return str(receipt.get("url") or receipt.get("id") or "")
 
 
 def _said(tools: list[Json]) -> str:

@@ -55,8 +55,8 @@ def test_it_is_shown_and_nothing_is_changed(home):
     before = files(home / "contexts")
     rows = tasks(home)
     assert {number: row["status"] for number, row in rows.items()} == {DONE: "completed", ASKED: "paused"}
+    assert "Write an a" in run(home, "show", rows[DONE]["uuid"], "--full")
     shown = run(home, "show", rows[DONE]["uuid"])
-    assert "Write an a" in shown
     assert "There is an a." in shown
     assert "Red or blue?" in run(home, "show", rows[ASKED]["uuid"])
     for row in rows.values():
