@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from agent.worker.delivery_report import Report
     from agent.worker.session import TaskRun
 
-PULL = "pull"
-"""The effect that the pull request was opened; for a later one the name also has the id of the one before it."""
+PULL, READY = "pull", "ready"
+"""The effect that the pull request was opened (for a later one the name also has the id of the one before it), and the
+receipt that people were asked to review it."""
 
 _NEVER_TAKEN = (413, 422)
 """HTTP statuses that a repeated request would get again: 413 (too large for a proxy), 422 (refused by the forge)."""
@@ -55,6 +56,7 @@ class PullRequest:
         self.issue = issue
         self.workspace = workspace
         self.shown: str | None = None
+        self.has_asked = False  # whether a call of this process has made the forge ask for a review
 
     def show(self, report: Report, title: str | None, *, ready: bool, summary: str, ended: str) -> PullRef:
         """Open the pull request for the pushed commits of the report, or update its text and state; with `ready` False
@@ -72,7 +74,9 @@ class PullRequest:
             raise PushRejected(said, code="base_missing")
         self.run.check_held()
         with ForgeReports(self.run.forge).single_reads():
-            pull = self._opened_or_updated(Wanted(report, title, ready=ready, summary=summary, ended=ended))
+            wanted = Wanted(report, title, ready=ready, summary=summary, ended=ended)
+            pull = self._opened_or_updated(wanted)
+            self._ask_for_review(pull, wanted)
         self.shown = report.commit
         return pull
 
@@ -115,8 +119,6 @@ class PullRequest:
         if pull.state != "open":
             said = f"{pull.url} was closed while the task ran, and is not opened again. The branch {head} is pushed: "
             raise PushRejected(f"{said}reopen it, or set the label again to have another one", code="pull_closed")
-        if wanted.ready and not pull.draft and self.run.effects.receipt(PULL) is None:
-            self._open_once(PULL, wanted, after=None)  # an earlier attempt may have opened it and asked for no review
         return self._update(pull, wanted)
 
     def _open_once(self, effect: str, wanted: Wanted, *, after: PullRef | None) -> PullRef | None:
@@ -127,32 +129,50 @@ class PullRequest:
 
         def look_up() -> dict[str, object] | None:
             found = self._find()
-            if found is None or (after is not None and found.id == after.id):
-                return None
-            if wanted.ready and found.state == "open" and not found.draft:
-                request()  # the process that opened it may have died before the review was requested
-            return {"id": found.id, "url": found.url}
-
-        def request() -> PullRef:
-            name = run.publish_filter.title(wanted.title or self.issue.title)
-            body = merged("", self._part(wanted, None), run.uuid, name)
-            run.check_held()
-            return run.forge.open_pull(
-                run.key, title=name, body=body, head=head, base=self.workspace.base, draft=not wanted.ready
-            )
+            there = found is not None and (after is None or found.id != after.id)
+            return {"id": found.id, "url": found.url} if found is not None and there else None
 
         def open_it() -> dict[str, object]:
             try:
-                pull = request()
+                pull = self._request(wanted)
             except ForgeRefused as refused:  # a person can change the reason of the refusal
                 raise PushRejected(f"{refused}. The branch is pushed", code="pull_refused") from refused
             opened.append(pull)
+            self.has_asked = not pull.draft
             run.context.set_columns(branch=head, url=pull.url)
             run.events.emit("effect_done", effect="pull", url=pull.url)
             return {"id": pull.id, "url": pull.url}
 
         run.effects.once(effect, look_up, open_it, head=head)
         return opened[0] if opened else None
+
+    def _request(self, wanted: Wanted) -> PullRef:
+        """Open the pull request at the forge, unless it is open; if it is ready, the forge asks for the review."""
+        run, base = self.run, self.workspace.base
+        name = run.publish_filter.title(wanted.title or self.issue.title)
+        body = merged("", self._part(wanted, None), run.uuid, name)
+        run.check_held()
+        head = self.workspace.branch
+        return run.forge.open_pull(run.key, title=name, body=body, head=head, base=base, draft=not wanted.ready)
+
+    def _ask_for_review(self, pull: PullRef, wanted: Wanted) -> None:
+        """Record, once, that people are asked to review the pull request, since it is ready.
+
+        The forge asks when it makes the pull request ready (`has_asked`).  If another process has made it ready, that
+        process may have died before it asked, so the forge is asked here.
+        """
+        run = self.run
+        if not wanted.ready or pull.draft or pull.state != "open" or run.effects.receipt(READY) is not None:
+            return
+        if not self.has_asked:
+            self._request(wanted)
+            self._ask_again(pull)
+        run.effects.done(READY, {"url": pull.url})
+
+    def _ask_again(self, pull: PullRef) -> None:
+        """Ask the person who asked for more work on the pull request of an earlier task."""
+        if self.run.context.row.get("parent_uuid"):
+            ForgeReports(self.run.forge).ask_again(self.run.key, pull, str(self.run.context.row.get("user") or ""))
 
     def _part(self, wanted: Wanted, body: str | None) -> str:
         """This program's part of the text of the pull request; `body` is its present text, which may have summaries of
@@ -198,8 +218,9 @@ class PullRequest:
             if refused.status not in _NEVER_TAKEN:
                 raise
             raise PushRejected(f"{refused}. The branch is pushed", code="pull_refused") from refused
-        if pull.draft and not now.draft and run.context.row.get("parent_uuid"):
-            ForgeReports(run.forge).ask_again(run.key, now, str(run.context.row.get("user") or ""))
+        if pull.draft and not now.draft:
+            self.has_asked = True
+            self._ask_again(now)
         return now
 
     def _find(self) -> PullRef | None:

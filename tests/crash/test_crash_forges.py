@@ -10,7 +10,7 @@ import re
 from contextlib import closing
 
 import pytest
-from flow_home import finish, write
+from flow_home import do, finish, write
 from forge_home import HOMES, TASK
 from leaks import GITHUB, ORDERS, PEM, SET_GOING, leaks
 from length import LONG, either
@@ -160,6 +160,21 @@ def test_who_is_killed_after_a_pull_request_was_opened_ready_still_asks_for_the_
         assert (pull.title, pull.draft, pull.state, pull.reviewers) == ("Round late", False, "open", ("alice",))
         assert home.labels(key) == ["bug", "coding agent done"]
         assert len(home.own(key, "final")) == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "verb", "path"), [("github", "POST", "/graphql$"), ("forgejo", "PATCH", r"/pulls/2$")]
+)
+def test_who_is_killed_after_a_draft_became_ready_still_asks_for_the_review(tmp_path, kind, verb, path):
+    plan = [{"text": "Round", "status": "done"}, {"text": "Look", "status": "pending"}]
+    with closing(HOMES[kind](tmp_path, {TASK: [PLAY[0], do("update_plan", items=plan), PLAY[1]]})) as home:
+        key = home.issue("bug")
+        home.server.fault(verb, path, after=True, cut=True, call=home._kill)
+        home.flow.once()
+        assert home.killed()
+        (pull,) = home.pulls()
+        assert (pull.draft, pull.state, pull.reviewers) == (False, "open", ("alice",))
+        assert home.labels(key) == ["bug", "coding agent done"]
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def test_the_sequence_goes_from_the_claim_to_the_end_with_everything_in_between(
     # receipts of facts that long-term memory needs, and of the row
     facts = {ROW, OFFERED, AWAITED, ORIGIN, DELIVERY}
     effects = [one for one in lines(folder / "effects.jsonl") if one["name"] not in facts]
-    assert len(effects) == 2 * 5 + 2, "progress, two pushes, pull request, final; end, and that commands could be run"
+    assert len(effects) == 2 * 5 + 3, "progress, two pushes, pull request, final; ready, end, and commands could be run"
     assert home.flow.show(f"makimono/1-{folder.name[:8]}:ran.txt") == "step-3\n"
     about = " ".join(map(str, known))
     for part in ("tasks.db-wal", "tracker/issues", "messages.jsonl", "compactions.jsonl", "pulls/1.md", "the model"):
