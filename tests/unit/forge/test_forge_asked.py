@@ -258,9 +258,10 @@ def test_the_asker_is_who_set_the_label(tmp_path, author):
         hub.place.close()
 
 
-def test_a_label_that_the_own_account_or_nobody_set_leaves_it_to_the_author(tmp_path):
+def test_a_label_that_the_agents_account_or_nobody_set_leaves_it_to_the_author(tmp_path):
     with clock.use(clock.FakeClock()):
         hub = Hub(tmp_path)
+        hub.place.changes["bot_name"] = "makimono"  # an account of no person
         hub.issue["user"] = "alice"
         hub.label("makimono")
         assert look(hub) == (["alice"], [])
