@@ -14,6 +14,7 @@ import sys
 import tempfile
 from contextlib import closing
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -467,6 +468,7 @@ def forge(settings: Settings, source: str) -> Iterator[Check]:
     from agent.forge.base import FORGES, ForgeReports
     from agent.intake.interval import idle_interval
 
+    told: set[str] = set()  # a section of which the projects have several sets of labels has an adapter for each
     for one in FORGES.load(source, settings.plugin_guard).from_settings(settings):
         with closing(one):
             reports = ForgeReports(one)
@@ -479,16 +481,13 @@ def forge(settings: Settings, source: str) -> Iterator[Check]:
                 idle = reports.idle(idle_interval(settings))
                 cost = f"; {idle}" if idle else ""
                 yield Check(source, OK, f"{one.instance} can be read, {len(waiting)} task(s) wait{cost}")
-                if account := reports.account():
-                    yield Check(source, OK, account)
-                for fault in reports.rights():
-                    yield Check(source, WARN, fault)
-                for fault in _refusals(settings, one):
-                    yield Check(source, WARN, fault)
-                for fault in reports.label_problems():
-                    yield Check(source, WARN, fault)
-                for problem in getter.problems:
-                    yield Check(source, WARN, f"an issue is skipped: {problem}")
+                skipped = (f"an issue is skipped: {problem}" for problem in getter.problems)
+                faults = chain(reports.rights(), _refusals(settings, one), reports.label_problems(), skipped)
+                account = reports.account()
+                for state, said in chain([(OK, account)] if account else [], ((WARN, fault) for fault in faults)):
+                    if said not in told:
+                        told.add(said)
+                        yield Check(source, state, said)
             yield from repositories(reports.addresses(), _missing(settings, one, "local.repos"))
 
 

@@ -151,6 +151,25 @@ def test_doctor_tells_it(make, tmp_path):
     assert "has `coding agents` instead" in one.found
 
 
+def test_doctor_says_once_what_concerns_the_account_of_projects_with_other_labels(make, tmp_path):
+    place = make("coding agent", "ai: go")
+    source = place.forge.source
+    (rest, own), key = with_own_labels(place, bot_label="ai: go")
+    rest.close()
+    own.close()
+    token = {"github": github_place.TOKEN, "gitlab": gitlab_place.TOKEN, "forgejo": forgejo_server.TOKEN}[source]
+    config = tmp_path / "config.yaml"
+    projects = f"[{key.owner}/{key.repo}, {{name: {PROJECT[source]}, labels: {{bot_label: 'ai: go'}}}}]"
+    section = f"{source}: {{base_url: '{place.address}', token: {token}, projects: {projects}}}\n"
+    config.write_text(f"task_sources: [{source}]\n{section}llm: {{provider: replay, replay: {{messages: none}}}}\n")
+    checks = examine(lambda complete: load(config, environ={}, complete=complete))
+    found = [check.found for check in checks if check.name == source]
+    read = [one for one in found if "can be read" in one]
+    others = [one for one in found if one not in read]
+    assert len(read) == 2
+    assert len(others) == len(set(others)) > 0
+
+
 def test_a_poller_tells_it_after_its_first_poll_once(make, tmp_path):
     place = make("coding agents")
     (tmp_path / "run").mkdir()
