@@ -20,7 +20,7 @@ from agent.context import EffectStore
 from agent.context.folder import sweep, write_end
 from agent.errors import ForgeError, IssueUnreadable, LockHeld, MakimonoError
 from agent.forge.markers import marker
-from agent.issue.answers import post_replies
+from agent.issue.answers import Reply, asking_comment, headed, post_replies
 from agent.issue.claims import ENDS, FINAL, LABELS, PROGRESS, home_of, with_claim_markers
 from agent.issue.comments import post_once, truncate
 from agent.issue.publish_filter import PublishFilter
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from agent.forge.base import Forge
     from agent.taskqueue import Row
+    from agent.values import Public
     from agent.wiring.wiring import Wiring
 
 SOONEST, LATEST = 60.0, 3600.0
@@ -202,7 +203,23 @@ def _final_state(wiring: Wiring, forge: Forge, row: Row) -> FinalState:
         progress = door.render("progress", state=str(outcome.end), uuid=row.uuid, plan=[], last="", facts={}, note=note)
         final = door.render("final", outcome=outcome, report=None, uuid=row.uuid, facts=facts)
     progress, final = (truncate(text, forge, row.uuid) for text in (progress, final))
-    return FinalState(row.status, outcome.code, outcome.summary, outcome, progress, final)
+    replies = _there(wiring, forge, row, door, final)
+    code = outcome.code
+    return FinalState(row.status, code, outcome.summary, outcome, progress, final, replies, quiet=bool(replies))
+
+
+def _there(wiring: Wiring, forge: Forge, row: Row, door: PublishFilter, final: Public) -> tuple[Reply, ...]:
+    """The last comment as an answer to the comment on the pull request that has started the task; () if the task was
+    asked for on the issue, or if the comment cannot be read."""
+    parent = wiring.ledger.get(row.parent_uuid) if row.parent_uuid else None
+    urls = [url for url in (row.url, parent.url if parent is not None else None) if url]
+    with suppress(ForgeError):
+        asked = asking_comment(forge, row.key, {"started_by": row.started_by}, urls) if urls else None
+        if asked is not None:
+            with recorded_templates(wiring.settings, wiring.events, row.uuid):
+                text = truncate(headed(door, asked, final), forge, row.uuid)
+            return (Reply.to(asked, text, settled=False),)
+    return ()
 
 
 def _move(wiring: Wiring, row: Row, folder: Path) -> None:

@@ -20,20 +20,27 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from agent.forge.base import Forge
+    from agent.issue.publish_filter import PublishFilter
     from agent.observe.events import Events
     from agent.values import Effects, Json, TaskKey
 
+QUOTED = 120
+"""Characters of a comment that are quoted in an answer outside of its thread."""
+NO_COMMENT = ("ci-", "assigned-", "issue-text")
+"""How `started_by` begins for a task that no comment has started."""
 _REFUSED = (ForgeRefused, ForgeAccessRefused, IssueUnreadable)
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
     """An answer that is ready to be posted.  `comment` is the comment that is answered, without its text; with
-    `settled`, the work that `comment` asks for is done."""
+    `settled`, the work that `comment` asks for is done.  `effect` is the name of the effect if it is not the one of the
+    only answer to `comment`."""
 
     comment: Comment
     text: Public
     settled: bool = False
+    effect: str = ""
 
     @classmethod
     def to(cls, comment: Comment, text: Public, *, settled: bool) -> Self:
@@ -51,7 +58,37 @@ class Reply:
     @property
     def name(self) -> str:
         """The name of the effect of posting this answer, and of the answer's marker."""
-        return f"reply-{re.sub(r'[^A-Za-z0-9._-]', '-', self.comment.id)}"
+        return self.effect or f"reply-{re.sub(r'[^A-Za-z0-9._-]', '-', self.comment.id)}"
+
+
+def asking_comment(forge: Forge, key: TaskKey, row: Mapping[str, Any], urls: Iterable[str]) -> Comment | None:
+    """The comment that has started the task of `row` (its column `started_by`), if it does not stand on the issue
+    itself; else None.  `urls` are the addresses of the pull requests on which it may stand.  Raises ForgeError."""
+    started_by = str(row.get("started_by") or "")
+    if not started_by or started_by.startswith(NO_COMMENT):
+        return None
+    reports, cursor = ForgeReports(forge), None
+    for url in urls:
+        cursor = reports.with_pull(cursor, url)
+    found = {one.id: one for one in forge.comments_since(key, cursor)[0]}.get(started_by)
+    return found if found is not None and found.place else None
+
+
+def quoted(door: PublishFilter, comment: Comment, words: str) -> Public:
+    """`words` as an answer to `comment`, with a quotation of the comment where it has no thread."""
+    quote = "" if comment.has_thread else _quote(comment.body)
+    return door.render("reply", words=words, author=comment.author, quote=quote, link=comment.url)
+
+
+def headed(door: PublishFilter, comment: Comment, text: Public) -> Public:
+    """A text of a task as an answer to `comment`; the quotation of the comment comes first where it has no thread."""
+    heading = "" if comment.has_thread else f"{quoted(door, comment, '').rstrip()}\n\n"
+    return Public(f"{heading}{text}")
+
+
+def _quote(body: str) -> str:
+    line = " ".join(body.split())
+    return line if len(line) <= QUOTED else f"{line[: QUOTED - 1]}…"
 
 
 def post_replies(

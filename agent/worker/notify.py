@@ -18,7 +18,7 @@ from agent.issue.comments import MARGIN, post_once
 from agent.values import End, Outcome, Public, Status
 from agent.worker.final_state import FinalState
 from agent.worker.pull_text import fitted
-from agent.worker.replies import replies_of
+from agent.worker.replies import question_there, replies_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 
 def notify_paused(run: TaskRun, outcome: Outcome) -> None:
-    """Post on the issue that the task waits, with the model's question if there is one; then move the label.
+    """Show that the task waits, and post the model's question, if there is one, where the task was asked for; then move
+    the label.
 
     Raises ForgeError.
     """
@@ -47,7 +48,11 @@ def notify_paused(run: TaskRun, outcome: Outcome) -> None:
         # The name of the receipt for a question depends on the task's folder: a task that lost its folder may ask a new
         # question after the answer to the old one.
         folder = crc32(run.context.fence.encode())
-        _post(run, f"question-{folder}-{run.context.get_tool_store().count_tool_calls()}", words)
+        effect = f"question-{folder}-{run.context.get_tool_store().count_tool_calls()}"
+        if (there := question_there(run, words(), effect)) is not None:
+            post_replies(run.forge, run.key, run.uuid, [there], run.events, run.effects, run.check_held)
+        else:
+            _post(run, effect, words)
     run.move_label("paused")
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from agent.errors import ForgeError
 from agent.forge.base import ForgeReports
-from agent.issue.answers import Reply
+from agent.issue.answers import Reply, asking_comment, headed, quoted
 from agent.issue.comments import MARGIN
 from agent.values import End, Outcome, Public, Status
 from agent.worker.pull_text import fitted
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from agent.worker.delivery_report import Report
     from agent.worker.outcome import Decision
     from agent.worker.session import TaskRun
-
-QUOTED = 120
-"""Characters of a comment that are quoted in an answer outside of its thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +46,10 @@ class Replies:
             return self.replies, self.answered
         there = next((one for one in self.replies if one.comment.id == asked.id), None)
         if there is None:
-            return (*self.replies, Reply.to(asked, _headed(run, asked, final), settled=False)), True
+            return (
+                *self.replies,
+                Reply.to(asked, run.fit_comment(headed(run.publish_filter, asked, final)), settled=False),
+            ), True
         both = replace(there, text=run.fit_comment(Public(f"{there.text.rstrip()}\n\n{final}")))
         return tuple(both if one is there else one for one in self.replies), True
 
@@ -101,10 +101,8 @@ def _id_in(text: str) -> str:
 
 def _comments(run: TaskRun) -> Mapping[str, Comment]:
     """Id → comment of a person, of the issue and of the pull requests of the task; empty if they cannot be read."""
-    reports = ForgeReports(run.forge)
-    parent = run.wiring.ledger.get(str(run.context.row.get("parent_uuid") or ""))
-    cursor = None
-    for url in (*run.pull_urls(), *([parent.url] if parent is not None and parent.url else [])):
+    reports, cursor = ForgeReports(run.forge), None
+    for url in _urls(run):
         cursor = reports.with_pull(cursor, url)
     try:
         return {one.id: one for one in run.forge.comments_since(run.key, cursor)[0]}
@@ -113,21 +111,28 @@ def _comments(run: TaskRun) -> Mapping[str, Comment]:
         return {}
 
 
+def _urls(run: TaskRun) -> list[str]:
+    """The addresses of the pull requests of the task and of the task that it continues."""
+    parent = run.wiring.ledger.get(str(run.context.row.get("parent_uuid") or ""))
+    return [*run.pull_urls(), *([parent.url] if parent is not None and parent.url else [])]
+
+
 def _text(run: TaskRun, comment: Comment, words: str) -> Public:
-    def render(said: str) -> Public:
-        quote = "" if comment.has_thread else _quote(comment.body)
-        return run.publish_filter.render("reply", words=said, author=comment.author, quote=quote, link=comment.url)
-
     note = f"\n\n… cut; the whole text is in the folder of task {run.uuid}."
-    return run.fit_comment(Public(fitted(render, words, run.forge.max_comment - MARGIN, note)))
+    room = run.forge.max_comment - MARGIN
+    return run.fit_comment(Public(fitted(lambda said: quoted(run.publish_filter, comment, said), words, room, note)))
 
 
-def _headed(run: TaskRun, comment: Comment, final: Public) -> Public:
-    """The last comment of the run as an answer; the quotation of the comment comes first where it has no thread."""
-    heading = "" if comment.has_thread else f"{_text(run, comment, '').rstrip()}\n\n"
-    return run.fit_comment(Public(f"{heading}{final}"))
-
-
-def _quote(body: str) -> str:
-    line = " ".join(body.split())
-    return line if len(line) <= QUOTED else f"{line[: QUOTED - 1]}…"
+def question_there(run: TaskRun, text: Public, effect: str) -> Reply | None:
+    """The question of a task as an answer to the comment on the pull request that has started the task; None if the
+    task was asked for on the issue."""
+    try:
+        asked = asking_comment(run.forge, run.key, run.context.row, _urls(run))
+    except ForgeError as error:
+        run.emit("effect_failed", effect="question", error=str(error))
+        return None
+    if asked is None:
+        return None
+    return Reply(
+        replace(asked, body="", hunk=""), run.fit_comment(headed(run.publish_filter, asked, text)), effect=effect
+    )
