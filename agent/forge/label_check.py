@@ -10,6 +10,7 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
+from agent.config.forge_sections import Start
 from agent.forge.base import LABEL_STATES
 
 if TYPE_CHECKING:
@@ -33,18 +34,24 @@ def near(label: str, names: Iterable[str]) -> str:
 
 
 def label_problems(
-    section: str, labels: Labels, there: Mapping[str, Collection[str]], fold: Callable[[str], str]
+    section: str,
+    labels: Labels,
+    there: Mapping[str, Collection[str]],
+    fold: Callable[[str], str],
+    start: Start | None = None,
 ) -> Iterator[str]:
     """Sentences about configured labels that no project has, or that projects have in another spelling.
 
     `there` maps the name of a project to the names of its labels.  `fold` maps all spellings that the forge treats as
     the same label to one text.  A configured label that no project has is reported only if it is the bot label, which
-    people set; the program creates the other labels itself.
+    people set; the program creates the other labels itself.  `start`: what asks for a task there; a bot label that
+    asks for none is not reported.
     """
+    start = start or Start()
     ours = {fold(name) for name in labels.names()}
     folded = {project: {fold(name) for name in names} for project, names in there.items()}
     for state in LABEL_STATES:
-        if not (label := labels.name(state)):
+        if not (label := labels.name(state)) or (state == "queued" and not start.label):
             continue
         key = f"{section}.{'bot' if state == 'queued' else state}_label"
         lacking = [project for project, names in folded.items() if fold(label) not in names]
@@ -53,10 +60,10 @@ def label_problems(
         if similar:
             yield f"{key} is `{label}`, and {_where(similar)}: set the key to that, or rename the label there"
         elif state == "queued" and there and len(lacking) == len(there):
+            rest = "only an assignment to the account starts a task" if start.assignee else "no label starts a task"
             yield (
                 f"{key} is `{label}`, a label that {_projects(lacking)} {'has' if len(lacking) == 1 else 'have'} not: "
-                f"make it there, or set the key to the label that people use; until then only an assignment to the "
-                f"account starts a task"
+                f"make it there, or set the key to the label that people use; until then {rest}"
             )
 
 

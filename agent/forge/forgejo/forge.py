@@ -152,7 +152,7 @@ class ForgejoForge:
                 with suppress(IssueUnreadable, ForgeRefused, ForgeAccessRefused, AnswerOdd):
                     project = self.places.project(owner, repo)
                     there[project.full_name] = self.mover.names_in(project)
-        return tuple(label_problems(labels_key(self.section, "forgejo"), self.labels, there, str))
+        return tuple(label_problems(labels_key(self.section, "forgejo"), self.labels, there, str, self.section.start))
 
     # --- issues -----------------------------------------------------------------------------------------------
 

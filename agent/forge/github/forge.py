@@ -146,7 +146,9 @@ class GitHubForge:
         label."""
         with self.wire.hurried():
             there = self.places.labels(self.projects, self.serves)
-        return tuple(label_problems(labels_key(self.section, "github"), self.labels, there, str.casefold))
+        return tuple(
+            label_problems(labels_key(self.section, "github"), self.labels, there, str.casefold, self.section.start)
+        )
 
     # --- issues -----------------------------------------------------------------------------------------------
 

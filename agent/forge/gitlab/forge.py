@@ -159,7 +159,7 @@ class GitLabForge:
             with suppress(ForgeRefused, ForgeAccessRefused, AnswerOdd):
                 labels = self.wire.pages(f"{project.path}/labels", patience=QUICK)
                 there[name] = [str(one["name"]) for one in labels]
-        return tuple(label_problems(labels_key(self.section, "gitlab"), self.labels, there, str))
+        return tuple(label_problems(labels_key(self.section, "gitlab"), self.labels, there, str, self.section.start))
 
     # --- issues and merge requests that are tasks -------------------------------------------------------------
 

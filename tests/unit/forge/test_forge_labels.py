@@ -12,6 +12,7 @@ from run_home import Place
 
 from agent.commands.doctor import WARN, examine
 from agent.config import load
+from agent.config.forge_sections import Start
 from agent.forge.base import ForgeReports, Labels
 from agent.forge.label_check import label_problems
 from agent.intake.poller import Poller
@@ -185,3 +186,13 @@ def test_a_poller_tells_it_after_its_first_poll_once(make, tmp_path):
     poller.poll(everything=True)
     assert ["`coding agents` instead" in one for one in told] == [True]
     here.close()
+
+
+def test_a_label_that_asks_for_nothing_is_not_looked_for():
+    labels = Labels("coding agent", "p", "d", "w", "s", "f")
+    there = {"acme/web": ["bug"]}
+    (said,) = label_problems("github", labels, there, str)
+    assert "only an assignment" in said
+    (said,) = label_problems("github", labels, there, str, Start(assignee=False))
+    assert "no label starts a task" in said
+    assert list(label_problems("github", labels, there, str, Start(label=False))) == []
