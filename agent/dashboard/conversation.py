@@ -26,6 +26,9 @@ EXCERPT = 3000
 LONGEST_TEXT = 400_000
 """The maximum number of characters of one text on the page of a message."""
 
+LONGEST_WORD = 300
+"""A text is cut at white space, if there is any within so many characters."""
+
 MESSAGES, TOOLS, REQUESTS, COMPACTIONS = "messages.jsonl", "tools.jsonl", "requests.jsonl", "compactions.jsonl"
 
 
@@ -215,9 +218,19 @@ def cut(value: Any, most: int) -> Json:
     text = value if isinstance(value, str) else "" if value is None else orjson.dumps(value, default=str).decode()
     if len(text) <= most:
         return {"text": text, "cut": 0}
-    head = most * 2 // 3
-    left = len(text) - most
-    return {"text": f"{text[:head]}\n… {left:,} characters …\n{text[-(most - head) :]}", "cut": left}
+    head = word_end(text, most * 2 // 3)
+    tail = _word_start(text, len(text) - (most - most * 2 // 3))
+    return {"text": f"{text[:head]}\n… {tail - head:,} characters …\n{text[tail:]}", "cut": tail - head}
+
+
+def word_end(text: str, at: int) -> int:
+    """`at`, or the place of white space shortly before it: half of a secret would not be recognised and masked."""
+    return next((place for place in range(at, max(0, at - LONGEST_WORD), -1) if text[place].isspace()), at)
+
+
+def _word_start(text: str, at: int) -> int:
+    """`at`, or the place of white space shortly after it."""
+    return next((place for place in range(at, min(len(text), at + LONGEST_WORD)) if text[place].isspace()), at)
 
 
 def _pretty(arguments: Any) -> Any:
@@ -241,5 +254,5 @@ def brief(arguments: Any) -> str:
     """The first argument of a call, on one line."""
     text = _pretty(arguments)
     text = text if isinstance(text, str) else ""
-    line = " ".join(text[:400].split())
-    return line if len(line) <= 120 else f"{line[:120]}…"
+    line = " ".join(text[: word_end(text, 400)].split()) if len(text) > 400 else " ".join(text.split())
+    return line if len(line) <= 120 else f"{line[: word_end(line, 120)]}…"

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from agent import durable_files
+from agent.dashboard.conversation import word_end
 from agent.errors import DiskError, HostError, MakimonoError, UsageError
 from agent.installed_files import TOP
 from agent.observe import log
@@ -105,7 +106,8 @@ def _preview(settings: Settings, uuid: str) -> Json:
             body = orjson.dumps(request_of(found.path), option=orjson.OPT_INDENT_2).decode()
         why = orjson.loads(orjson.dumps({**found.why(), "messages": found.messages}, default=str))
     if body is not None and len(body) > LONGEST_REQUEST:
-        body = f"{body[:LONGEST_REQUEST]}\n… {len(body) - LONGEST_REQUEST:,} characters more"
+        end = word_end(body, LONGEST_REQUEST)
+        body = f"{body[:end]}\n… {len(body) - end:,} characters more"
     return {"why": why, "request": body, "damage": []}
 
 

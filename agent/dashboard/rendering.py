@@ -35,7 +35,10 @@ def inert(value: Any, redact: Callable[[str], str], depth: int = 0) -> Any:
     text."""
     if isinstance(value, str):
         text = redact(value)
-        return plain(text).encode("utf-8", "replace").decode() if _MAY_HIDE.search(text) else text
+        if not _MAY_HIDE.search(text):
+            return text
+        # once more, since a character that is removed may have been inside a secret
+        return redact(plain(text)).encode("utf-8", "replace").decode()
     if value is None or isinstance(value, bool | int | float):
         return value
     if depth >= DEEPEST:

@@ -24,6 +24,7 @@ from agent.dashboard.conversation import (
     compaction_line,
     cut,
     request_line,
+    word_end,
 )
 from agent.dashboard.file_window import offset_of, read_before, read_from
 from agent.errors import MakimonoError
@@ -129,7 +130,7 @@ def _diff(data: bytes, source: str) -> Json:
             kind = "place"
         elif line.startswith(("index ", "+++ ", "--- ")):
             continue
-        one["lines"].append({"kind": kind, "text": line[:2000]})
+        one["lines"].append({"kind": kind, "text": line if len(line) <= 2000 else f"{line[: word_end(line, 2000)]}…"})
     cut_off = len(data) > MOST_DIFF
     why = (
         f"only the first {MOST_DIFF >> 20} MiB are shown" if cut_off else "" if any(data.strip()) else "nothing differs"

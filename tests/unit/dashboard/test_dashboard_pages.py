@@ -12,7 +12,10 @@ from agent.config import load
 from agent.context.deliberations import DeliberationStore
 from agent.context.recalled import RecalledStore
 from agent.context.requests import RequestStore
+from agent.dashboard.conversation import cut
+from agent.dashboard.rendering import inert
 from agent.forge.rate_limiter import RateLimiter
+from agent.security.redact import Redactor
 from agent.store.ledgers import LedgerKind
 from agent.values import Usage
 
@@ -292,6 +295,28 @@ def test_the_limits_that_hosts_told_are_on_the_health_page(tmp_path):
         assert shown["search"]["why"] == "secondary limit"
         assert "secondary limit" in page.get("/health").text
         assert "github.com" in page.json("/tasks")["waiting"][1]
+
+
+@pytest.mark.parametrize("between", ["\x1b[0m", "\u200b", "\u202e", "\x00", ""])
+def test_a_secret_is_masked_though_a_character_that_is_removed_is_inside_it(between):
+    redact = Redactor([SECRET])
+    shown = inert({"a": [f"key {SECRET[:9]}{between}{SECRET[9:]} end"]}, redact)
+    assert SECRET not in shown["a"][0]
+    assert shown["a"][0].endswith("end")
+
+
+def test_a_text_is_cut_at_white_space_so_that_no_half_of_a_secret_is_left():
+    redact = Redactor([SECRET])
+    for shift in range(0, 60, 3):
+        text = (
+            "word " * 400 + "x" * shift + f" {SECRET} " + "word " * 3000 + f" {SECRET} " + "x" * shift + " word" * 180
+        )
+        for most in (2000 * 3 // 2 + shift, 3000):
+            shown = inert(cut(text, most), redact)
+            assert "0123" not in shown["text"]
+            assert shown["cut"] > 0
+    assert cut("x" * 10_000, 3000)["cut"] == 7000
+    assert cut("short", 3000) == {"text": "short", "cut": 0}
 
 
 # --- damage --------------------------------------------------------------------------------------------------
