@@ -35,3 +35,14 @@ def test_every_fault_has_a_test():
     rows = entries(rest)
     assert len(rows) >= 18
     assert [row for row in rows if "`test_" not in row] == []
+
+
+def test_the_page_on_limits_has_the_totals_of_the_table_of_requests():
+    """tests/flow/test_flow_forge_requests.py compares that table with a whole run."""
+    _, _, rest = TEXT.partition("### A task of three turns\n")
+    rows = [line.strip("|").split("|") for line in rest.partition("\n#")[0].splitlines() if line.startswith("|")]
+    totals = {row[0].strip(): [cell.strip() for cell in row[1:3]] for row in rows if "in all" in row[0]}
+    further, first = totals["in all, each further task"], totals["in all, the first task"]
+    short = (ROOT / "docs" / "forges_limits.md").read_text(encoding="utf-8")
+    said = [f"{one} ({other} for the first one)" for one, other in zip(further, first, strict=True)]
+    assert f"| a task of three turns | {said[0]} | {said[1]} |" in short
