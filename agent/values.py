@@ -413,7 +413,8 @@ class Control(Protocol):
     def poll(self, *, answering: bool = False) -> Outcome | None:
         """The outcome with which the task must end now (STOPPED, PAUSED, DRAINED or LIMIT), None if it may continue.
 
-        `answering`: the model is sending an answer; a drain then waits for a while until the answer is complete.
+        `answering`: the model is sending an answer, or the result is being published.  DRAINED (the daemon is ending)
+        is then returned only after `scheduling.drain_seconds`, so that this can be completed.
         """
         ...
 

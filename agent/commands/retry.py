@@ -1,8 +1,7 @@
 """`retry` queues a new task that continues one that has ended, or new tasks for all that failed since a time.
 
-After an outage of a host or a server, `--failed-since` queues all tasks again that failed meanwhile, once for each
-issue.
-"""
+`--failed-since TIME` queues a new task for each task that failed after TIME and is the newest task of its issue.  It is
+meant for the time after an outage of a host or a server."""
 
 from __future__ import annotations
 
@@ -67,8 +66,8 @@ def start_description(wiring: Wiring, row: Row) -> str:
 def failed_since(
     wiring: Wiring, since: datetime, code: str | None = None, *, priority: int | None = None
 ) -> RetryReport:
-    """Queue the tasks again that failed after `since` (only those with `code`, if it is given) and are the newest of
-    their issue; if `priority` is None, each new task has that of the task that it continues."""
+    """Queue a new task for each task that failed after `since` (only those with `code`, if it is given) and is the
+    newest of its issue; if `priority` is None, each new task has that of the task that it continues."""
     done = RetryReport()
     # the oldest first, so that the new tasks have the order of the old ones
     for row in reversed(wiring.ledger.list(Status.FAILED)):

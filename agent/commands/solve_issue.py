@@ -46,7 +46,8 @@ class IssueSource:
 
 @contextmanager
 def asked_for(settings: Settings, wiring: Wiring, issue: str, repository: str | None) -> Iterator[Task | IssueSource]:
-    """The task of an issue that is worked on where it is, or the text of an issue that is copied.
+    """Yields a `Task` if the issue is worked on in its own tracker or forge, and an `IssueSource` (a text that is
+    copied into a private tracker) otherwise.
 
     Inside the block the forge of the task is open.  Raises UsageError when the issue or the repository does not exist.
     """

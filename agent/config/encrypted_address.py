@@ -1,4 +1,4 @@
-"""Checks that an address is encrypted, unless it is on this machine."""
+"""Checks that a URL is encrypted (https, or http to this machine) and has no user or password in it."""
 
 from __future__ import annotations
 

@@ -147,13 +147,12 @@ class UsageReports:
 
 
 def stored(record: Json, cost: MessageCost) -> int:
-    """The tokens that an answer adds to the next prompt, by the server's own count: its completion without the
-    thinking.
+    """The tokens that an answer adds to the next prompt, by the server's own count: completion tokens less reasoning
+    tokens.
 
-    Returns 0 if the server does not report the thinking separately, or reports none although there was some, or if the
-    rest cannot be the count of this text: gateways fill in 0 (docs/wire.md, "Usage").  The returned number does not
-    include the tokens of provider fields.
-    """
+    Returns 0 (not known) if the server does not report reasoning tokens, if it reports 0 of them for an answer with
+    provider fields, or if the difference is too far from the estimate of the answer.  Some gateways report 0 where they
+    have no number (docs/wire.md, "Usage").  The returned number does not include the tokens of provider fields."""
     usage = record["usage"]
     thought = usage.get("reasoning_tokens")
     if thought is None or (not thought and record.get(NAME)):

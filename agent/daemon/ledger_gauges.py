@@ -1,8 +1,8 @@
 """Reads the present content of the ledger for the gauges of `GET /metrics`: tasks by state and host with their age, and
 what they wait for; beside it the rate limits of the forges and the disk of base_dir.
 
-`snapshot` reads the rows of the ledger at each request for metrics, over a new database connection.  Counts made from
-events would be wrong after the first restart, and events of other hosts are not received.
+`snapshot` reads the rows of the ledger (the table of tasks) at each request for metrics, over a new database
+connection.  Counts made from events would be wrong after the first restart, and events of other hosts are not received.
 """
 
 from __future__ import annotations

@@ -16,8 +16,10 @@ if TYPE_CHECKING:
 
 
 def workers_of(ledger: Ledger, rows: Iterable[Row], owner: str) -> set[str]:
-    """The uuids of the running `rows` that a worker of the same host and base_dir as `owner` holds: as many as count
-    for `scheduling.max_workers`."""
+    """The uuids of those of `rows`, all running, whose worker has the host and base_dir of `owner`.
+
+    The limit `scheduling.max_workers` counts these rows.
+    """
     return {row.uuid for row in rows if ledger.is_mine(row, owner)}
 
 

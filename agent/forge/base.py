@@ -412,7 +412,7 @@ class Forge(Protocol):
         edited the title or text after the request.  The time of the request is that of the label, or of the assignment,
         or `since` (ISO 8601, the time of a comment with the request).
 
-        Returns "" when there was no such edit, when there was no request, and for forges on which every account that
+        Returns "" when there was no such edit, and for forges on which every account that
         can edit has permission.
         """
         ...

@@ -190,8 +190,10 @@ class LogDatabase(Database, Protocol):
     """A database with the tables of the shared log (`store.migrate.SHARED_LOG`)."""
 
     def rewrite(self, table: str) -> int | None:
-        """Rewrite the file of a table; returns the number of old row versions that remain, None if the file was not
-        rewritten.
+        """Let the database server rewrite the file of a table, so that it no longer contains updated or deleted rows.
+
+        Returns the number of old row versions that remain because an open transaction may read them; None if the server
+        did not rewrite the file.
         """
         ...
 

@@ -1,10 +1,9 @@
 """Ranks the files that a change described by the query probably touches.
 
 Two rankings are merged: one by the similar commits and episodes, each of which votes for the files that it touched, and
-one by the similarity of the query to the terms of each file.  On 1,056 commits of five repositories, the votes alone
-found 58.9 % of the changed files among the first five, the terms alone 44.4 %, and both together 62.5 %
-(docs/memory.md, "Files that such changes touched").
-"""
+one by the similarity of the query to the terms of each file.  On 1,056 commits of five repositories, the five files
+with the highest ranks had 58.9 % of the changed files if ranked by the votes alone, 44.4 % by the terms alone, and 62.5
+% by both (docs/memory.md, "Files that such changes touched")."""
 
 from __future__ import annotations
 

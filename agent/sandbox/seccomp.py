@@ -41,7 +41,8 @@ def instruction(code: int, value: int, when_true: int = 0, when_false: int = 0) 
 
 @lru_cache(maxsize=8)
 def program(machine: str, allow: frozenset[str] = frozenset()) -> bytes | None:
-    """The filter for `machine` without the groups in `allow`; None for a machine that `syscalls` does not cover."""
+    """The filter for `machine`, which lets the groups of system calls in `allow` pass; None for a machine that
+    `syscalls` does not cover."""
     if machine not in ARCHITECTURES:
         return None
     column = list(ARCHITECTURES).index(machine)

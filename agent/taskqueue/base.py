@@ -534,7 +534,7 @@ class BaseLedger(Protocol):
     def repair_future_times(self) -> Uuids:
         """Correct times that were written while a clock was wrong: a queued row of which the last change is in the
         future becomes due soon, and so does a notification that is due later than any delay would allow.  Returns the
-        uuids of the corrected rows."""
+        uuids of the rows whose times were corrected."""
         ...
 
     def is_mine(self, row: Row, owner: str) -> bool:

@@ -3,7 +3,8 @@
 A limit per result is not enough: ten results within it can exceed the window.  For this reason all results of one
 answer share a budget, in tokens of the window in use.  Each call of an answer gets an equal part of the rest of the
 budget, so that the first call cannot use the budget up, and the tokens that a small result does not need are available
-to the following calls.  `Toolbox` owns the budget of a task; `Toolbox.limit_tokens` connects it to the window.
+to the following calls.  `Toolbox` has the one budget of a task.  After `Toolbox.limit_tokens`, the tokens of each
+answer and the bytes of each result are limited by shares of the present window; before it, the tokens have no limit.
 """
 
 from __future__ import annotations

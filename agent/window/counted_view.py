@@ -71,9 +71,8 @@ def added(sums: Mapping[str, int], more: Mapping[str, int]) -> Mapping[str, int]
 class View(MessageReader):
     """The view of one task (its path is `path`), checked and counted.  `path` is that of current.jsonl.
 
-    `spread` are further token counters.  `sums` has the total that each counter in `spread` counts, until
-    `forget_spread` is called.
-    """
+    `spread` has a counter for the lower and one for the upper bound of the tokens, if the tokenizer of the model is not
+    known.  `sums` has the total that each counter in `spread` counts, until `forget_spread` is called."""
 
     def __init__(self, path: Path, counter: Counter, spread: Sequence[Counter] = ()) -> None:
         super().__init__()

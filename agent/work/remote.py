@@ -305,9 +305,10 @@ class Remote:
     def _serve(self, service: str) -> tuple[str, ...]:
         """Options that start git's server side for a folder on this machine.
 
-        The git process that writes to a local repository does not carry the task's mark.  When the processes of a dead
-        attempt are killed, that git process survives and rolls back its unfinished work, as a server on another machine
-        would.  If git's server process were killed, the branch would stay locked.
+        For a push into a local repository, `git receive-pack` runs without the variable `proc.MARK`, by which the
+        processes of a task are found and killed.  When the processes of a dead attempt are killed, that git process
+        survives and rolls back its unfinished work, as a server on another machine would.  If git's server process were
+        killed, the branch would stay locked.
 
         In a folder of another user, reading needs only the setting `safe.directory`, which is set for that one process.
         Writing runs *as* the owner of the folder if possible, so that root neither runs the owner's hooks nor leaves

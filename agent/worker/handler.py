@@ -166,7 +166,7 @@ class TaskHandler:
         if report.changed:
             run.context.set_columns(branch=report.branch, url=report.pull.url if report.pull else None)
             if earlier is None and self.conversation is not None and goes_back(self.conversation, outcome, report):
-                self.outcome = None  # the model continues its work
+                self.outcome = None  # sent back to the model: there is no outcome yet
                 run.resume_work()
                 return self._conclude(run, run.disk_overuse.run_or_end(self.conversation.work))
         return self._close(run, outcome, report)

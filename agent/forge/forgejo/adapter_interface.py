@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 class Forgejo(Forge, Protocol):
-    """`projects` are the (owner, repository) pairs of the adapter's section in the settings.  `told`, `askers` and
-    `unanswered` are the state of `task_getter.BaseTaskGetter` that outlives a poll."""
+    """`projects` are the (owner, repository) pairs of the adapter's section in the settings.  Each poll has a new
+    `task_getter.BaseTaskGetter`, so `told`, `askers` and `unanswered`, which a later poll needs, are kept here."""
 
     section: Any
     wire: ForgejoWire

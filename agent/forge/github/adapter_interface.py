@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class GitHub(Forge, Protocol):
     """`projects` are the (owner, repository) pairs of the adapter's section in the settings; `qualifiers` are the terms
     of GitHub's issue search, by which waiting issues are found when `searches` is set.  `watches_ci`: the checks of
-    pull requests are read.  `told`, `askers` and `unanswered` are the state of `task_getter.BaseTaskGetter` that
-    outlives a poll."""
+    pull requests are read.  Each poll has a new `task_getter.BaseTaskGetter`, so `told`, `askers` and `unanswered`,
+    which a later poll needs, are kept here."""
 
     section: Any
     wire: GitHubWire

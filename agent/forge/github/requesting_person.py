@@ -116,8 +116,9 @@ def altered(
     events: list[dict[str, Any]],
     since: str = "",
 ) -> str:
-    """The reason why the title or text is not the one for which a person with permission asked, "" if it is (see
-    `Forge.altered`)."""
+    """The reason why somebody must request the work again, "" if nobody must (see `Forge.altered`): an account without
+    permission edited the title or text after the request, or edited it and no request by an account with permission is
+    known."""
     may_ask = forge.places.may_ask
     # GitHub allows edits of an issue by its author and by accounts with write access.  If the issue was transferred,
     # accounts with write access to the earlier repository may have edited it.
