@@ -36,7 +36,7 @@ class _Descriptor:
 def poke_daemon(settings: Settings) -> int:
     """Make the daemon of this base_dir and host poll at once; returns the number of its process.
 
-    Raises HostError when no daemon runs, or the one that runs cannot be asked.
+    Raises HostError when no daemon runs, or the one that runs does not answer.
     """
     lock = lock_of(settings)
     try:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 KEPT = 3
-"""How many of the newest manifests of a generation are kept."""
+"""How many of the newest manifests of a generation remain."""
 SAME = 16
 """The number of segments of one level that are joined to one segment of the next level."""
 LARGEST = 8 << 20

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 class Forgejo(Forge, Protocol):
     """`projects` are the (owner, repository) pairs of the adapter's section in the settings.  Each poll has a new
-    `task_getter.BaseTaskGetter`, so `told`, `askers` and `unanswered`, which a later poll needs, are kept here."""
+    `task_getter.BaseTaskGetter`, so `told`, `askers` and `unanswered`, which a later poll needs, are stored here."""
 
     section: Any
     wire: ForgejoWire

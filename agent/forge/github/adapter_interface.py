@@ -21,7 +21,7 @@ class GitHub(Forge, Protocol):
     """`projects` are the (owner, repository) pairs of the adapter's section in the settings; `qualifiers` are the terms
     of GitHub's issue search, by which waiting issues are found when `searches` is set.  `watches_ci`: the checks of
     pull requests are read.  Each poll has a new `task_getter.BaseTaskGetter`, so `told`, `askers` and `unanswered`,
-    which a later poll needs, are kept here."""
+    which a later poll needs, are stored here."""
 
     section: Any
     wire: GitHubWire

@@ -25,7 +25,7 @@ class GitLab(Forge, Protocol):
     `lists`: the API paths of the projects and groups in which the last poll searched for issues with the label.
     `groups`: owners of projects that are groups, not people.  `members`: (time of the request by the monotonic clock,
     (path, project) of each project of which the account is a member).  Each poll has a new
-    `task_getter.BaseTaskGetter`, so `told`, `askers` and `unanswered`, which a later poll needs, are kept here."""
+    `task_getter.BaseTaskGetter`, so `told`, `askers` and `unanswered`, which a later poll needs, are stored here."""
 
     section: Any
     wire: GitLabWire
