@@ -10,7 +10,7 @@ from forges.gitlab_place import GitLabPlace
 from forges.gitlab_state import DEVELOPER
 from run_home import Place
 
-from agent.commands.doctor import WARN, examine
+from agent.commands.doctor import OK, WARN, examine
 from agent.config import load
 from agent.config.forge_sections import Start
 from agent.forge.base import ForgeReports, Labels
@@ -147,9 +147,12 @@ def test_doctor_tells_it(make, tmp_path):
     config = tmp_path / "config.yaml"
     section = f"{source}: {{base_url: '{place.address}', token: {token}, projects: [{PROJECT[source]}]}}\n"
     config.write_text(f"task_sources: [{source}]\n{section}llm: {{provider: replay, replay: {{messages: none}}}}\n")
-    checks = examine(lambda complete: load(config, environ={}, complete=complete))
+    checks = list(examine(lambda complete: load(config, environ={}, complete=complete)))
     (one,) = [check for check in checks if check.name == source and check.state == WARN]
     assert "has `coding agents` instead" in one.found
+    kind = "is the agent's own" if source == "gitlab" else "counts as a person's"  # GitLab marks the account as a bot
+    (account,) = [check for check in checks if check.name == source and "the token's account makimono" in check.found]
+    assert (account.state, kind in account.found) == (OK, True)
 
 
 def test_doctor_says_once_what_concerns_the_account_of_projects_with_other_labels(make, tmp_path):
