@@ -229,7 +229,7 @@ class Daemon:
         from agent.observe.http_server import HttpServer
 
         def poke(hook: Hook) -> list[str]:
-            return pollers.poke(hook.kind, hook.project)
+            return pollers.poke(hook.kind, hook.project, hook.sender)
 
         app = Webhooks(section.secret.get_secret_value(), poke, self.events.emit)
         self.webhooks = HttpServer("poke.listen", app, most=MOST_CONNECTIONS, seconds=SECONDS)

@@ -8,7 +8,7 @@ sends the notifications of tasks of that source that ended or wait.  `poll_once`
 from __future__ import annotations
 
 import threading
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -17,6 +17,8 @@ from agent import clock
 from agent.daemon.finalize import send_pending_notifications
 from agent.daemon.pokes import Pokes
 from agent.daemon.restarting_thread import RestartingThread
+from agent.errors import ForgeError
+from agent.forge.base import ForgeReports
 from agent.intake.poller import Poller
 from agent.wiring.wiring import Wiring
 
@@ -48,6 +50,7 @@ class PolledSource:
     instance: str
     pokes: Pokes
     projects: tuple[str, ...] = ()  # the projects that the configuration names for this source
+    own: tuple[str, ...] | None = None  # the accounts whose acts are never news; None before the first poll
     lost: threading.Event = field(default_factory=threading.Event)
     stirred: threading.Event = field(default_factory=threading.Event)
     poller: Poller | None = None
@@ -159,11 +162,12 @@ class Pollers:
         for source in self.sources:
             source.stirred.set()
 
-    def poke(self, kind: str = "", project: str = "") -> list[str]:
+    def poke(self, kind: str = "", project: str = "", by: str = "") -> list[str]:
         """Request a poll of the sources of this kind that may have this project, or of all sources if there are none;
-        returns their names."""
+        returns their names.  A source whose own account `by` has caused the request is left out."""
         of_kind = [one for one in self.sources if one.name == kind] or self.sources
         chosen = [one for one in of_kind if one.may_have(project)] or of_kind
+        chosen = [one for one in chosen if by.casefold() not in (one.own or ())]
         for source in chosen:
             source.pokes.poke()
             source.stirred.set()
@@ -190,6 +194,10 @@ class Pollers:
                 with self.surviving(source.label):
                     if poller.poll():
                         self.wake()
+                    if source.own is None and not poller.away:
+                        source.own = ()
+                        with suppress(ForgeError):
+                            source.own = tuple(map(str.casefold, ForgeReports(forge).agents_accounts()))
                 with self.surviving("ledger"):
                     send_pending_notifications(wiring, partial(self._is_of, wiring.forges, number))
                 next_poll = min(poller.seconds_to_next_poll(), source.pokes.seconds())

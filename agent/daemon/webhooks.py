@@ -2,9 +2,10 @@
 
 A request counts if its raw body is signed with `poke.secret`, or if it has that secret as GitLab's token, and if it was
 not received before.  The body of a request starts no task: it may only name the project, from which the sources to poll
-are chosen.  Only the poll itself determines which tasks to start, with the same checks as every poll.  A stolen secret
-can thus only cause polls, and `pokes.py` limits their number.  `daemon.py` starts the endpoint; docs/forges.md, "At
-once: webhooks", says how people set it up.
+are chosen, and the account that caused the event.  What the program itself has done causes no poll, since its comments
+and labels would otherwise use up the polls that `pokes.py` allows.  Only the poll itself determines which tasks to
+start, with the same checks as every poll.  A stolen secret can thus only cause polls, and `pokes.py` limits their
+number.  `daemon.py` starts the endpoint; docs/forges.md, "At once: webhooks", says how people set it up.
 
 Sources of the headers:
 - GitHub: https://docs.github.com/en/webhooks/webhook-events-and-payloads ("Delivery headers": `X-Hub-Signature-256`,
@@ -23,6 +24,7 @@ import base64
 import binascii
 import hashlib
 import hmac
+import re
 from collections import OrderedDict
 from dataclasses import dataclass
 from threading import Lock
@@ -31,6 +33,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from agent import clock
+from agent.forge.markers import is_signed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -72,12 +75,24 @@ DELIVERIES = {
 """The headers with the id of a delivery; a repetition of the same delivery has the same id."""
 
 
+TALK = re.compile(r"issues?|issue_\w+|note|work_item|merge_request|pull_request\w*")
+"""The events about issues, pull requests and comments, by the names of all hosts.  Only events of this kind that the
+program has caused itself cause no poll: CI that runs for a push of the program is news."""
+EVENTS = ("HTTP_X_FORGEJO_EVENT", "HTTP_X_GITEA_EVENT", "HTTP_X_GITHUB_EVENT")
+"""The headers with the name of the event; GitLab has it in the body (`object_kind`)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """A request that counts: the kind of its host, and the project that it names, "" if it names none."""
+    """A request that counts: the kind of its host, and the project that it names, "" if it names none.
+
+    `sender` is the login of the account that caused an event of TALK, "" if the request does not say.  `is_ours`: the
+    event is about a comment with the sign of this program (`markers.is_signed`)."""
 
     kind: str
     project: str
+    sender: str = ""
+    is_ours: bool = False
 
 
 class RefusedError(Exception):
@@ -104,7 +119,8 @@ class Webhooks:
         self._said: dict[str, float] = {}
 
     def __call__(self, environ: Environ, start_response: Callable[..., object]) -> list[bytes]:
-        """Answer one request: 202 when a poll follows, 200 when it was received before, else 4xx."""
+        """Answer one request: 202 when a poll follows, 200 when it was received before or the program has caused it,
+        else 4xx."""
         try:
             hook = self._checked(environ)
         except RefusedError as refused:
@@ -112,7 +128,9 @@ class Webhooks:
             return _answer(start_response, refused.status, {"error": str(refused)})
         if hook is None:
             return _answer(start_response, "200 OK", {"polled": [], "why": "this delivery was received before"})
-        polled = list(self._poke(hook))
+        polled = [] if hook.is_ours else list(self._poke(hook))
+        if not polled:
+            return _answer(start_response, "200 OK", {"polled": [], "why": "the program has caused this event itself"})
         self._emit("poked", by=f"webhook of {hook.kind}", project=hook.project, sources=polled)
         return _answer(start_response, "202 Accepted", {"polled": polled})
 
@@ -132,7 +150,7 @@ class Webhooks:
             raise RefusedError("403 Forbidden", "the signature does not fit poke.secret and this body")
         if self._is_known(tag, environ, kind):
             return None
-        return Hook(kind, _project(body))
+        return _hook(kind, body, environ)
 
     def _is_known(self, tag: bytes, environ: Environ, kind: str) -> bool:
         """Whether a delivery with this signature or this id was received before; the daemon then remembers signature
@@ -238,18 +256,27 @@ def _read(environ: Environ, check: _Check) -> bytes:
     return b"".join(parts)
 
 
-def _project(body: bytes) -> str:
-    """The name of the project in a body of one of the hosts, "" if there is none."""
+def _hook(kind: str, body: bytes, environ: Environ) -> Hook:
+    """The facts in a body of one of the hosts; a body that is none of theirs has no facts."""
     try:
         data = orjson.loads(body)
     except orjson.JSONDecodeError:
-        return ""
-    for part, name in (("repository", "full_name"), ("project", "path_with_namespace")):
-        inner = data.get(part) if isinstance(data, dict) else None
-        found = inner.get(name) if isinstance(inner, dict) else None
-        if isinstance(found, str):
-            return found[:300]
-    return ""
+        data = None
+    project = _text(data, "repository", "full_name") or _text(data, "project", "path_with_namespace")
+    event = next((str(environ[name]) for name in EVENTS if environ.get(name)), "") or _text(data, "object_kind")
+    if TALK.fullmatch(event) is None:
+        return Hook(kind, project[:300])
+    names = (("sender", "login"), ("sender", "username"), ("user", "username"))
+    sender = next(filter(None, (_text(data, *one) for one in names)), "")
+    comment = _text(data, "comment", "body") or _text(data, "object_attributes", "note")
+    return Hook(kind, project[:300], sender[:300], is_signed(comment))
+
+
+def _text(data: object, *names: str) -> str:
+    """The text at the place `names` in a body, "" if there is none."""
+    for name in names:
+        data = data.get(name) if isinstance(data, dict) else None
+    return data if isinstance(data, str) else ""
 
 
 def _answer(start_response: Callable[..., object], status: str, value: object) -> list[bytes]:

@@ -611,6 +611,12 @@ class ForgeReports:
         """
         return str(self._ask("account", ""))
 
+    def agents_accounts(self) -> tuple[str, ...]:
+        """The logins of the agent's accounts of which nothing ever counts as a person's, so that what they do is never
+        news to the program; () where the account may be a person's.  `agents_accounts` may send a request to the forge.
+        Raises ForgeError."""
+        return tuple(self._ask("agents_accounts", ()))
+
     def label_problems(self) -> Iterable[str]:
         """Sentences about configured labels that no project has, or that projects spell in another way.
 

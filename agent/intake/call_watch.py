@@ -57,6 +57,8 @@ class CallWatch:
         self.forge = forge
         self.events = events
         self.seen = seen
+        self.skipped = skipped
+        self.told: set[TaskKey] = set()  # issues that were reported as altered
         self.items = Items(skipped)
         self.cursor: str | None = None
         self.waiting: dict[TaskKey, Comment] = {}  # changed issues with their texts, to be read
@@ -124,9 +126,22 @@ class CallWatch:
         for one in reversed(comments):
             if one.id and self._is_new(one) and commands.calls(one, names) and not commands.command_in(one, names):
                 return one
-        if self._is_new(text) and commands.calls(text, names) and ForgeReports(self.forge).author_may_ask(key):
-            return text
-        return None
+        if not self._is_new(text) or not commands.calls(text, names):
+            return None
+        return text if ForgeReports(self.forge).author_may_ask(key) and self._is_of_author(key) else None
+
+    def _is_of_author(self, key: TaskKey) -> bool:
+        """Whether nobody without permission has edited title or text of an issue; on GitLab people may who may not ask
+        for work."""
+        is_altered = bool(self.forge.altered(key))
+        if is_altered and key not in self.told:
+            self.told.add(key)
+            self.skipped(
+                str(key),
+                "its text calls the program, and somebody who may not write here has edited its title or text; read "
+                "it again, then set the label or write the call as a comment",
+            )
+        return not is_altered
 
     def _is_new(self, one: Comment) -> bool:
         return bool(one.created_at) and clock.now() - clock.parse(one.created_at) < LOOK_BACK

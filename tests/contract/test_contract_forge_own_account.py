@@ -212,6 +212,8 @@ def test_an_account_that_the_configuration_names_is_the_agents_own(place):
     agents = place.again(bot_name="alice")
     assert "counts as a person's" in ForgeReports(place.forge).account()
     assert "is the agent's own" in ForgeReports(agents).account()
+    assert (ForgeReports(place.forge).agents_accounts(), ForgeReports(agents).agents_accounts()) == ((), ("alice",))
+    assert ForgeReports(place.again(bot_name="alice", allowed_users=("alice",))).agents_accounts() == ()
     place.comment(key, "a word of the account")
     agents.post_comment(key, with_markers(Public("Queued."), MARK))
     assert agents.comments_since(key, None)[0] == ()

@@ -21,11 +21,18 @@ SECRET = "the-secret-of-these-webhooks"
 RARELY = "scheduling: {interval: 3600, idle_interval: 3600}\n"
 
 
-def deliver(port, kind, project, secret=SECRET, delivery=None, note=""):
-    """Send the webhook that the host sends when a label was set; returns the status of the answer."""
+def deliver(port, kind, project, secret=SECRET, delivery=None, note="", who="alice"):
+    """Send the webhook that the host sends when a person set a label; returns the status of the answer."""
     name = delivery or str(uuid.uuid4())
     if kind == "gitlab":
-        body = json.dumps({"object_kind": "issue", "project": {"path_with_namespace": project}, "note": note})
+        body = json.dumps(
+            {
+                "object_kind": "issue",
+                "user": {"username": who},
+                "project": {"path_with_namespace": project},
+                "note": note,
+            }
+        )
         headers = {"X-Gitlab-Event": "Issue Hook", "X-Gitlab-Token": secret, "Idempotency-Key": name}
     else:
         body = json.dumps({"action": "labeled", "repository": {"full_name": project}, "note": note})
@@ -68,6 +75,8 @@ def test_a_webhook_starts_a_task_while_the_daemon_is_idle(homes, kind):
     until(lambda: home.own(key, "final"), "the end")
     before = looks(metrics)
     assert deliver(port, kind, home.project, delivery=delivery) == 200
+    if kind == "gitlab":  # where the account is marked as a machine
+        assert deliver(port, kind, home.project, who="makimono") == 200
     for number in range(100):
         assert deliver(port, kind, home.project, note=str(number)) == 202
     until(lambda: looks(metrics) > before, "a poll after the flood")

@@ -143,6 +143,11 @@ class ForgejoForge:
             by_assignment=self.section.start.assignee,
         )
 
+    def agents_accounts(self) -> tuple[str, ...]:
+        """Implements `ForgeReports.agents_accounts`."""
+        own = self.places.own()
+        return () if self.places.is_person() or own.casefold() in self.places.allowed else (own,)
+
     def label_problems(self) -> tuple[str, ...]:
         """Implements `ForgeReports.label_problems`; Forgejo treats names that differ only in capitals as different
         labels."""

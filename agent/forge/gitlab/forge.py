@@ -150,6 +150,11 @@ class GitLabForge:
             by_assignment=self.section.start.assignee,
         )
 
+    def agents_accounts(self) -> tuple[str, ...]:
+        """Implements `ForgeReports.agents_accounts`."""
+        own = self.places.own()[1]
+        return () if self.places.is_person() or own.casefold() in self.places.allowed else (own,)
+
     def label_problems(self) -> tuple[str, ...]:
         """Implements `ForgeReports.label_problems`; GitLab treats names that differ only in capitals as different
         labels.  The labels of a project include those of its groups."""
