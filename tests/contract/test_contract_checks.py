@@ -69,6 +69,19 @@ def test_green_and_what_is_skipped_are_no_failure(place):
     assert (found.failed(), found.is_pending) == ((), False)
 
 
+def test_the_last_of_many_checks_is_read_too(place):
+    url = place.checked_pull(NEW)
+    for number in range(120):
+        place.ci(NEW, f"job {number}", "passed")
+        if place.forge.source == "github":
+            place.repo.checks.status(NEW, f"status {number}", "success")
+    place.ci(NEW, "the last", "failed")
+    assert [one.name for one in read(place, url).failed()] == ["the last"]
+    if place.forge.source == "github":
+        place.repo.checks.status(NEW, "the last status", "failure")
+        assert [one.name for one in read(place, url).failed()] == ["the last", "the last status"]
+
+
 def test_what_is_red_on_the_base_is_told_apart_by_its_name(place):
     place.ci(OLD, "old trouble", "failed")
     url = place.checked_pull(NEW)

@@ -152,15 +152,17 @@ def get_teams(server, repo, _parts, _query, _body, _login):
     return 200, [server.shown.team(team) for team in repo.teams], {}
 
 
-def get_status(server, repo, parts, _query, _body, login):
-    """status.go: the newest status of each context, and the worst of them as the state."""
+def get_status(server, repo, parts, query, _body, login):
+    """routers/api/v1/repo/status.go: the newest status of each context, by pages and without `Link`; state and number
+    are those of the page (services/convert/status.go)."""
     sha = parts[0] if len(parts[0]) == 40 else repo.commit_of(parts[0])
-    found = {one["context"]: one for one in repo.statuses.get(sha, [])}
+    newest = {one["context"]: one for one in repo.statuses.get(sha, [])}
+    found, headers = server.page("", query, list(newest.values()), link=False)
     order = ("error", "failure", "warning", "pending", "success")
-    state = min((one["status"] for one in found.values()), key=order.index, default="")
-    statuses = [make("CommitStatus", **one) for one in found.values()]
+    state = min((one["status"] for one in found), key=order.index, default="")
+    statuses = [make("CommitStatus", **one) for one in found]
     shown = {"sha": sha, "state": state, "statuses": statuses, "total_count": len(statuses)}
-    return 200, make("CombinedStatus", **shown, repository=server.shown.repository(repo, login)), {}
+    return 200, make("CombinedStatus", **shown, repository=server.shown.repository(repo, login)), headers
 
 
 # --- labels -----------------------------------------------------------------------------------------------------

@@ -5,10 +5,11 @@ Forgejo's API has no logs of jobs; a commit status names the address at which a 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from agent.errors import ForgeAccessRefused, ForgeRefused
+from agent.forge import http
 from agent.forge.checks import Check, Checks, CheckState
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ STATES: dict[str, CheckState] = {
 def read_checks(wire: ForgejoWire, project: Project, commit: str) -> Checks:
     """The commit statuses of a commit; none if Forgejo does not know the commit.  Raises ForgeError."""
     try:
-        answer = wire.get(f"{project.path}/commits/{quote(commit, safe='')}/status")
+        found = _statuses(wire, f"{project.path}/commits/{quote(commit, safe='')}/status")
     except ForgeRefused as error:
         if error.status not in (400, 404, 422):
             raise
@@ -41,6 +42,24 @@ def read_checks(wire: ForgejoWire, project: Project, commit: str) -> Checks:
                 STATES.get(str(one["status"]), "neutral"),
                 " ".join(str(one[name]) for name in ("description", "target_url") if one.get(name)),
             )
-            for one in answer.get("statuses") or ()
+            for one in found
         )
     )
+
+
+def _statuses(wire: ForgejoWire, path: str) -> list[dict[str, Any]]:
+    """The newest status of each context.
+
+    Forgejo sends them by pages and without a `Link` header; `total_count` in the answer counts those of the page, and
+    the header `X-Total-Count` all of them (routers/api/v1/repo/status.go, services/convert/status.go).
+    """
+    found: list[dict[str, Any]] = []
+    number, total = 0, "1"
+    while total.isdigit() and len(found) < int(total):
+        number += 1
+        http.a_page_more(number, f"{wire.host}: GET {path}")
+        answer = wire.call("GET", path, query=wire.page_size | ({"page": number} if number > 1 else {}))
+        page = answer.data.get("statuses") or []
+        found += page
+        total = answer.headers.get("x-total-count", "") if page else ""
+    return found
