@@ -18,6 +18,7 @@ from agent.context.requests import RequestStore
 from agent.daemon.health import HealthFile
 from agent.daemon.program_version import lock_of
 from agent.store.ledgers import LedgerKind
+from agent.taskqueue import row_holder
 from agent.values import End, Outcome, Usage
 from agent.wiring.memory import open_memory
 
@@ -140,6 +141,8 @@ class TasksHome:
         self.running = self.context(RUNNING, 30, "Reject invoices without a due date")
         self._work(self.running, turns=9, every=True)
         self.running.set_columns(branch=say("makimono/30-due-date"))
+        fcntl.flock(self.open.enter_context((self.running.context_dir / "lock").open("a")), fcntl.LOCK_EX)
+        self.set(RUNNING, lease_owner=row_holder.owner(self.settings.base_dir))
         if say is hostile:
             self.set(RUNNING, url=f"javascript:{MARK}=8")
         self.open.callback(self.running.close)
@@ -180,16 +183,20 @@ class TasksHome:
             ),
         ]
         for number, (tool, arguments, output) in enumerate(calls[:turns]):
-            tokens = 5200 + 1900 * number - (6400 if number > 6 else 0)
+            tokens = 38_000 + 9_500 * number - (48_000 if number > 6 else 0)
             begun = requests.begin(purpose="turn", provider="openai", model="gpt-4o", tokens=tokens)
             more = (
                 {"status": "error", "error": say("HTTP 503: overloaded")} if every and number == 4 else {"status": "ok"}
             )
             usage = Usage(tokens, 180 + 20 * number)
-            requests.end(begun, usage=usage, duration_ms=2100 + 300 * number, first_token_ms=410, **more)
+            request = requests.end(
+                begun, usage=usage, cost=tokens * 2.5e-6, duration_ms=2100 + 300 * number, first_token_ms=410, **more
+            )
             call = {"id": f"c{number}", "name": tool, "arguments": arguments}
             text = say("Now the next step.") if every else ""
-            messages.add_message("assistant", text, tool_calls=[call], usage=usage, finish_reason="tool_calls")
+            messages.add_message(
+                "assistant", text, tool_calls=[call], usage=usage, request=request, finish_reason="tool_calls"
+            )
             failed = "FAILED" in output
             status = "error" if failed else "success"
             seq = tools.add_tool_call(

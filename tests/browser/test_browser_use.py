@@ -1,0 +1,289 @@
+"""The page in Chromium as a person uses it: login, keyboard, live changes, orders, and without scripts; and the
+pictures of docs/dashboard.md.
+
+`MAKIMONO_PICTURES=1` writes these pictures again.
+"""
+
+import os
+from pathlib import Path
+
+import pytest
+from page_browser import NARROW, WIDE, browser, dashboard
+from page_tasks import QUEUED, RUNNING, TasksHome, plain
+from selenium.webdriver.common.keys import Keys
+
+from agent.commands.orders import give_order
+from agent.wiring.wiring import Wiring
+
+PICTURES = Path(__file__).resolve().parents[2] / "docs" / "pictures"
+TOKEN = "token-of-the-page-0123456789"
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory):
+    with browser(tmp_path_factory.mktemp("chromium")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def home(chromium, tmp_path_factory):
+    made = TasksHome(tmp_path_factory.mktemp("home"), plain, f"dashboard: {{token: {TOKEN}}}\n")
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def site(home):
+    with dashboard(home.config, "--actions") as address:
+        yield address
+
+
+@pytest.fixture
+def opened(chromium, site):
+    """Opens an address of the page as a person who is logged in, in a wide window."""
+
+    def lead(path, size=WIDE, scheme="light"):
+        chromium.show(size, scheme)
+        chromium.open(site + path)
+        if chromium.driver.current_url == f"{site}/login":
+            log_in(chromium, TOKEN)
+            chromium.open(site + path)
+        assert chromium.driver.current_url == site + path
+
+    chromium.watch(site)
+    return lead
+
+
+def log_in(chromium, token):
+    field = chromium.one("#token")
+    field.send_keys(token, Keys.ENTER)
+    chromium.until_gone(field)
+
+
+def test_other_people_see_the_form_and_the_token_opens_the_page(chromium, site):
+    chromium.driver.delete_all_cookies()
+    chromium.open(f"{site}/tasks/{RUNNING}")
+    assert chromium.driver.current_url == f"{site}/login"
+    assert "due date" not in chromium.driver.page_source
+    assert chromium.axe() == []
+    log_in(chromium, "wrong")
+    assert "this is not the token" in chromium.text("[role=alert]")
+    chromium.show(NARROW, "dark")
+    assert (chromium.axe(), chromium.sideways()) == ([], [])
+    chromium.show(WIDE, "light")
+    log_in(chromium, TOKEN)
+    assert chromium.driver.current_url == f"{site}/tasks"
+    assert chromium.run("return document.cookie") == "", "scripts do not see the cookies"
+    assert chromium.axe() == []
+    button = chromium.one("header form button")
+    button.click()
+    chromium.until_gone(button)
+    chromium.open(f"{site}/tasks")
+    assert chromium.driver.current_url == f"{site}/login"
+
+
+def test_the_pictures_of_the_documentation_can_be_made(chromium, opened, tmp_path):
+    folder = PICTURES if os.environ.get("MAKIMONO_PICTURES") else tmp_path
+    folder.mkdir(exist_ok=True)
+    for name, path, size, scheme in (
+        ("tasks", "/tasks", (1100, 700), "light"),
+        ("task", f"/tasks/{RUNNING}", (1100, 900), "light"),
+        ("phone", "/tasks", NARROW, "dark"),
+    ):
+        opened(path, size, scheme)
+        chromium.until(lambda: chromium.text("#live") == "live")
+        picture = folder / f"{name}.png"
+        chromium.picture(picture)
+        assert 10_000 < picture.stat().st_size <= 150_000, name
+
+
+PLACES = (
+    "return [...document.querySelectorAll('a[href], button, input, select, summary, [tabindex=\"0\"]')]"
+    ".filter(one => one.type !== 'hidden' && one.checkVisibility())"
+)
+FOCUSED = """
+const one = document.activeElement, style = getComputedStyle(one), box = one.getBoundingClientRect();
+const is_shown = box.width > 0 && box.left >= 0 && box.top >= 0 && box.bottom <= innerHeight;
+return [one, style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) >= 2 && is_shown];
+"""
+
+
+@pytest.mark.parametrize("path", ["/tasks", f"/tasks/{RUNNING}/change", "/memory"])
+def test_tab_reaches_each_control_in_the_order_of_the_page_with_a_visible_focus(chromium, opened, path):
+    opened(path)
+    controls = chromium.run(PLACES)
+    assert len(controls) > 10
+    for control in controls:
+        chromium.press(Keys.TAB)
+        found, is_visible = chromium.run(FOCUSED)
+        assert found == control, (found.get_attribute("outerHTML"), control.get_attribute("outerHTML"))
+        assert is_visible, control.get_attribute("outerHTML")
+
+
+def test_the_first_control_leads_past_the_navigation(chromium, opened):
+    opened("/health")
+    chromium.press(Keys.TAB)
+    assert chromium.run("return document.activeElement.textContent") == "To the content"
+    chromium.press(Keys.ENTER)
+    assert chromium.run("return document.activeElement.id") == "main"
+    chromium.press(Keys.TAB)
+    assert chromium.run("return document.activeElement.closest('main') !== null")
+
+
+def test_the_list_is_filtered_and_a_call_is_opened_without_a_mouse(chromium, opened, site):
+    opened("/tasks")
+    field = chromium.one("#text")
+    chromium.run("arguments[0].focus()", field)
+    chromium.press("vat NUMBERS", Keys.ENTER)
+    chromium.until_gone(field)
+    assert [one.text for one in chromium.all("table.tasks th a")][-1].startswith("Which of the two VAT numbers")
+    assert "1 task, page 1" in chromium.text("caption")
+    opened("/tasks")
+    chosen = chromium.one("#repository")
+    chromium.run("arguments[0].focus()", chosen)
+    chromium.press(Keys.ARROW_DOWN, Keys.ARROW_DOWN, Keys.TAB, Keys.ENTER)
+    chromium.until_gone(chosen)
+    assert "repository=example%2F" in chromium.driver.current_url
+    assert chromium.text("caption").startswith(("1 task", "5 tasks"))
+    opened(f"/tasks/{RUNNING}")
+    call = chromium.one("details.call")
+    assert call.get_attribute("open") is None
+    chromium.run("arguments[0].querySelector('summary').focus()", call)
+    chromium.press(Keys.ENTER)
+    assert "0 of 4 done" in call.text
+    chromium.press(Keys.ENTER)
+    assert call.get_attribute("open") is None
+
+
+def test_changes_appear_without_a_reload_and_what_a_person_opened_stays_open(chromium, opened, home):
+    opened(f"/tasks/{RUNNING}")
+    chromium.until(lambda: chromium.text("#live") == "live")
+    chromium.run("window.same = 1")
+    chromium.one("details.call summary").send_keys(Keys.ENTER)
+    home.running.get_message_store().add_message("assistant", "The rule is described now.")
+    home.running.heartbeat()
+    chromium.until(lambda: "The rule is described now." in chromium.text("#shown"))
+    assert chromium.one("details.call").get_attribute("open") is not None
+    assert chromium.run("return document.activeElement.tagName") == "SUMMARY"
+    home.ledger.request(RUNNING, "pause")
+    chromium.until(lambda: "pause requested" in chromium.text("#facts"))
+    home.ledger.request(RUNNING, "resume")
+    chromium.until(lambda: "pause requested" not in chromium.text("#facts"))
+    assert chromium.run("return window.same") == 1
+
+    opened("/tasks")
+    chromium.until(lambda: chromium.text("#live") == "live")
+    chromium.run("window.same = 1")
+    home.set(QUEUED, title="Show totals in two currencies")
+    chromium.until(lambda: "two currencies" in chromium.text(f"#task-{QUEUED}"))
+    assert chromium.run("return window.same") == 1
+
+
+def test_without_scripts_each_page_shows_everything(chromium, opened, home):
+    opened("/tasks")
+    expected = {
+        "/tasks": "Reject invoices without a due date",
+        "/health": "ready",
+        "/memory": "Rounding",
+        f"/memory/{home.record}": "We round half up.",
+        f"/tasks/{RUNNING}": "update_plan",
+        f"/tasks/{RUNNING}/plan": "Refuse the invoice",
+        f"/tasks/{RUNNING}/change": "nets[line.rate]",
+        f"/tasks/{RUNNING}/compactions/1": "A test fails; the rule is missing.",
+        f"/tasks/{RUNNING}/requests": "HTTP 503",
+        f"/tasks/{RUNNING}/memory": "mem-7f3a",
+        f"/tasks/{RUNNING}/deliberations": "Name the rule in the docs.",
+        f"/tasks/{RUNNING}/effects": "progress",
+        f"/tasks/{RUNNING}/log": "request_repeated",
+    }
+    chromium.set_scripts(False)
+    try:
+        for path, text in expected.items():
+            opened(path)
+            assert text in chromium.text(), path
+    finally:
+        chromium.set_scripts(True)
+
+
+# --- orders ------------------------------------------------------------------------------------------------------
+
+
+def click(chromium, name):
+    button = next(one for one in chromium.all("#actions button") if one.text == name)
+    button.click()
+    chromium.until_gone(button)
+
+
+SAME = ("status", "requested", "outcome", "error_code", "error_message", "not_before", "attempt", "user", "title")
+
+
+def test_a_click_does_what_the_order_of_the_command_line_does(chromium, opened, home, site):
+    clicked, ordered = home.local(101), home.local(102)
+    wiring = Wiring(home.settings)
+    try:
+        for word in ("pause", "resume", "stop"):
+            opened(f"/tasks/{clicked}")
+            click(chromium, word.capitalize())
+            assert chromium.driver.current_url == f"{site}/tasks/{clicked}"
+            give_order(wiring, ordered, word)
+            ours, theirs = home.row(clicked), home.row(ordered)
+            assert {name: getattr(ours, name) for name in SAME} == {name: getattr(theirs, name) for name in SAME}
+            assert ours.requested_by == "dashboard.token from 127.0.0.1"
+            assert str(ours.status) in chromium.text("#facts")
+    finally:
+        wiring.close()
+    assert [one.text for one in chromium.all("#actions button")] == ["Retry"]
+    click(chromium, "Retry")
+    made = chromium.driver.current_url.removeprefix(f"{site}/tasks/")
+    assert (home.row(made).status, home.row(made).parent_uuid) == ("queued", clicked)
+
+
+def test_a_form_of_another_site_gives_no_order(chromium, opened, home, site, tmp_path):
+    uuid = home.local(103)
+    send = (
+        "const done = arguments[2], body = new URLSearchParams(arguments[1]);"
+        "fetch(arguments[0], {method: 'POST', body}).then(one => done(one.status), error => done(String(error)))"
+    )
+    opened(f"/tasks/{uuid}")
+    address = f"{site}/tasks/{uuid}/stop"
+    token = chromium.one("#actions [name=form_token]").get_attribute("value")
+    post = chromium.driver.execute_async_script
+    assert post(send, address, {}) == 403
+    assert post(send, address, {"form_token": "0" * 64}) == 403
+    # the same address under another name is another site, and a file has the origin null; both know the token
+    form = f'<title>x</title><form method="post" action="{address}"><input name="form_token" value="{token}"><button>x</button></form>'
+    other = tmp_path / "other.html"
+    other.write_text(form)
+    for origin in (f"{site.replace('127.0.0.1', 'localhost')}/login", other.as_uri()):
+        chromium.open(origin)
+        if origin.startswith("http"):
+            policy = chromium.driver.execute_async_script(
+                "const done = arguments[1]; addEventListener('securitypolicyviolation', one => done(one.effectiveDirective));"
+                "document.body.innerHTML = arguments[0]; document.querySelector('button').click()",
+                form,
+            )
+            assert policy == "form-action", "the page's own policy keeps its forms at home"
+            continue
+        button = chromium.one("button")
+        button.click()
+        chromium.until_gone(button)
+        assert "another site" in chromium.text("body") or "token is needed" in chromium.text("body")
+    assert (home.row(uuid).status, home.row(uuid).requested) == ("queued", None)
+
+
+# --- the last test: afterwards this address waits for a minute -----------------------------------------------------
+
+
+def test_many_wrong_tokens_make_an_address_wait(chromium, site):
+    chromium.driver.delete_all_cookies()
+    chromium.open(f"{site}/login")
+    sent = chromium.driver.execute_async_script(
+        "const done = arguments[0];"
+        "(async () => { const found = [];"
+        "  for (let n = 0; n < 12; n++) found.push((await fetch('/login', {method: 'POST', body: 'token=wrong'})).status);"
+        "  return found; })().then(done)"
+    )
+    assert sent.count(403) in (9, 10)  # one was sent by the form
+    assert sent[-2:] == [429, 429]
+    log_in(chromium, TOKEN)
+    assert "wait a minute" in chromium.text("[role=alert]")
