@@ -11,18 +11,19 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from agent import clock
+from agent.config.project_settings import for_project
 from agent.errors import ForgeError, ForgeLimited, ForgeUnreachable
 from agent.forge.base import ForgeReports
 from agent.forge.refused_changes import RefusedChanges
 from agent.intake.backlog import Backlog
 from agent.intake.comment_poller import CommentPoller
-from agent.intake.enqueue import enqueue_task, priority_of
+from agent.intake.enqueue import budget_spent, enqueue_task, priority_of
 from agent.intake.interval import PollingInterval
 from agent.intake.orphaned_issues import AWAY_SECONDS, OTHERS_SECONDS, enqueue_orphans
 from agent.intake.orphaned_issues import SECONDS as LEFT_SECONDS
 from agent.observe.item_loop import WHOLE, Items
 from agent.taskqueue.row_holder import is_alone
-from agent.values import Status
+from agent.values import CLOSED_STATUSES, Status
 from agent.worker.parent_task import parent_of
 
 if TYPE_CHECKING:
@@ -179,11 +180,11 @@ class Poller:
                 self._tell(place, [str(problem) for problem in getter.problems])
             found = len(place.backlog)
             while place.backlog and (most is None or len(new) - before < most):
-                task = place.backlog.pop()
-                self.moved_at = clock.monotonic()
-                with place.items.handling(str(task.get_task_key())):
-                    uuid = enqueue(self.settings, self.ledger, task, self.events, partial(place.show_seen, task))
-                    new += [uuid] if uuid is not None else []
+                for task, seen in self._shown(place, AT_ONCE if most is None else most - (len(new) - before)):
+                    self.moved_at = clock.monotonic()
+                    with place.items.handling(str(task.get_task_key())):
+                        uuid = enqueue(self.settings, self.ledger, task, self.events, seen)
+                        new += [uuid] if uuid is not None else []
             self._compare(place, new)
             try:
                 stirred = place.comment_poller.poll(new)
@@ -204,6 +205,23 @@ class Poller:
             place.interval.polled(happened=stirred or found > 0, pause=forge.poll_pause)
             if place.backlog:
                 place.interval.poll_again()
+
+    def _shown(self, place: PolledForge, most: int) -> list[tuple[Task, Callable[[], None]]]:
+        """The next tasks of the backlog, at most `most`, each with the function that shows that its request was seen.
+
+        All requests that will probably start a task are shown as seen here, before the first of the tasks is queued: to
+        queue a task takes more than a second, and a person should not wait for the tasks of others."""
+        found: list[tuple[Task, Callable[[], None]]] = []
+        while place.backlog and len(found) < most:
+            task = place.backlog.pop()
+            with place.items.handling(str(task.get_task_key())):
+                seen: Callable[[], None] = partial(place.show_seen, task)
+                if starts_now(self.settings, self.ledger, task):
+                    task.confirm()
+                    seen()
+                    seen = do_nothing
+                found.append((task, seen))
+        return found
 
     def _check_labels(self, place: PolledForge) -> None:
         """Report misspelt labels of the configuration once, after the first poll of the forge that succeeds."""
@@ -252,6 +270,26 @@ def report_skipped(events: Events, forge: Forge, item: str, why: str) -> None:
     """Report an issue that cannot be a task."""
     said = why if not item or item in why else f"{item}: {why}"
     events.emit("issue_skipped", source=forge.source, instance=forge.instance, why=said)
+
+
+def do_nothing() -> None:
+    """Show nothing, since the request was shown as seen already."""
+
+
+def starts_now(settings: Settings, ledger: Ledger, task: Task) -> bool:
+    """Whether `enqueue` will probably queue a found task: no task of the issue is open, no event that may have started
+    a task already asks for it, and no daily limit or refusal of the forge holds it back."""
+    key = task.get_task_key()
+    if task.forge is None or task.started_by is not None:
+        return False
+    repository = f"{key.owner}/{key.repo}"
+    if RefusedChanges(settings.base_dir / "limits", key.instance).is_resting(repository):
+        return False
+    row = ledger.latest(key)
+    if row is not None and row.status not in CLOSED_STATUSES:
+        return False
+    of_project = for_project(settings, getattr(task.forge, "section", None), repository)
+    return budget_spent(of_project, ledger, key.owner, key.repo, key.instance) is None
 
 
 def fetch_and_enqueue_tasks(settings: Settings, ledger: Ledger, forges: Iterable[Forge], events: Events) -> list[str]:

@@ -48,6 +48,35 @@ def test_a_label_a_mention_and_an_order_are_acknowledged_by_the_look_that_sees_t
     assert here.seen(ended) == here.seen(waiting) == []
 
 
+def test_the_requests_of_one_look_are_acknowledged_before_the_first_of_them_is_claimed(watching):
+    here = watching.place
+    keys = [here.issue() for _ in range(4)]
+    stranger = here.issue(labels=(), author="alice")
+    at = []
+    for name in ("post_comment", "acknowledge"):
+        real = getattr(here.forge, name)
+        setattr(here.forge, name, lambda key, *more, name=name, real=real: (at.append(name), real(key, *more))[1])
+    began = clock.monotonic()
+    assert len(watching.poll()) == len(keys)
+    assert at == ["acknowledge"] * len(keys) + ["post_comment"] * len(keys)
+    assert clock.monotonic() - began >= len(keys), "each claim waits for the other daemons"
+    assert [here.seen(key) for key in (*keys, stranger)] == [["eyes"]] * len(keys) + [[]]
+
+
+def test_what_a_limit_holds_back_is_acknowledged_at_most_once(tmp_path, place):
+    with clock.use(clock.FakeClock(clock.now())):
+        watching = Watching(GitHubPlace(tmp_path), place("limits: {runs: 1}\n"))
+        first, second = watching.place.issue(), watching.place.issue()
+        for _ in range(3):
+            watching.poll()
+        assert len(watching.place.seen(first)) == 1
+        assert watching.place.labels(second) == ["coding agent"]
+        assert len(reactions(watching)) <= 2, "not at each poll"
+        watching.ledger.close()
+        watching.place.forge.close()
+        watching.place.close()
+
+
 def test_an_answer_is_acknowledged(watching):
     key = watching.place.issue(labels=())
     uuid = watching.begun(key)
