@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from page_browser import NARROW, WIDE, browser, dashboard
-from page_tasks import QUEUED, RUNNING, TasksHome, plain
+from page_tasks import PAUSED, QUEUED, RUNNING, TasksHome, plain
 from selenium.webdriver.common.keys import Keys
 
 from agent.commands.orders import give_order
@@ -177,6 +177,18 @@ def test_changes_appear_without_a_reload_and_what_a_person_opened_stays_open(chr
     home.set(QUEUED, title="Show totals in two currencies")
     chromium.until(lambda: "two currencies" in chromium.text(f"#task-{QUEUED}"))
     assert chromium.run("return window.same") == 1
+
+
+def test_what_has_changed_before_the_stream_of_events_is_open_is_shown_when_it_opens(chromium, opened, home):
+    chromium.order("Network.enable")
+    chromium.order("Network.setBlockedURLs", urls=["*/static/page.js"])
+    opened(f"/tasks/{PAUSED}")
+    chromium.order("Network.setBlockedURLs", urls=[])
+    home.set(PAUSED, branch="makimono/28-vat")
+    chromium.run(
+        "document.head.append(Object.assign(document.createElement('script'), {src: '/static/page.js?again'}))"
+    )
+    chromium.until(lambda: "makimono/28-vat" in chromium.text("#facts"))
 
 
 def test_without_scripts_each_page_shows_everything(chromium, opened, home):

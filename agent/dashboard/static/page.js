@@ -52,7 +52,8 @@
   }
 
   const source = new EventSource(address);
-  source.addEventListener("open", () => say("live"));
+  // what has changed before the stream was open, or while it was interrupted, gave no event
+  source.addEventListener("open", () => { say("live"); due = true; refresh(); });
   source.addEventListener("error", () => say("not live: the page does not answer"));
   source.addEventListener("changed", () => { due = true; refresh(); });
   document.addEventListener("visibilitychange", refresh);
