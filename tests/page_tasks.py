@@ -6,6 +6,7 @@ what harms a page that takes a text for HTML, a style, a script, a template or a
 
 import fcntl
 import json
+import os
 from contextlib import ExitStack, closing
 from datetime import timedelta
 
@@ -119,7 +120,10 @@ class TasksHome:
         lock.parent.mkdir(parents=True, exist_ok=True)
         held = self.open.enter_context(lock.open("a"))
         fcntl.flock(held, fcntl.LOCK_EX)
-        HealthFile(self.settings).write([])
+        health = HealthFile(self.settings)
+        health.write([])
+        later = clock.now().timestamp() + 86_400  # a daemon whose last sign is old counts as hung
+        os.utime(health.path, (later, later))
 
     def _tasks(self):
         say = self.say
