@@ -342,7 +342,7 @@ def is_locked(path: Path) -> bool:
     The result is False if there is no file, or a link in its place.  A lock is also found on a read-only file system,
     and on a file without write permission.  Raises OSError if it cannot be determined whether the file is locked.
     """
-    flags = os.O_CLOEXEC | os.O_NOFOLLOW
+    flags = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe in its place does not block
     try:
         try:
             # NFS grants an exclusive lock only to a descriptor that is open for writing

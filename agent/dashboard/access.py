@@ -167,7 +167,7 @@ class Access:
 
     def is_form_token(self, cookie: str, given: str) -> bool:
         """Whether a form token belongs to the browser with this cookie."""
-        return bool(cookie) and hmac.compare_digest(self.form_token(cookie), given.encode("utf-8", "replace").decode())
+        return bool(cookie) and hmac.compare_digest(self.form_token(cookie).encode(), given.encode("utf-8", "replace"))
 
 
 def cookies_of(header: str) -> Mapping[str, str]:

@@ -23,7 +23,7 @@ from agent.dashboard import access as rules
 from agent.dashboard import helper_process, memory_pages, rendering, task_list
 from agent.dashboard.health_page import HealthPage
 from agent.dashboard.ledger_reader import LedgerReader
-from agent.dashboard.pages import PARTS, Pages, public
+from agent.dashboard.pages import PARTS, Pages, public, whole_number
 from agent.dashboard.watcher import Watcher
 from agent.errors import MakimonoError, UsageError
 from agent.observe import log
@@ -87,8 +87,8 @@ class Site:
             Route("/memory/{record_id}", self.memory_record),
             Route("/health", self.health),
             Route("/health/machine", self.machine),
-            Route(f"{task}/messages/{{number:int}}", partial(self.record, part="messages")),
-            Route(f"{task}/compactions/{{number:int}}", partial(self.record, part="compactions")),
+            Route(f"{task}/messages/{{number}}", partial(self.record, part="messages")),
+            Route(f"{task}/compactions/{{number}}", partial(self.record, part="compactions")),
         ]
         made = Starlette(routes=routes, exception_handlers={404: self.missing, 405: self.missing, 500: self.broken})
         return Checks(made, self)
@@ -133,7 +133,9 @@ class Site:
 
     async def record(self, request: Request, part: str) -> Response:
         """`/tasks/UUID/messages/SEQ` and `/tasks/UUID/compactions/ID`."""
-        uuid, number = request.path_params["uuid"], request.path_params["number"]
+        uuid, number = request.path_params["uuid"], whole_number(request.path_params["number"])
+        if number is None:
+            return await self.missing(request, None)
         given = dict(request.query_params)
         return await self.page(request, "task", lambda: self.pages.record(uuid, part, number, given))
 

@@ -26,6 +26,9 @@ EXCERPT = 3000
 LONGEST_TEXT = 400_000
 """The maximum number of characters of one text on the page of a message."""
 
+DEEPEST = 100
+"""The maximum number of levels of a nested value that is shown as JSON."""
+
 LONGEST_WORD = 300
 """A text is cut at white space, if there is any within so many characters."""
 
@@ -178,8 +181,9 @@ def _place_compactions(folder: Path, entries: list[Json], damage: list[str]) -> 
 
 def compaction_line(record: Json) -> Json:
     """The facts of one compaction, without its summary and its carried state."""
-    names = ("id", "strategy", "start_seq", "end_seq", "at_seq", "summary_id", "tokens_before", "tokens_after")
-    return {**{name: record.get(name) for name in names}, "at": record.get("timestamp")}
+    numbers = ("id", "start_seq", "end_seq", "at_seq", "summary_id", "tokens_before", "tokens_after")
+    found = {name: one if type(one := record.get(name)) is int else None for name in numbers}
+    return {**found, "strategy": record.get("strategy"), "at": record.get("timestamp")}
 
 
 def request_line(record: Json) -> Json:
@@ -213,9 +217,25 @@ def _int(value: Any) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
 
+def as_text(value: Any) -> str:
+    """A text as it is, "" for None, and JSON of any other value; the parts deeper than DEEPEST levels are left out,
+    since a record of a model or of a damaged file may be nested deeper than JSON can be written."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    return orjson.dumps(_shallow(value, DEEPEST), default=str).decode()
+
+
+def _shallow(value: Any, levels: int) -> Any:
+    if isinstance(value, dict):
+        return {name: _shallow(one, levels - 1) for name, one in value.items()} if levels else "…"
+    if isinstance(value, list):
+        return [_shallow(one, levels - 1) for one in value] if levels else "…"
+    return value
+
+
 def cut(value: Any, most: int) -> Json:
     """A text of at most `most` characters, and whether it was cut: its beginning and its end."""
-    text = value if isinstance(value, str) else "" if value is None else orjson.dumps(value, default=str).decode()
+    text = as_text(value)
     if len(text) <= most:
         return {"text": text, "cut": 0}
     head = word_end(text, most * 2 // 3)
@@ -247,7 +267,7 @@ def _pretty(arguments: Any) -> Any:
 
 
 def _one(value: Any) -> str:
-    return value if isinstance(value, str) else orjson.dumps(value).decode()
+    return "null" if value is None else as_text(value)
 
 
 def brief(arguments: Any) -> str:

@@ -7,7 +7,9 @@ line of more than LONGEST_LINE bytes is skipped unread.
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -40,13 +42,30 @@ class FileWindow:
     damage: tuple[str, ...] = ()
 
 
+def open_regular(path: Path) -> int:
+    """A descriptor for reading a regular file.  Raises OSError, also for a symbolic link, a pipe, a device or a folder,
+    and never waits for a writer."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return descriptor
+
+
+def read_bytes(path: Path, most: int, at: int = 0) -> bytes:
+    """At most `most` bytes of a regular file from the offset `at` on.  Raises OSError."""
+    with os.fdopen(open_regular(path), "rb") as file:
+        file.seek(at)
+        return file.read(most)
+
+
 def read_from(path: Path, start: int, count: int, *, id_key: str = "seq", until: int | None = None) -> FileWindow:
     """At most `count` records from the byte `start`, the beginning of a line; `until` is the byte at which the reading
     ends at the latest.  A missing file reads as empty.  Raises OSError."""
     found: list[Json] = []
     damage = DamagedLines(path)
     try:
-        file = path.open("rb", buffering=BLOCK)
+        file = os.fdopen(open_regular(path), "rb", buffering=BLOCK)
     except FileNotFoundError:
         return FileWindow()
     with file:
@@ -70,7 +89,7 @@ def read_from(path: Path, start: int, count: int, *, id_key: str = "seq", until:
 def read_before(path: Path, count: int, *, end: int | None = None, id_key: str = "seq") -> FileWindow:
     """At most `count` records before the byte `end` (the end of the file by default).  Raises OSError."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = open_regular(path)
     except FileNotFoundError:
         return FileWindow()
     try:
@@ -92,7 +111,7 @@ def offset_of(path: Path, number: int, *, key: str = "seq", id_key: str = "seq")
     The numbers under `key` must not decrease in the file.  Raises OSError.
     """
     try:
-        file = path.open("rb", buffering=BLOCK)
+        file = os.fdopen(open_regular(path), "rb", buffering=BLOCK)
     except FileNotFoundError:
         return 0
     with file:
@@ -121,7 +140,7 @@ def offset_of(path: Path, number: int, *, key: str = "seq", id_key: str = "seq")
 def sampled(path: Path, count: int, *, id_key: str = "seq") -> FileWindow:
     """At most `count` records, spread evenly over the bytes of the file; all of them if the file is small."""
     try:
-        file = path.open("rb", buffering=1 << 12)
+        file = os.fdopen(open_regular(path), "rb", buffering=1 << 12)
     except FileNotFoundError:
         return FileWindow()
     found: dict[int, Json] = {}

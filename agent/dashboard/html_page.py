@@ -62,7 +62,11 @@ def _entries(folder: Path, redact: Callable[[str], str]) -> Iterator[Json]:
     """The entries of the conversation, from the first message on."""
     start = 1
     while True:
-        part = conversation.part(folder, start=start)
+        try:
+            part = conversation.part(folder, start=start)
+        except OSError as error:
+            yield {"damage": rendering.inert(f"a file of the task cannot be read: {error}", redact)}
+            return
         for line in part["damage"]:
             yield {"damage": rendering.inert(line, redact)}
         for entry in part["entries"]:
@@ -93,8 +97,13 @@ def _parts(folder: Path, view: Json, threshold: float) -> Json:
         except (OSError, MakimonoError) as error:
             found[name] = None
             view["problems"].append(f"{name} cannot be read: {error}")
-    whole = [task_parts.compaction(folder, one["id"]) for one in (found["compactions"] or {}).get("records", ())]
-    found["whole_compactions"] = [one for one in reversed(whole) if one is not None]
+    whole: list[Json] = []
+    try:
+        for one in reversed((found["compactions"] or {}).get("records", ())):
+            whole += filter(None, (task_parts.compaction(folder, one["id"]),))
+    except OSError as error:
+        view["problems"].append(f"a compaction cannot be read: {error}")
+    found["whole_compactions"] = whole
     return found
 
 

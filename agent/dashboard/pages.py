@@ -12,7 +12,7 @@ from agent.commands.timeline import is_held, lies_elsewhere
 from agent.context.comments import question_of
 from agent.daemon.task_reasons import TaskReasons
 from agent.dashboard import charts, conversation, helper_process, peers, task_list, task_parts
-from agent.dashboard.file_window import read_before
+from agent.dashboard.file_window import read_before, read_bytes
 from agent.errors import MakimonoError, RowUnreadable, UsageError
 from agent.taskqueue import row_holder
 from agent.taskqueue.row_holder import hostname
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 ASKED = "asked"
 """The outcome of a task that waits for the answer of a person."""
 NEAR_END = 20
+MOST_FACTS = 1 << 20
+"""The maximum number of bytes of a file with facts of a task; a longer one is damaged."""
 PARTS = (
     *("timeline", "plan", "change", "request", "compactions", "requests", "memory", "deliberations", "effects", "log"),
 )
@@ -66,7 +68,7 @@ class Pages:
             return other
         if folder is None:
             return {**view, "shown": None}
-        before, at = _number(given.get("before")), _number(given.get("at"))
+        before, at = whole_number(given.get("before")), whole_number(given.get("at"))
         builds: dict[str, Callable[[], Any]] = {
             "timeline": lambda: self._timeline(folder, view, before, at),
             "request": lambda: helper_process.run(self.settings, "preview", view["task"]["uuid"]),
@@ -182,7 +184,7 @@ class Pages:
         problems = [problem]
         for name in ("metadata.json", "end.json"):
             try:
-                found = orjson.loads((folder / name).read_bytes())
+                found = orjson.loads(read_bytes(folder / name, MOST_FACTS))
                 facts |= {
                     key: found.get(key)
                     for key in ("title", "user", "created_at", "status", "completed_at")
@@ -252,5 +254,6 @@ def _row_of(record: Json) -> Row:
     return Row.from_record(record)
 
 
-def _number(text: str | None) -> int | None:
+def whole_number(text: str | None) -> int | None:
+    """The number that `text` is in digits; None for any other text, and for more than 15 digits."""
     return int(text) if text and text.isascii() and text.isdigit() and len(text) < 16 else None

@@ -6,11 +6,16 @@ of size, and the other host does not ask further hosts.
 
 from __future__ import annotations
 
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import closing
+from threading import BoundedSemaphore, Thread
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 import orjson
 
+from agent import clock
 from agent.errors import HostError
 
 if TYPE_CHECKING:
@@ -22,20 +27,57 @@ if TYPE_CHECKING:
 ASKED = "asked_by_host"
 """A parameter of the address that marks a request of another host."""
 CONNECT_SECONDS, READ_SECONDS = 2.0, 5.0
+SECONDS = 6.0
+"""The maximum number of seconds of a whole answer."""
+MOST = 8
+"""The maximum number of answers that are awaited at a time."""
 MOST_BYTES = 8 << 20
 CHUNK = 1 << 16
 
+_free = BoundedSemaphore(MOST)
+
 
 def page_of(settings: Settings, address: str, uuid: str, part: str, given: Mapping[str, str]) -> Json:
-    """The value of a page of the task: `part` is a part of the page, or one of its records.  Raises HostError."""
+    """The value of a page of the task: `part` is a part of the page, or one of its records.  Raises HostError.
+
+    The request runs in a thread of its own, so that a server that sends its headers byte by byte holds neither the
+    caller nor more than MOST threads.
+    """
+    if not _free.acquire(blocking=False):
+        raise HostError(f"{MOST} answers of the pages of other hosts are awaited already; try again in a moment")
+    done: Future[Json] = Future()
+
+    def ask() -> None:
+        try:
+            done.set_result(_asked(settings, address, uuid, part, given))
+        except BaseException as error:  # noqa: BLE001 - raised again where the result is taken
+            done.set_exception(error)
+        finally:
+            _free.release()
+
+    Thread(target=ask, name="peer", daemon=True).start()
+    try:
+        return done.result(SECONDS)
+    except FutureTimeout as error:
+        raise HostError(f"the page at {address} takes longer than {SECONDS:.0f} s for one answer") from error
+
+
+def _asked(settings: Settings, address: str, uuid: str, part: str, given: Mapping[str, str]) -> Json:
+    """The answer of the page, without a limit for its headers."""
     import requests
+    import urllib3
 
     token = settings.dashboard.token
     assert token is not None, "the configuration has no peers without a token"
     path = f"tasks/{uuid}" if part == "timeline" else f"tasks/{uuid}/{part}"
     query = urlencode({**{name: given[name] for name in ("before", "at") if name in given}, ASKED: "1"})
-    headers = {"Accept": "application/json", "Authorization": f"Bearer {token.get_secret_value()}"}
+    headers = {
+        "Accept": "application/json",
+        "Accept-Encoding": "identity",
+        "Authorization": f"Bearer {token.get_secret_value()}",
+    }
     data = bytearray()
+    until = clock.monotonic() + SECONDS
     try:
         with requests.Session() as session:
             session.trust_env = False  # neither a proxy nor a .netrc may get the token
@@ -46,11 +88,14 @@ def page_of(settings: Settings, address: str, uuid: str, part: str, given: Mappi
                 allow_redirects=False,
                 stream=True,
             )
-            for chunk in answer.iter_content(CHUNK):
-                data += chunk
-                if len(data) > MOST_BYTES:
-                    raise HostError(f"the page at {address} sends more than {MOST_BYTES >> 20} MiB")
-    except requests.RequestException as error:
+            with closing(answer):
+                while chunk := answer.raw.read1(CHUNK, decode_content=False):
+                    data += chunk
+                    if clock.monotonic() > until:
+                        raise HostError(f"the page at {address} takes longer than {SECONDS:.0f} s for one answer")
+                    if len(data) > MOST_BYTES:
+                        raise HostError(f"the page at {address} sends more than {MOST_BYTES >> 20} MiB")
+    except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
         raise HostError(f"the page at {address} does not answer: {type(error).__name__}") from error
     if answer.status_code != requests.codes.ok:
         raise HostError(f"the page at {address} answers with {answer.status_code}; is dashboard.token the same there?")

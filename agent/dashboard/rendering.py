@@ -39,6 +39,8 @@ def inert(value: Any, redact: Callable[[str], str], depth: int = 0) -> Any:
             return text
         # once more, since a character that is removed may have been inside a secret
         return redact(plain(text)).encode("utf-8", "replace").decode()
+    if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
+        return str(value)  # JSON of this program has no such number
     if value is None or isinstance(value, bool | int | float):
         return value
     if depth >= DEEPEST:

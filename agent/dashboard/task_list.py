@@ -64,7 +64,7 @@ class Query:
             text=given.get("text", "").strip()[:LONGEST_SEARCH],
             sort=sort if sort in SORTS else "created_at",
             descending=given.get("order") != "asc",
-            page=min(max(1, int(page)), MOST_PAGES) if page.isascii() and page.isdigit() else 1,
+            page=min(max(1, int(page[:9])), MOST_PAGES) if page.isascii() and page.isdigit() else 1,
         )
 
     def address(self, **changes: Any) -> str:

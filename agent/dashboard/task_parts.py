@@ -8,6 +8,7 @@ the oldest record that is shown.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -21,12 +22,13 @@ from agent.dashboard.conversation import (
     MESSAGES,
     REQUESTS,
     TOOLS,
+    as_text,
     compaction_line,
     cut,
     request_line,
     word_end,
 )
-from agent.dashboard.file_window import offset_of, read_before, read_from
+from agent.dashboard.file_window import offset_of, read_before, read_bytes, read_from
 from agent.errors import MakimonoError
 from agent.tools.planning import UpdatePlan
 
@@ -82,8 +84,8 @@ def plan(folder: Path) -> Json:
 
 def _step(item: Any) -> Json:
     if isinstance(item, dict):
-        return {"text": str(item.get("text")), "status": str(item.get("status") or "")}
-    return {"text": str(item), "status": ""}
+        return {"text": as_text(item.get("text")), "status": str(item.get("status") or "")}
+    return {"text": as_text(item), "status": ""}
 
 
 def change(folder: Path, row: Row) -> Json:
@@ -91,8 +93,8 @@ def change(folder: Path, row: Row) -> Json:
     from agent.work import changes
 
     for name in ("changes.patch", "tree.patch", "committed.patch"):
-        if (path := folder / name).is_file():
-            return _diff(_read(path, MOST_DIFF + 1), f"the file {name} of the task")
+        with suppress(FileNotFoundError):
+            return _diff(read_bytes(folder / name, MOST_DIFF + 1), f"the file {name} of the task")
     git = folder / "git"
     if not (COMMIT.fullmatch(row.base_commit or "") and COMMIT.fullmatch(row.head_commit or "")):
         return {"files": [], "source": "", "why": "the task has not pushed a commit yet"}
@@ -181,8 +183,7 @@ def _carried(value: Any) -> list[Json]:
 
 def _lines(value: Any) -> Any:
     if isinstance(value, list):
-        texts = (one.get("text") or orjson.dumps(one).decode() if isinstance(one, dict) else str(one) for one in value)
-        return "\n".join(texts)
+        return "\n".join(as_text((one.get("text") or one) if isinstance(one, dict) else one) for one in value)
     return value
 
 
@@ -258,8 +259,8 @@ def log(folder: Path) -> Json:
     """The newest lines of worker.log, the newest first."""
     path = folder / "worker.log"
     try:
-        size = path.stat().st_size
-        data = _read(path, LOG_BYTES, at=max(0, size - LOG_BYTES))
+        size = path.lstat().st_size
+        data = read_bytes(path, LOG_BYTES, at=max(0, size - LOG_BYTES))
     except FileNotFoundError:
         return {"records": [], "bytes": 0, "cut": False, "damage": []}
     lines = data.split(b"\n")
@@ -287,9 +288,3 @@ def _record(path: Path, number: int, id_key: str) -> tuple[Json | None, list[str
     window: FileWindow = read_from(path, offset_of(path, number, key=id_key, id_key=id_key), 1, id_key=id_key)
     found = window.records[0] if window.records and window.records[0][id_key] == number else None
     return found, list(window.damage)
-
-
-def _read(path: Path, most: int, at: int = 0) -> bytes:
-    with path.open("rb") as file:
-        file.seek(at)
-        return file.read(most)

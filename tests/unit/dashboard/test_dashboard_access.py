@@ -203,6 +203,7 @@ def test_an_order_needs_the_form_of_a_page_and_is_written_to_the_row_with_who_ga
     pause = f"/tasks/{OPEN}/pause"
     body = urlencode({"form_token": token})
     assert guarded.post(pause, urlencode({"form_token": "0" * 64}), Cookie=cookies).status == 403
+    assert guarded.post(pause, "form_token=%C3%A9", Cookie=cookies).status == 403
     assert guarded.post(pause, body, Cookie=session).status == 403  # another browser
     assert guarded.post(pause, body, Cookie=cookies, Origin=None).status == 403
     assert guarded.post(pause, body, Cookie=cookies, Origin="https://evil.example").status == 403

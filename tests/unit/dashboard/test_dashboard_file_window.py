@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent.dashboard import file_window
-from agent.dashboard.file_window import offset_of, read_before, read_from, sampled
+from agent.dashboard.file_window import offset_of, read_before, read_bytes, read_from, sampled
 
 
 def line(seq, size=0, **more):
@@ -118,3 +118,25 @@ def test_a_window_of_a_large_file_reads_little(tmp_path):
 def _read_bytes():
     text = Path(f"/proc/{os.getpid()}/io").read_text()
     return int(text.partition("rchar: ")[2].split()[0])
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link", "folder", "device"])
+def test_what_is_no_regular_file_is_neither_followed_nor_waited_for(tmp_path, kind):
+    path, secret = tmp_path / "messages.jsonl", tmp_path / "secret.jsonl"
+    secret.write_text('{"seq": 1, "content": "of another file"}\n')
+    makes = {
+        "pipe": lambda: os.mkfifo(path),
+        "link": lambda: path.symlink_to(secret),
+        "folder": path.mkdir,
+        "device": lambda: path.symlink_to("/dev/zero"),
+    }
+    makes[kind]()
+    for read in (
+        lambda: read_from(path, 0, 1),
+        lambda: read_before(path, 1),
+        lambda: offset_of(path, 1),
+        lambda: sampled(path, 1),
+        lambda: read_bytes(path, 1),
+    ):
+        with pytest.raises(OSError, match=r"not a regular file|symbolic links"):
+            read()

@@ -1,7 +1,9 @@
 """What the pages show: lists, parts of a task, and texts from outside that stay texts."""
 
 import json
+import os
 import re
+from contextlib import closing
 from html.parser import HTMLParser
 
 import pytest
@@ -13,6 +15,7 @@ from agent.context.deliberations import DeliberationStore
 from agent.context.recalled import RecalledStore
 from agent.context.requests import RequestStore
 from agent.dashboard.conversation import cut
+from agent.dashboard.html_page import write_page
 from agent.dashboard.rendering import inert
 from agent.forge.rate_limiter import RateLimiter
 from agent.security.redact import Redactor
@@ -340,7 +343,9 @@ def test_damaged_files_show_what_can_be_read_and_are_named(tmp_path):
 def test_records_of_the_wrong_shape_break_no_page(tmp_path):
     home = Home(tmp_path / "h").both()
     folder = home.settings.base_dir / "completed" / DONE
-    odd = [None, [], {}, 7, "x", [None], {"a": {"b": []}}, True, 1e308]
+    deep = json.loads("[" * 900 + "]" * 900)  # deeper than JSON can be written
+    call = {"id": [1], "function": {"name": {}, "arguments": json.dumps({"deep": deep})}}
+    odd = [None, [], {}, 7, "x", [None], {"a": {"b": []}}, True, 1e308, 2**63, deep, [call], {"plan": [{"text": 5}]}]
     for name, names, key in (
         (
             "messages.jsonl",
@@ -368,6 +373,38 @@ def test_records_of_the_wrong_shape_break_no_page(tmp_path):
             answer = page.get(f"/tasks/{DONE}{part}")
             assert answer.status == 200, (part, answer.text[-300:])
             Tags(answer.text)
+            page.json(f"/tasks/{DONE}{part}")
+    assert write_page(home.settings, DONE, tmp_path / "page.html").size > 0
+
+
+def test_what_the_commands_of_a_task_put_in_place_of_its_files_is_neither_followed_nor_waited_for(tmp_path):
+    home = Home(tmp_path / "h").both()
+    folder = home.settings.base_dir / "completed" / DONE
+    (tmp_path / "secret").write_text("of another file\n")
+    (folder / "changes.patch").unlink(missing_ok=True)
+    (folder / "changes.patch").symlink_to(tmp_path / "secret")
+    for name in ("messages.jsonl", "worker.log", "effects.jsonl", "metadata.json"):
+        (folder / name).unlink(missing_ok=True)
+        os.mkfifo(folder / name)
+    with closing(LedgerKind.of(home.settings).open()) as ledger:
+        ledger.db.execute("DELETE FROM tasks WHERE uuid = :uuid", uuid=DONE)
+    with served(home.settings) as page:
+        for part in ("", "/log", "/effects", "/messages/1"):
+            assert "not a regular file" in page.get(f"/tasks/{DONE}{part}").text
+        change = page.get(f"/tasks/{DONE}/change").text
+    assert "symbolic links" in change
+    assert "of another file" not in change
+    assert write_page(home.settings, DONE, tmp_path / "page.html").size > 0
+    whole = (tmp_path / "page.html").read_text()
+    assert "not a regular file" in whole
+    assert "of another file" not in whole
+
+
+def test_numbers_of_thousands_of_digits_are_no_numbers(page):
+    long = "9" * 5000
+    assert page.get(f"/tasks?page={long}").status == 200
+    for kind in ("messages", "compactions"):
+        assert page.get(f"/tasks/{FULL}/{kind}/{long}").status == 404
 
 
 def test_a_task_whose_row_is_lost_is_shown_from_its_folder(tmp_path):

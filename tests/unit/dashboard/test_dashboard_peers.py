@@ -130,3 +130,32 @@ def test_an_answer_that_is_none_is_said(home, monkeypatch, more, said):
 def test_a_host_that_is_away_is_said(home):
     with pytest.raises(HostError, match="does not answer"):
         peers.page_of(settings_of(home, "http://127.0.0.1:9"), "http://127.0.0.1:9", DONE, "plan", {})
+
+
+@pytest.mark.parametrize("drips", ["headers", "body"])
+def test_a_peer_that_sends_byte_by_byte_costs_seconds(tmp_path, monkeypatch, drips):
+    import socket
+
+    monkeypatch.setattr(peers, "SECONDS", 0.3)
+    settings = settings_of(Home(tmp_path), "http://127.0.0.1:9")
+    ended = threading.Event()
+    with closing(socket.create_server(("127.0.0.1", 0))) as listening:
+
+        def drip():
+            connection, _ = listening.accept()
+            with connection:
+                connection.sendall(b"HTTP/1.1 200 OK\r\n" + (b"" if drips == "headers" else b"\r\n"))
+                while not ended.wait(0.02):
+                    try:
+                        connection.sendall(b"a")
+                    except OSError:
+                        return
+
+        server = threading.Thread(target=drip, daemon=True)
+        server.start()
+        try:
+            with pytest.raises(HostError, match="takes longer than"):
+                peers.page_of(settings, f"http://127.0.0.1:{listening.getsockname()[1]}", DONE, "timeline", {})
+        finally:
+            ended.set()
+            server.join(10)
