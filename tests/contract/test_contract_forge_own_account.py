@@ -6,9 +6,8 @@ import re
 from uuid import uuid4
 
 import pytest
-from forges.forgejo_place import ForgejoPlace
-from forges.github_place import GitHubPlace
 from forges.gitlab_place import GitLabPlace
+from forges.real_hosts import OWN_PLACES, GitHubOwn, GitLabOwn
 
 from agent import clock
 from agent.errors import ForgeError
@@ -19,21 +18,9 @@ from agent.values import Public
 MARK = marker(str(uuid4()), "progress")
 
 
-class GitHubOwn(GitHubPlace):
-    own = "alice"
-
-
-class GitLabOwn(GitLabPlace):
-    own, is_bot = "alice", False
-
-
-class ForgejoOwn(ForgejoPlace):
-    own = "alice"
-
-
-@pytest.fixture(params=[GitHubOwn, GitLabOwn, ForgejoOwn], ids=["github", "gitlab", "forgejo"])
+@pytest.fixture(params=OWN_PLACES)
 def place(request, tmp_path):
-    made = request.param(tmp_path)
+    made = OWN_PLACES[request.param](tmp_path)
     yield made
     made.forge.close()
     made.close()

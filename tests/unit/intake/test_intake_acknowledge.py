@@ -1,24 +1,10 @@
 """👀: the look that sees a request shows that at once, at the request, and goes on when the host refuses it."""
 
-import pytest
-from forges.forgejo_place import ForgejoPlace
 from forges.github_place import GitHubPlace
-from forges.gitlab_place import GitLabPlace
-from test_intake_comment_poller import Watching
+from watched_place import Watching
 
 from agent import clock
 from agent.worker.inbox import CommentInbox
-
-
-@pytest.fixture(params=[GitHubPlace, GitLabPlace, ForgejoPlace], ids=["github", "gitlab", "forgejo"])
-def watching(request, tmp_path, place):
-    with clock.use(clock.FakeClock(clock.now())) as time:
-        made = Watching(request.param(tmp_path), place())
-        made.time = time
-        yield made
-        made.ledger.close()
-        made.place.forge.close()
-        made.place.close()
 
 
 def reactions(watching):

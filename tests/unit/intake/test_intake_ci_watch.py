@@ -1,27 +1,18 @@
 """Red CI of a pull request that a task has opened: what starts a task, and what is left alone."""
 
 import pytest
-from forges.forgejo_place import ForgejoPlace
 from forges.github_place import GitHubPlace
-from forges.gitlab_place import GitLabPlace
 from red_ci import BASE, HEAD, NEXT, OTHER, RedCi
 
-from agent import clock
 from agent.intake import ci_watch
 from agent.intake.poller import Poller
 
 
 @pytest.fixture
-def time():
-    with clock.use(clock.FakeClock(clock.now())) as fake:
-        yield fake
-
-
-@pytest.fixture(params=[GitHubPlace, GitLabPlace, ForgejoPlace], ids=["github", "gitlab", "forgejo"])
-def ci(request, tmp_path, place, time):
-    found = RedCi(request.param(tmp_path), place(), time).opened()
+def ci(forge_place, place, time):
+    found = RedCi(forge_place, place(), time).opened()
     yield found
-    found.close()
+    found.ledger.close()
 
 
 @pytest.fixture

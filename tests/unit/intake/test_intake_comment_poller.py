@@ -4,11 +4,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from forges.forgejo_place import ForgejoPlace
-from forges.github_place import GitHubPlace
-from forges.gitlab_place import GitLabPlace
 from run_home import UUID
-from watched_place import Watching
 
 from agent import clock
 from agent.commands.cleanup import cleanup
@@ -23,22 +19,6 @@ from agent.taskqueue import LEDGERS
 from agent.values import Status
 
 ROOT = Path(__file__).resolve().parents[3]
-
-
-@pytest.fixture
-def time():
-    with clock.use(clock.FakeClock(clock.now())) as fake:
-        yield fake
-
-
-@pytest.fixture(params=[GitHubPlace, GitLabPlace, ForgejoPlace], ids=["github", "gitlab", "forgejo"])
-def watching(request, tmp_path, place, time):
-    made = Watching(request.param(tmp_path), place())
-    made.time = time
-    yield made
-    made.ledger.close()
-    made.place.forge.close()
-    made.place.close()
 
 
 def test_many_closed_tasks_cost_one_list_a_look_and_not_one_request_each(watching):

@@ -9,12 +9,8 @@ from datetime import timedelta
 from uuid import uuid4
 
 import pytest
-from forges.forgejo_place import ForgejoPlace
-from forges.github_place import GitHubPlace
-from forges.gitlab_place import GitLabPlace
 from run_home import UUID
 
-from agent import clock
 from agent.commands.repair_rows import repair
 from agent.config import load
 from agent.context.stores import file_names
@@ -37,18 +33,9 @@ MINUTES, HOURS = 16, 25
 
 
 @pytest.fixture
-def time():
-    with clock.use(clock.FakeClock(clock.now())) as fake:
-        yield fake
-
-
-@pytest.fixture(params=[GitHubPlace, GitLabPlace, ForgejoPlace], ids=["github", "gitlab", "forgejo"])
-def there(request, tmp_path, time, place):
+def there(forge_place, place):
     """(a place of a real forge's kind, a ledger beside it)."""
-    made = request.param(tmp_path / "forge")
-    yield made, place()
-    made.forge.close()
-    made.close()
+    return forge_place, place()
 
 
 def compare(place, here, *, surely=False):

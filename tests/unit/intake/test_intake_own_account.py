@@ -3,43 +3,16 @@
 import re
 
 import pytest
-from forges.forgejo_place import ForgejoPlace
-from forges.github_place import GitHubPlace
-from forges.gitlab_place import GitLabPlace
-from watched_place import Watching
+from forges.real_hosts import OWN_PLACES
 
-from agent import clock
 from agent.forge.base import ForgeReports
 from agent.forge.markers import marker, with_markers
 from agent.values import Public, Status
 
 
-class GitHubOwn(GitHubPlace):
-    own = "alice"
-
-
-class GitLabOwn(GitLabPlace):
-    own, is_bot = "alice", False
-
-
-class ForgejoOwn(ForgejoPlace):
-    own = "alice"
-
-
 @pytest.fixture
-def time():
-    with clock.use(clock.FakeClock(clock.now())) as fake:
-        yield fake
-
-
-@pytest.fixture(params=[GitHubOwn, GitLabOwn, ForgejoOwn], ids=["github", "gitlab", "forgejo"])
-def watching(request, tmp_path, place, time):
-    made = Watching(request.param(tmp_path), place())
-    made.time = time
-    yield made
-    made.ledger.close()
-    made.place.forge.close()
-    made.place.close()
+def places():
+    return OWN_PLACES
 
 
 def later(watching, key, body):

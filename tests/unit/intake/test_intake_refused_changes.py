@@ -2,10 +2,7 @@
 
 import pytest
 from forges.faults import CHANGE
-from forges.forgejo_place import ForgejoPlace
 from forges.github_place import GitHubPlace
-from forges.gitlab_place import GitLabPlace
-from test_intake_comment_poller import Watching
 
 from agent import clock
 from agent.commands import doctor
@@ -15,21 +12,11 @@ NO = "Resource not accessible by personal access token"
 
 
 @pytest.fixture
-def time():
-    with clock.use(clock.FakeClock(clock.now())) as fake:
-        yield fake
-
-
-@pytest.fixture(params=[GitHubPlace, GitLabPlace, ForgejoPlace], ids=["github", "gitlab", "forgejo"])
-def refused(request, tmp_path, place, time):
+def refused(watching):
     """A place with two issues that wait, where every change is a 403."""
-    found = Watching(request.param(tmp_path), place())
-    found.time = time
-    found.keys = [found.place.issue(), found.place.issue()]
-    found.place.server.fault(CHANGE, "", status=403, times=-1)
-    yield found
-    found.ledger.close()
-    found.place.close()
+    watching.keys = [watching.place.issue(), watching.place.issue()]
+    watching.place.server.fault(CHANGE, "", status=403, times=-1)
+    return watching
 
 
 def tries(refused):
@@ -72,20 +59,17 @@ def test_it_is_tried_again_later_each_time_and_works_once_it_may(refused):
     assert RefusedChanges(refused.home.settings.base_dir / "limits", refused.place.forge.instance).all() == {}
 
 
-def test_a_mention_is_not_lost(tmp_path, place, time):
-    found = Watching(GitHubPlace(tmp_path), place())
-    found.time = time
-    key = found.place.issue(labels=())
-    found.ended(key)
-    time.move(5)
-    found.place.server.fault(CHANGE, "", status=403, times=-1)
-    found.place.comment(key, "@makimono once more")
-    assert found.poll() == []
-    found.place.server.faults.clear()
-    time.move(FIRST_SECONDS)
-    assert len(found.poll()) == 1
-    found.ledger.close()
-    found.place.close()
+@pytest.mark.parametrize("forge_place", ["github"], indirect=True)
+def test_a_mention_is_not_lost(watching):
+    key = watching.place.issue(labels=())
+    watching.ended(key)
+    watching.time.move(5)
+    watching.place.server.fault(CHANGE, "", status=403, times=-1)
+    watching.place.comment(key, "@makimono once more")
+    assert watching.poll() == []
+    watching.place.server.faults.clear()
+    watching.time.move(FIRST_SECONDS)
+    assert len(watching.poll()) == 1
 
 
 def test_doctor_names_the_repository_the_issue_and_the_reason(tmp_path):

@@ -1,31 +1,10 @@
 """What asks for a task beside the label: an assignment after the end, a review that requests changes, a call."""
 
 import pytest
-from forges.forgejo_place import ForgejoPlace
-from forges.github_place import GitHubPlace
-from forges.gitlab_place import GitLabPlace
-from watched_place import Watching
 
-from agent import clock
 from agent.forge.base import Labels
 from agent.intake.poller import Poller
 from agent.values import Public, Status
-
-
-@pytest.fixture
-def time():
-    with clock.use(clock.FakeClock(clock.now())) as fake:
-        yield fake
-
-
-@pytest.fixture(params=[GitHubPlace, GitLabPlace, ForgejoPlace], ids=["github", "gitlab", "forgejo"])
-def watching(request, tmp_path, place, time):
-    made = Watching(request.param(tmp_path), place())
-    made.time = time
-    yield made
-    made.ledger.close()
-    made.place.forge.close()
-    made.place.close()
 
 
 def restart(watching, **start):
@@ -238,7 +217,7 @@ def test_the_text_of_a_new_issue_may_call(watching):
     assert later(watching, polls=2) == []
 
 
-@pytest.mark.parametrize("watching", [GitLabPlace], ids=["gitlab"], indirect=True)
+@pytest.mark.parametrize("forge_place", ["gitlab"], indirect=True)
 def test_a_text_into_which_somebody_else_has_written_the_call_starts_nothing(watching):
     """GitLab lets people with the role Reporter edit the text of an issue."""
     called(watching)
