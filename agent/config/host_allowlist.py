@@ -106,7 +106,7 @@ def parse(entry: str) -> AllowedHost:
     if port is not None and not 0 < int(port) < 1 << 16:
         raise ValueError
     network = ip_network(at, strict=False) if at else None
-    if network is None and _is_address(host):
+    if network is None and is_address(host):
         network = ip_network(host)
     if word := _own(host.removeprefix("*.")):
         raise ForbiddenHost(f"{entry!r}: {host} is {word}, which no command may reach; take the entry out")
@@ -136,7 +136,8 @@ def _own(host: str) -> str:
         return ""
 
 
-def _is_address(host: str) -> bool:
+def is_address(host: str) -> bool:
+    """Whether `host` is an IP address, and not a name."""
     try:
         ip_address(host)
     except ValueError:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from agent import clock
+from agent.config.host_allowlist import is_address
 from agent.taskqueue.row_holder import hostname
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ class Access:
             return True
         if is_loopback(self.listens):
             return is_loopback(host)
-        return host in (hostname().lower(), self.listens.lower()) or _is_address(host)
+        return host in (hostname().lower(), self.listens.lower()) or is_address(host)
 
     def is_same_origin(self, origin: str, host: str) -> bool:
         """Whether a form was sent by a page under the `Host` of the request."""
@@ -191,11 +192,3 @@ def refused_to_listen(host: str, token: str) -> str:
     if is_loopback(host) or token:
         return ""
     return f"--host {host} lets other machines open the page: set dashboard.token first, or leave --host out"
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ip_address(host)
-    except ValueError:
-        return False
-    return True
