@@ -17,7 +17,6 @@ from urllib.parse import quote
 from agent import clock
 from agent.config.project_settings import labels_key, sections_by_labels
 from agent.errors import ForgeAccessRefused, ForgeError, ForgeRefused, ForgeUnreachable, IssueUnreadable
-from agent.forge.account_in_words import account_in_words
 from agent.forge.base import Comment, IssueText, Labels, LabelState, PullRef, Repository, Task
 from agent.forge.base_branch import base_of
 from agent.forge.changed_issues import changed_of, recent_of
@@ -40,6 +39,7 @@ from agent.forge.markers import hidden_in, signed
 from agent.forge.post_once import post_once
 from agent.forge.rate_limiter import learnt_anew
 from agent.forge.task_getter import RESERVE
+from agent.forge.token_account import account_in_words, agents_accounts
 from agent.forge.unanswered_lists import UnansweredLists
 from agent.observe import log
 from agent.security.redact import masker_of
@@ -133,18 +133,11 @@ class GitHubForge:
 
     def account(self) -> str:
         """Implements `ForgeReports.account`."""
-        return account_in_words(
-            self.instance,
-            self.places.own(),
-            "github",
-            is_person=self.places.is_person(),
-            by_assignment=self.section.start.assignee,
-        )
+        return account_in_words(self, self.places.own())
 
     def agents_accounts(self) -> tuple[str, ...]:
         """Implements `ForgeReports.agents_accounts`."""
-        own = self.places.own()
-        return () if self.places.is_person() or own.casefold() in self.places.allowed else (own,)
+        return agents_accounts(self, self.places.own())
 
     def label_problems(self) -> tuple[str, ...]:
         """Implements `ForgeReports.label_problems`; GitHub treats names that differ only in capitals as the same
