@@ -7,35 +7,30 @@ a label of an organisation, and one search finds the assignments in all reposito
 
 from __future__ import annotations
 
-from datetime import timedelta
-from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from agent import clock
 from agent.errors import AnswerOdd, ForgeAccessRefused, ForgeRefused, IssueUnreadable
-from agent.forge.base import Task
+from agent.forge.event_task_getter import EventTaskGetter
 from agent.forge.forgejo.labels import label_names
 from agent.forge.forgejo.repositories import login
 from agent.forge.forgejo.requesting_person import altered, assigned_again, events_of, last_actor
-from agent.forge.task_getter import RESERVE, SELF_ASSIGNED, BaseTaskGetter
+from agent.forge.task_getter import RESERVE
 from agent.observe.item_loop import Items
 from agent.values import TaskKey
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from agent.forge.base import Task
     from agent.forge.forgejo.adapter_interface import Forgejo
     from agent.forge.forgejo.repositories import Project
 
 SEARCH = "/repos/issues/search"
 PAGE = 50
-# the person who asked for work on an issue is cached only if the issue has not changed for the time SETTLED, since a
-# second change within the same second would not alter the issue's time of change
-SETTLED = timedelta(minutes=1)
 
 
-class ForgejoTaskGetter(BaseTaskGetter):
+class ForgejoTaskGetter(EventTaskGetter):
     """One poll of all repositories that the section covers."""
 
     forge: Forgejo
@@ -137,46 +132,15 @@ class ForgejoTaskGetter(BaseTaskGetter):
         # the label of a taken task is the processing label, and no longer the bot label
         labelled = labelled or (self._left and not assigned)
         project = self.forge.places.project_of(key)
-        title = str(item["title"])
         if again:
-            return self._assigned_again(key, project, item, title, present)
-        state = (project.full_name, item["number"], item["updated_at"], labelled)
-        facts = {name: item.get(name) for name in ("number", "user", "updated_at")}
-        asker = partial(self._asker, project, facts, state)
-        author = item.get("user")
-        told: dict[str, Any] = {"title": title, "labels": present, "has_comments": item.get("comments") != 0}
-        quick = labelled or not self.forge.places.is_person()  # whether a later look at the person who asked suffices
-        if quick and state not in self.forge.askers and self.forge.places.may_ask(project, author):
-            return Task(key, self.forge, user=login(author), asker=asker, **told)
-        if state not in self.forge.askers and not self._may_look_up():
-            return None
-        try:
-            return Task(key, self.forge, user=asker(), **told)
-        except IssueUnreadable as problem:
-            if problem.code != SELF_ASSIGNED:
-                self._tell(problem, f"{key.repo}#{key.task_id} {item.get('updated_at')}")
-            return None
+            return self._assigned_again(key, project, item, present)
+        return self._waiting(key, project, item, present, labelled=labelled)
 
-    def _assigned_again(
-        self, key: TaskKey, project: Project, item: dict[str, Any], title: str, present: frozenset[str]
-    ) -> Task | None:
-        """The task of an issue that was assigned to the bot again after the end of a task; None if it was not, or if
-        a person without permission did it.  The event is looked up again when the issue has changed."""
-        state = (project.full_name, item["number"], item.get("updated_at"), "again")
-        if state not in self.forge.askers and not self._may_look_up():
-            return None
-        if state in self.forge.askers:
-            found = self.forge.askers[state]
-        else:
-            found = assigned_again(self.forge, events_of(self.forge, project, item["number"]))
-        if clock.now() - clock.parse(str(item["updated_at"])) > SETTLED:
-            self._askers[state] = self.forge.askers[state] = found
-        if found is None or self.forge.places.is_self_assignment(found[1]):
-            return None
-        if not self.forge.places.may_ask(project, found[1]):
-            return None
-        started_by = f"assigned-{found[0]}"
-        return Task(key, self.forge, user=login(found[1]), title=title, labels=present, started_by=started_by)
+    def _login(self, user: Any) -> str:
+        return login(user)
+
+    def _newest_assignment(self, project: Project, number: int) -> tuple[str, Any] | None:
+        return assigned_again(self.forge, events_of(self.forge, project, number))
 
     def _asker(self, project: Project, item: dict[str, Any], state: tuple[Any, ...]) -> str:
         """The login of the account that set the label or assigned the bot; the author of the issue if Forgejo reports
@@ -188,8 +152,6 @@ class ForgejoTaskGetter(BaseTaskGetter):
         The account that asked is looked up during a poll if the issue's author has no permission, otherwise when the
         task is taken; it is looked up again when the issue has changed.
         """
-        places = self.forge.places
-        where = f"{project.full_name}#{item['number']}"
         changed = ""
         if state in self.forge.askers:
             actor, changed = self.forge.askers[state]
@@ -199,17 +161,10 @@ class ForgejoTaskGetter(BaseTaskGetter):
             actor = item.get("user") if actor is None else actor
             if not self._left:
                 changed = altered(self.forge, project, item, events=events)
-        if clock.now() - clock.parse(str(item["updated_at"])) > SETTLED:
-            self._askers[state] = self.forge.askers[state] = actor, changed
-        if not self._left and not state[-1] and places.is_self_assignment(actor):
-            raise IssueUnreadable(f"{where}: {login(actor)} took it, and asked for no work", code=SELF_ASSIGNED)
-        if not places.may_ask(project, actor):
-            raise IssueUnreadable(
-                f"{where}: asked for by {login(actor) or 'a deleted account'}, who may not write to "
-                f"{project.full_name} or is not in allowed_users; somebody who may has to set the label"
-            )
+        self._keep(state, item, (actor, changed))
+        self._check_permission(project, item["number"], actor, labelled=state[-1])
         if changed:
-            raise IssueUnreadable(f"{where}: {changed}", code="issue_altered")
+            raise IssueUnreadable(f"{project.full_name}#{item['number']}: {changed}", code="issue_altered")
         return login(actor)
 
 

@@ -1,0 +1,112 @@
+"""The base class of the task getters of GitHub and Forgejo, whose lists of events name the person who asked for work.
+
+If the author of an issue has permission, the poll takes the issue for a task and the person who asked is looked up when
+the task is taken.  For other issues, and for all issues if the token is that of a person, the poll looks at the events.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+from agent import clock
+from agent.errors import IssueUnreadable
+from agent.forge.base import Task
+from agent.forge.task_getter import SELF_ASSIGNED, BaseTaskGetter
+
+if TYPE_CHECKING:
+    from agent.values import TaskKey
+
+# the person who asked for work on an issue is cached only if the issue has not changed for the time SETTLED, since a
+# second change within the same second would not alter the issue's time of change
+SETTLED = timedelta(minutes=1)
+
+
+class _Project(Protocol):
+    @property
+    def full_name(self) -> str: ...
+
+
+class EventTaskGetter(BaseTaskGetter):
+    """One poll of all projects that the section covers, on a host with lists of events."""
+
+    forge: Any  # a subclass names its adapter
+
+    @abstractmethod
+    def _login(self, user: Any) -> str:
+        """The login of an account in an answer of the host, "" for a deleted account."""
+
+    @abstractmethod
+    def _newest_assignment(self, project: Any, number: int) -> tuple[str, Any] | None:
+        """(id, account) of the newest assignment of the bot, if it is newer than the label that shows the end of a
+        task; else None."""
+
+    @abstractmethod
+    def _asker(self, project: Any, item: dict[str, Any], state: tuple[Any, ...]) -> str:
+        """The login of the account that asked for work; raises IssueUnreadable when no account with permission did."""
+
+    def _waiting(
+        self, key: TaskKey, project: _Project, item: dict[str, Any], present: frozenset[str], *, labelled: bool
+    ) -> Task | None:
+        """The task of an issue or pull request that waits for work and has the labels `present`; None when the person
+        who asked cannot be determined.  `labelled`: a label asks for work, and not only an assignment."""
+        state = (project.full_name, item["number"], item.get("updated_at"), labelled)
+        facts = {name: item.get(name) for name in ("number", "user", "updated_at")}
+        asker = partial(self._asker, project, facts, state)
+        author = item.get("user")
+        told: dict[str, Any] = {
+            "title": str(item.get("title") or ""),
+            "labels": present,
+            "has_comments": item.get("comments") != 0,
+        }
+        quick = labelled or not self.forge.places.is_person()  # whether a later look at the person who asked suffices
+        if quick and state not in self.forge.askers and self.forge.places.may_ask(project, author):
+            return Task(key, self.forge, user=self._login(author), asker=asker, **told)
+        if state not in self.forge.askers and not self._may_look_up():
+            return None
+        try:
+            return Task(key, self.forge, user=asker(), **told)
+        except IssueUnreadable as problem:
+            if problem.code != SELF_ASSIGNED:
+                self._tell(problem, f"{key.repo}#{key.task_id} {item.get('updated_at')}")
+            return None
+
+    def _assigned_again(
+        self, key: TaskKey, project: _Project, item: dict[str, Any], present: frozenset[str]
+    ) -> Task | None:
+        """The task of an issue that was assigned to the bot again after the end of a task; None if it was not, or if
+        a person without permission did it.  The event is looked up again when the issue has changed."""
+        state = (project.full_name, item["number"], item.get("updated_at"), "again")
+        if state not in self.forge.askers and not self._may_look_up():
+            return None
+        if state in self.forge.askers:
+            found = self.forge.askers[state]
+        else:
+            found = self._newest_assignment(project, item["number"])
+        self._keep(state, item, found)
+        if found is None or self.forge.places.is_self_assignment(found[1]):
+            return None
+        if not self.forge.places.may_ask(project, found[1]):
+            return None
+        title, started_by = str(item.get("title") or ""), f"assigned-{found[0]}"
+        return Task(key, self.forge, user=self._login(found[1]), title=title, labels=present, started_by=started_by)
+
+    def _keep(self, state: tuple[Any, ...], item: dict[str, Any], found: Any) -> None:
+        """Cache what the events of an issue said, unless the issue has changed just now."""
+        if clock.now() - clock.parse(str(item["updated_at"])) > SETTLED:
+            self._askers[state] = self.forge.askers[state] = found
+
+    def _check_permission(self, project: _Project, number: int, actor: Any, *, labelled: bool) -> None:
+        """Raise IssueUnreadable when the account that asked for work has no permission, or when a person has only
+        taken the issue."""
+        places = self.forge.places
+        where = f"{project.full_name}#{number}"
+        if not self._left and not labelled and places.is_self_assignment(actor):
+            raise IssueUnreadable(f"{where}: {self._login(actor)} took it, and asked for no work", code=SELF_ASSIGNED)
+        if not places.may_ask(project, actor):
+            raise IssueUnreadable(
+                f"{where}: asked for by {self._login(actor) or 'a deleted account'}, who may not write to "
+                f"{project.full_name} or is not in allowed_users; somebody who may has to set the label"
+            )
