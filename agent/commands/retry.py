@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from agent import clock
 from agent.errors import ForgeError, MakimonoError, UsageError
-from agent.intake.enqueue import continue_task
+from agent.intake.enqueue import Intake, continue_task
 from agent.values import Status
 from agent.worker.parent_task import read_parent
 
@@ -40,11 +40,8 @@ def retry_task(wiring: Wiring, row: Row, priority: int | None = None) -> tuple[s
     If `priority` is None, that of `row` is used.
     """
     return continue_task(
-        wiring.settings,
-        wiring.ledger,
-        wiring.forge_of(row.key),
+        Intake(wiring.settings, wiring.ledger, wiring.forge_of(row.key), wiring.events),
         row,
-        wiring.events,
         started_by=f"retry:{row.uuid}",
         user=row.user,
         priority=priority,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from agent import clock
 from agent.errors import IssueUnreadable
 from agent.forge.base import ForgeReports
-from agent.intake.enqueue import enqueue_task, priority_of, start_of
+from agent.intake.enqueue import Intake, enqueue_task, priority_of, start_of
 from agent.issue import commands
 from agent.observe.item_loop import Items
 from agent.values import CLOSED_STATUSES
@@ -56,6 +56,7 @@ class CallWatch:
         self.ledger = ledger
         self.forge = forge
         self.events = events
+        self.intake = Intake(settings, ledger, forge, events)
         self.seen = seen
         self.skipped = skipped
         self.told: set[TaskKey] = set()  # issues that were reported as altered
@@ -92,11 +93,8 @@ class CallWatch:
             return True
         issue = self.forge.read_issue(key)
         uuid, refused = enqueue_task(
-            self.settings,
-            self.ledger,
-            self.forge,
+            self.intake,
             key,
-            self.events,
             user=call.author,
             title=issue.title,
             priority=priority_of(self.settings, issue.labels),

@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from agent import clock
-from agent.intake.enqueue import continue_task
+from agent.intake.enqueue import Intake, continue_task
 from agent.issue.ci_rounds import red_checks, rounds_of, started_by
 from agent.issue.comments import post_once, truncate
 from agent.issue.publish_filter import PublishFilter
@@ -58,6 +58,7 @@ class CiWatch:
         self.ledger = ledger
         self.forge = forge
         self.events = events
+        self.intake = Intake(settings, ledger, forge, events)
         self.items = Items(skipped)
         self.settled: set[str] = set()  # uuids of tasks with checks that need no further look
         # uuid of a task → its pull request, which does not change after the end of the task
@@ -109,11 +110,8 @@ class CiWatch:
             self._say_tried(row, rounds, red)
             return True
         uuid, refused = continue_task(
-            self.settings,
-            self.ledger,
-            self.forge,
+            self.intake,
             row,
-            self.events,
             started_by=started_by(rounds.head),
             user=row.user,
         )

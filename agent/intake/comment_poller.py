@@ -24,7 +24,7 @@ from agent.errors import ClaimLost, IssueUnreadable, UsageError
 from agent.forge.base import ForgeReports
 from agent.intake.call_watch import CallWatch
 from agent.intake.ci_watch import CiWatch
-from agent.intake.enqueue import continue_task, start_of
+from agent.intake.enqueue import Intake, continue_task, start_of
 from agent.issue import commands
 from agent.issue.acknowledge import Acknowledgements
 from agent.issue.ci_rounds import MOST_TASKS
@@ -74,6 +74,7 @@ class CommentPoller:
         self.ledger = ledger
         self.forge = forge
         self.events = events
+        self.intake = Intake(settings, ledger, forge, events)
         self.cursor: str | None = None
         self.stirred: set[TaskKey] = set()  # keys of tasks with changes that are not processed yet
         # (uuid, attempt, status) of the rows without a worker at the last poll
@@ -286,11 +287,8 @@ class CommentPoller:
     def _continue(self, row: Row, asking: Comment) -> tuple[str | None, Refusal]:
         """Queue a task that continues the ended task, on request of the comment `asking` (see `continue_task`)."""
         uuid, refused = continue_task(
-            self.settings,
-            self.ledger,
-            self.forge,
+            self.intake,
             row,
-            self.events,
             started_by=asking.id,
             user=asking.author,
             seen=partial(self.seen.show, row.key, asking),

@@ -9,6 +9,7 @@ a worker can take it.
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Literal
@@ -47,6 +48,16 @@ HELD = timedelta(seconds=30)
 process crashes meanwhile, the row becomes due after this time."""
 
 
+@dataclass(frozen=True, slots=True)
+class Intake:
+    """The forge whose issues become tasks, and the ledger that takes them."""
+
+    settings: Settings
+    ledger: Ledger
+    forge: Forge
+    events: Events
+
+
 def start_of(forge: Forge) -> Start:
     """What asks for a task on a forge (`start` of its section of the settings); the defaults if it has none."""
     found = getattr(getattr(forge, "section", None), "start", None)
@@ -54,11 +65,8 @@ def start_of(forge: Forge) -> Start:
 
 
 def enqueue_task(
-    settings: Settings,
-    ledger: Ledger,
-    forge: Forge,
+    intake: Intake,
     key: TaskKey,
-    events: Events,
     *,
     user: str | None,
     title: str | None,
@@ -79,6 +87,7 @@ def enqueue_task(
     daemons expire (`quiet_of` by default).  `seen` shows on the forge that the program has read the request for work;
     `seen` is called when the row is new.  `has_comments` is False if the issue had no comments when it was listed.
     """
+    settings, ledger, forge, events = intake.settings, intake.ledger, intake.forge, intake.events
     of_project = for_project(settings, getattr(forge, "section", None), f"{key.owner}/{key.repo}")
     if (spent := budget_spent(of_project, ledger, key.owner, key.repo, key.instance)) is not None:
         events.emit("budget_spent", task=str(key), limit=spent)
@@ -110,7 +119,7 @@ def enqueue_task(
         if uuid is None:
             take()
         else:
-            taken = claim_issue(settings, ledger, forge, key, events, uuid, started_by, take, quiet, has_comments)
+            taken = claim_issue(intake, key, uuid, started_by, take, quiet, has_comments)
         refusals.clear(repository)
     except ForgeAccessRefused as error:
         if refusals.note(repository, str(key), str(error)) is None:
@@ -135,11 +144,8 @@ def enqueue_task(
 
 
 def continue_task(
-    settings: Settings,
-    ledger: Ledger,
-    forge: Forge,
+    intake: Intake,
     row: Row,
-    events: Events,
     *,
     started_by: str,
     user: str | None,
@@ -151,11 +157,8 @@ def continue_task(
     If `priority` is None, that of `row` is used.
     """
     return enqueue_task(
-        settings,
-        ledger,
-        forge,
+        intake,
         row.key,
-        events,
         user=user,
         title=row.title,
         priority=row.priority if priority is None else priority,
@@ -166,11 +169,8 @@ def continue_task(
 
 
 def claim_issue(
-    settings: Settings,
-    ledger: Ledger,
-    forge: Forge,
+    intake: Intake,
     key: TaskKey,
-    events: Events,
     uuid: str,
     started_by: str | None,
     take: Callable[[], bool],
@@ -181,20 +181,20 @@ def claim_issue(
     issue.  Raises ForgeError."""
 
     def words() -> Public:
-        door = PublishFilter.for_task(settings, events, forge.instance, uuid)
+        door = PublishFilter.for_task(intake.settings, intake.events, intake.forge.instance, uuid)
         text = door.render("progress", state="queued", uuid=uuid, plan=[], last="", facts={})
-        return truncate(text, forge, uuid)
+        return truncate(text, intake.forge, uuid)
 
     return claim(
-        forge,
+        intake.forge,
         key,
         uuid,
         words,
-        quiet_of(settings) if quiet is None else quiet,
-        home=home_of(settings),
+        quiet_of(intake.settings) if quiet is None else quiet,
+        home=home_of(intake.settings),
         started_by=started_by,
         take=take,
-        is_over=over_in(ledger),
+        is_over=over_in(intake.ledger),
         has_comments=has_comments,
     )
 

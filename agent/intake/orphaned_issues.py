@@ -29,7 +29,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from agent.errors import ReplicaAway
-from agent.intake.enqueue import claim_issue, enqueue_task, priority_of
+from agent.intake.enqueue import Intake, claim_issue, enqueue_task, priority_of
 from agent.intake.restore_rows import record_elsewhere
 from agent.issue import claims
 from agent.values import CLOSED_STATUSES
@@ -117,19 +117,17 @@ def _take_up(
     if foreign and forge.labels.processing not in issue.labels:
         return None
     take = partial(_take, forge, key)
+    intake = Intake(settings, ledger, forge, events)
     record = record_elsewhere(settings, key, own) if own is not None else None
     if own is not None and record is not None:
-        if not claim_issue(settings, ledger, forge, key, events, own, None, take, quiet) or not ledger.restore(record):
+        if not claim_issue(intake, key, own, None, take, quiet) or not ledger.restore(record):
             return None
         events.emit("issue_taken_up", uuid=own, task=str(key), known=True)
         return own
     task.confirm()
     uuid, _ = enqueue_task(
-        settings,
-        ledger,
-        forge,
+        intake,
         key,
-        events,
         user=task.get_user(),
         title=task.title,
         priority=priority_of(settings, task.labels),

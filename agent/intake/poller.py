@@ -17,7 +17,7 @@ from agent.forge.base import ForgeReports
 from agent.forge.refused_changes import RefusedChanges
 from agent.intake.backlog import Backlog
 from agent.intake.comment_poller import CommentPoller
-from agent.intake.enqueue import budget_spent, enqueue_task, priority_of
+from agent.intake.enqueue import Intake, budget_spent, enqueue_task, priority_of
 from agent.intake.interval import PollingInterval
 from agent.intake.orphaned_issues import AWAY_SECONDS, OTHERS_SECONDS, enqueue_orphans
 from agent.intake.orphaned_issues import SECONDS as LEFT_SECONDS
@@ -311,11 +311,8 @@ def enqueue(
     task.confirm()
     parent = parent_of(settings, ledger, key)
     uuid, refused = enqueue_task(
-        settings,
-        ledger,
-        task.forge,
+        Intake(settings, ledger, task.forge, events),
         key,
-        events,
         user=task.get_user(),
         title=task.title,
         priority=priority_of(settings, task.labels),

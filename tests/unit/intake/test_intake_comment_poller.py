@@ -11,7 +11,7 @@ from agent.commands.cleanup import cleanup
 from agent.context.outside_effects import EffectStore
 from agent.forge.markers import marker, with_markers
 from agent.intake.comment_poller import PAUSED_SECONDS, CommentPoller
-from agent.intake.enqueue import enqueue_task
+from agent.intake.enqueue import Intake, enqueue_task
 from agent.intake.interval import SLOWER, PollingInterval
 from agent.intake.poller import Poller
 from agent.issue.closed_by_merge import MERGED
@@ -95,8 +95,8 @@ def test_two_daemons_with_ledgers_of_their_own_do_not_both_go_on(watching, tmp_p
     key = watching.place.issue(labels=("coding agent done",))
     elsewhere = LEDGERS.load("sqlite")(tmp_path / "elsewhere", "")
     settings, events, more = watching.home.settings, watching.home.events, {"user": "alice", "title": "It"}
-    one = enqueue_task(settings, watching.ledger, watching.place.forge, key, events, started_by="7", **more)
-    two = enqueue_task(settings, elsewhere, watching.place.again(), key, events, started_by="7", **more)
+    one = enqueue_task(Intake(settings, watching.ledger, watching.place.forge, events), key, started_by="7", **more)
+    two = enqueue_task(Intake(settings, elsewhere, watching.place.again(), events), key, started_by="7", **more)
     assert one[0] is not None
     assert two == (None, "taken")
     assert elsewhere.list() == []
