@@ -14,6 +14,7 @@ from agent.forge.base import Forge
 if TYPE_CHECKING:
     from agent.forge.github.http import GitHubWire
     from agent.forge.github.repositories import Repositories
+    from agent.forge.github.task_items import Items
     from agent.forge.unanswered_lists import UnansweredLists
 
 
@@ -27,6 +28,7 @@ class GitHub(Forge, Protocol):
     wire: GitHubWire
     watches_ci: bool
     places: Repositories
+    items: Items
     projects: tuple[tuple[str, str], ...]
     qualifiers: tuple[str, ...]
     searches: bool
@@ -36,12 +38,4 @@ class GitHub(Forge, Protocol):
 
     def serves(self, owner: str, repo: str) -> bool:
         """Whether the adapter's section in the settings covers a repository."""
-        ...
-
-    def own_name(self, name: Any) -> str:
-        """A label in the spelling that the settings use."""
-        ...
-
-    def label_names(self, item: dict[str, Any]) -> frozenset[str]:
-        """The labels of an issue; the program's own labels are in the spelling of the settings."""
         ...

@@ -2,39 +2,40 @@
 
 This module implements each call of the contract; the other modules of this package are its parts: the HTTP client
 (`http.py`) and the shapes of its answers (`answer_shapes.py`), repositories and people (`repositories.py`), comments
-(`comments.py`), pull requests (`pulls.py`), the list of waiting issues (`tasks.py`).  docs/forges.md has the facts
-about GitHub on which this module relies.
+(`comments.py`), pull requests (`pulls.py`), an issue and its labels (`task_items.py`), the lists of waiting issues
+(`tasks.py`) and of changed ones (`changed_items.py`).  docs/forges.md has the facts about GitHub on which this module
+relies.
 """
 
 from __future__ import annotations
 
 import re
-from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self
 from urllib.parse import quote
 
-from agent import clock
 from agent.config.project_settings import labels_key, sections_by_labels
-from agent.errors import ForgeAccessRefused, ForgeError, ForgeRefused, ForgeUnreachable, IssueUnreadable
+from agent.errors import ForgeError, ForgeRefused, IssueUnreadable
 from agent.forge.base import Comment, IssueText, Labels, LabelState, PullRef, Repository, Task
 from agent.forge.base_branch import base_of
 from agent.forge.changed_issues import changed_of, recent_of
 from agent.forge.comment_cursor import CommentCursor, digest_of, edited, with_pull
 from agent.forge.github import talk, token_permissions
 from agent.forge.github.auth import AppToken
+from agent.forge.github.changed_items import changed_in, recent_in
 from agent.forge.github.checks import CheckReader
 from agent.forge.github.comments import CommentReader, number_of
 from agent.forge.github.config_section import instance_of, projects_of, qualifiers_of
 from agent.forge.github.fork_head import head_moved
 from agent.forge.github.http import GitHubWire
 from agent.forge.github.pulls import MAX_BODY, Pulls, number_in, pull_ref
-from agent.forge.github.repositories import Repositories, is_bot, login
+from agent.forge.github.repositories import Repositories, login
 from agent.forge.github.requesting_person import altered, events_of, request_review, who_asked, who_ended
+from agent.forge.github.task_items import Items, issue_number
 from agent.forge.github.tasks import GitHubTaskGetter
 from agent.forge.issue_url import on_github
 from agent.forge.label_check import label_problems
-from agent.forge.labels_shown import COLOURS, MEANINGS
 from agent.forge.markers import hidden_in, signed
 from agent.forge.post_once import post_once
 from agent.forge.rate_limiter import learnt_anew
@@ -46,17 +47,15 @@ from agent.security.redact import masker_of
 from agent.values import TaskKey
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
     from contextlib import AbstractContextManager
 
     from agent.config.forge_sections import Start
     from agent.forge.base import Act, MarkedComment
-    from agent.forge.changed_issues import ChangeCursor
     from agent.forge.checks import Check, Checks
     from agent.forge.github.repositories import Project
 
 GIT_USER = "x-access-token"
-_NUMBER = re.compile(r"[1-9][0-9]{0,9}")
 
 
 class GitHubForge:
@@ -79,12 +78,11 @@ class GitHubForge:
         names = tuple("/".join(project) for project in self.projects)
         self.wire = GitHubWire(section, settings.base_dir, self.instance, names, learn=masker_of(settings).learn)
         self.places = Repositories(self.wire, section)
+        self.items = Items(self.wire, self.places, self.labels)
         self.told: set[str] = set()  # problems that were reported, so that each problem is reported once
         # GitHub does not count this request against the rate limit
         self.unanswered = UnansweredLists(lambda: self.wire.get("/rate_limit"))
         self.askers: dict[tuple[Any, ...], Any] = {}  # state of a waiting issue → account that asked for work
-        self._spelling = {name.casefold(): name for name in self.labels.names()}
-        self._described: set[tuple[str, str]] = set()  # (repository, label) of each label that has got a description
         self._own_comments: set[str] = set()
         self._asked_by: dict[TaskKey, Any] = {}  # task → the account that asked for the work, None if it is unknown
 
@@ -155,17 +153,17 @@ class GitHubForge:
         if found is None or not self.serves(found.owner, found.repo):
             return None
         key = TaskKey(self.source, found.owner, found.repo, "issue", found.number, self.instance)
-        _, item = self._issue(key)
+        _, item = self.items.get(key)
         if item.get("pull_request"):
             key = replace(key, task_type="pull_request")
         if item.get("state") != "open":
             raise IssueUnreadable(f"{key} is closed; open it again, or write a new one")
-        title, labels = str(item.get("title") or ""), self.label_names(item)
+        title, labels = str(item.get("title") or ""), self.items.label_names(item)
         return Task(key, self, user=login(item.get("user")) or None, title=title, labels=labels)
 
     def read_issue(self, key: TaskKey) -> IssueText:
-        project, item = self._issue(key)
-        labels = self.label_names(item)
+        project, item = self.items.get(key)
+        labels = self.items.label_names(item)
         body, base = base_of(str(item.get("body") or ""), labels)
         problems = []
         pull: PullRef | None = None
@@ -196,14 +194,14 @@ class GitHubForge:
         )
 
     def altered(self, key: TaskKey, since: str = "") -> str:
-        project, item = self._issue(key)
-        events = events_of(self, project, _number(key))
+        project, item = self.items.get(key)
+        events = events_of(self, project, issue_number(key))
         self._asked_by[key] = who_asked(self, project, events)
         return altered(self, project, item, events, since)
 
     def head_moved(self, key: TaskKey, pull: PullRef, since: str = "") -> str:
         """Implements `ForgeReports.head_moved`."""
-        return head_moved(self, self.places.project_of(key), _number(key), pull, since)
+        return head_moved(self, self.places.project_of(key), issue_number(key), pull, since)
 
     def single_reads(self) -> AbstractContextManager[None]:
         """Implements `ForgeReports.single_reads`."""
@@ -223,7 +221,7 @@ class GitHubForge:
 
     def author_may_ask(self, key: TaskKey) -> bool:
         """See `ForgeReports`."""
-        project, item = self._issue(key)
+        project, item = self.items.get(key)
         return self.places.may_ask(project, item.get("user"))
 
     def comments_since(self, key: TaskKey, cursor: str | None) -> tuple[tuple[Comment, ...], str]:
@@ -248,7 +246,7 @@ class GitHubForge:
         if not seen:
             return (), seen
         try:
-            project, item = self._issue(key)
+            project, item = self.items.get(key)
         except IssueUnreadable:
             return (), seen
         title, body = str(item.get("title") or ""), str(item.get("body") or "")
@@ -262,24 +260,12 @@ class GitHubForge:
 
     def changed_since(self, watched: Mapping[TaskKey, str | None], cursor: str) -> tuple[dict[TaskKey, str], str]:
         with self.wire.hurried(RESERVE):
-            return changed_of(watched, cursor, self._changed, number_in)
+            return changed_of(watched, cursor, partial(changed_in, self), number_in)
 
     def recent_issues(self, cursor: str) -> tuple[dict[TaskKey, Comment], str]:
         """Implements `ForgeReports.recent_issues`."""
         with self.wire.hurried(RESERVE):
-            return recent_of(self.projects, cursor, self._recent)
-
-    def _recent(self, owner: str, repo: str, since: str) -> Iterator[tuple[TaskKey, Comment, str]]:
-        query = {"state": "open", "sort": "updated", "direction": "asc", "since": since}
-        with suppress(IssueUnreadable, ForgeRefused, ForgeAccessRefused):  # the poll for waiting issues reports it
-            path = f"{self.places.project(owner, repo).path}/issues"
-            for item in self.wire.pages(path, query=query, odd=lambda _error: None):
-                if item.get("pull_request") or item["state"] != "open":
-                    continue
-                key = TaskKey(self.source, owner, repo, "issue", str(item["number"]), self.instance)
-                who, made = item.get("user"), str(item.get("created_at") or "")
-                title, body = str(item.get("title") or ""), str(item.get("body") or "")
-                yield key, Comment("", login(who), body, made, made, is_bot(who), place=title), str(item["updated_at"])
+            return recent_of(self.projects, cursor, partial(recent_in, self))
 
     def fetch_picture(self, key: TaskKey, address: str) -> bytes:
         from agent.forge.github.pictures import fetch_picture
@@ -299,31 +285,31 @@ class GitHubForge:
 
     def mark_taken(self, key: TaskKey, *, again: bool = False) -> bool:
         with self.wire.limiter.exclusive():
-            project, item = self._issue(key)
-            present = self.label_names(item)
+            project, item = self.items.get(key)
+            present = self.items.label_names(item)
             if again:
                 waits = item.get("state") == "open" and self.labels.can_start(present)
                 ours = present & self.labels.names()
-                return waits and (bool(self._move(project, key, "processing")) or not ours)
+                return waits and (bool(self.items.move(project, key, "processing")) or not ours)
             labelled = self.labels.queued in present
             assigned = any(self.places.is_own(user) for user in item.get("assignees") or ())
             if not labelled and (not assigned or present & self.labels.names()):
                 return False
-            gone = self._move(project, key, "processing")
+            gone = self.items.move(project, key, "processing")
             return not labelled or self.labels.queued in gone
 
     def move_label(self, key: TaskKey, to: LabelState) -> None:
         with self.wire.limiter.exclusive():
-            self._move(self.places.project_of(key), key, to)
+            self.items.move(self.places.project_of(key), key, to)
 
     def requested(self, key: TaskKey) -> Literal["stop"] | None:
         with self.wire.hurried():
             try:
-                project, item = self._issue(key)
+                project, item = self.items.get(key)
             except IssueUnreadable:
                 return "stop"  # the issue was deleted or moved to another repository
-            wish = self.labels.requested(self.label_names(item), str(item.get("state")))
-            return wish or ("stop" if self._was_unassigned(project, key) else None)
+            wish = self.labels.requested(self.items.label_names(item), str(item.get("state")))
+            return wish or ("stop" if self.items.was_unassigned(project, key) else None)
 
     # --- comments ---------------------------------------------------------------------------------------------
 
@@ -332,11 +318,11 @@ class GitHubForge:
 
     def post_comment(self, key: TaskKey, body: str) -> str:
         text = self._fit(body)
-        path = f"{self.places.project_of(key).path}/issues/{_number(key)}/comments"
+        path = f"{self.places.project_of(key).path}/issues/{issue_number(key)}/comments"
         marker = hidden_in(text)
 
         def post() -> str:
-            made = self._of_issue(key, "POST", path, {"body": text}, again=False)
+            made = self.items.call(key, "POST", path, {"body": text}, again=False)
             self._own_comments.add(str(made["id"]))
             return str(made["id"])
 
@@ -344,7 +330,7 @@ class GitHubForge:
 
     def marked_comments(self, key: TaskKey) -> tuple[MarkedComment, ...]:
         self._check(key)
-        with self._about(key):
+        with self.items.about(key):
             found = tuple(self._talk(key, self.places.project_of(key)).marked())
         self._own_comments.update(one.id for one in found)
         return found
@@ -414,9 +400,9 @@ class GitHubForge:
         """Request a review from the person who asked for the work: the person whom `altered` has found in this process,
         else the one whom the events of the issue name now."""
         project = self.places.project_of(key)
-        with self._about(key):
+        with self.items.about(key):
             if key not in self._asked_by:
-                self._asked_by[key] = who_asked(self, project, events_of(self, project, _number(key)))
+                self._asked_by[key] = who_asked(self, project, events_of(self, project, issue_number(key)))
             request_review(self, project, pull_id, self._asked_by[key])
 
     def with_pull(self, cursor: str | None, url: str) -> str | None:
@@ -430,7 +416,7 @@ class GitHubForge:
     def acknowledge(self, key: TaskKey, comment: Comment | None) -> None:
         """Implements `ForgeReports.acknowledge`."""
         with self.wire.hurried():
-            talk.react(self.wire, self.places.project_of(key), _number(key), comment)
+            talk.react(self.wire, self.places.project_of(key), issue_number(key), comment)
 
     def reply(self, key: TaskKey, comment: Comment, body: str) -> str:
         """Implements `ForgeReports.reply`."""
@@ -458,7 +444,7 @@ class GitHubForge:
     def who_ended(self, key: TaskKey, act: Act) -> str:
         """Implements `ForgeReports.who_ended`."""
         with self.wire.hurried():
-            return who_ended(self, self.places.project_of(key), _number(key), act)
+            return who_ended(self, self.places.project_of(key), issue_number(key), act)
 
     # --- the repository ---------------------------------------------------------------------------------------
 
@@ -470,7 +456,7 @@ class GitHubForge:
         owner, _, name = project.full_name.partition("/")
         host = re.sub(r"[^A-Za-z0-9.-]", "_", self.instance)
         url = self.places.check_host(project.clone_url)
-        head = f"refs/pull/{_number(key)}/head" if key.task_type == "pull_request" else None
+        head = f"refs/pull/{issue_number(key)}/head" if key.task_type == "pull_request" else None
         return Repository(host, owner, name, url, project.default_branch, self.wire.ca_file(), head)
 
     def git_login(self, key: TaskKey) -> tuple[str, str] | None:  # noqa: ARG002 - one token serves all projects
@@ -484,146 +470,14 @@ class GitHubForge:
 
     # --- shared by the parts ----------------------------------------------------------------------------------
 
-    def own_name(self, name: Any) -> str:
-        """A label in the spelling of the settings; GitHub treats `Coding Agent` and `coding agent` as the same
-        label."""
-        text = str(name or "")
-        return self._spelling.get(text.casefold(), text)
-
-    def label_names(self, item: dict[str, Any]) -> frozenset[str]:
-        """The labels of an issue; the program's own labels are in the spelling of the settings."""
-        labels = (label if isinstance(label, str) else label.get("name") for label in item.get("labels") or ())
-        return frozenset(self.own_name(name) for name in labels if name)
-
-    def _issue(self, key: TaskKey) -> tuple[Project, dict[str, Any]]:
-        """(the repository that the task key names, GitHub's answer about the issue).
-
-        Raises IssueUnreadable when the issue was moved to another repository.
-        """
-        number = _number(key)
-        for attempt in (1, 2):
-            project = self.places.project_of(key)
-            item = self._of_issue(key, "GET", f"{project.path}/issues/{number}")
-            found = str(item["repository_url"]).rpartition("/repos/")[2]
-            if found.casefold() == project.full_name.casefold():
-                return project, item
-            if attempt == 1:
-                self.places.forget(key)  # the repository may have been renamed since its facts were stored
-        raise IssueUnreadable(f"{key} was moved to {found}#{item.get('number')}; set the label there")
-
-    def _of_issue(self, key: TaskKey, verb: str, path: str, body: Any = None, **more: Any) -> Any:
-        """Send one request about an issue.  A request about an issue is repeated after a lost answer even if it is a
-        POST, because adding a label is idempotent."""
-        with self._about(key):
-            return self.wire.call(verb, path, body=body, **{"again": True, **more}).data
-
-    @contextmanager
-    def _about(self, key: TaskKey) -> Iterator[None]:
-        """A context manager that raises IssueUnreadable if GitHub answers that the issue does not exist."""
-        try:
-            yield
-        except ForgeRefused as error:
-            if error.status == 404:
-                raise IssueUnreadable(f"{key}: there is no such issue; it was deleted or never there") from error
-            if error.status == 410:
-                why = "; ".join(error.reasons) or "it was deleted, or issues are switched off in this repository"
-                off = "issues_off" if "disabled" in why.lower() else "issue_unreadable"
-                raise IssueUnreadable(f"{key} is gone: {why}", code=off) from error
-            raise
-
-    def _changed(self, owner: str, repo: str, changes: ChangeCursor) -> dict[str, str]:
-        """Number → time of the last change, for the changed issues and pull requests of a repository."""
-        name = f"{owner}/{repo}"
-        since = changes.since(name).strftime("%Y-%m-%dT%H:%M:%SZ")
-        query = {"state": "all", "sort": "updated", "direction": "asc", "since": since}
-        try:
-            path = f"{self.places.project(owner, repo).path}/issues"
-            # the poll for tasks reports invalid items
-            listed = self.wire.pages(path, query=query, odd=lambda _error: None)
-            items = [(str(item["number"]), str(item["updated_at"])) for item in listed]
-        except IssueUnreadable:
-            return {}  # the repository is gone; the poll for waiting issues reports it
-        except ForgeRefused as error:
-            if error.status not in (404, 410):
-                raise
-            return {}  # issues are switched off in this repository
-        return changes.update(name, items)
-
     def _check(self, key: TaskKey) -> None:
-        _number(key)
+        issue_number(key)
 
     def _talk(self, key: TaskKey, project: Project) -> CommentReader:
-        return CommentReader(self.wire, self.places, project, _number(key))
+        return CommentReader(self.wire, self.places, project, issue_number(key))
 
     def _pulls(self, key: TaskKey) -> Pulls:
         return Pulls(self.wire, self.places.project_of(key))
-
-    def _move(self, project: Project, key: TaskKey, to: LabelState) -> set[str]:
-        """Add the label of the state `to` and remove the five other labels of this program; returns the labels that
-        this call removed, without the labels that another process removed first."""
-        target = self.labels.name(to)
-        path = f"{project.path}/issues/{_number(key)}/labels"
-        if target:
-            present = self._of_issue(key, "POST", path, {"labels": [target]})
-            self._describe_label(project, to, present)
-        else:
-            present = self._of_issue(key, "GET", path)
-        names = [str(label["name"]) for label in present]
-        others = [name for name in names if self.own_name(name) in self.labels.names() - {target}]
-        return {self.own_name(name) for name in others if self._take_label_off(path, name)}
-
-    def _describe_label(self, project: Project, state: LabelState, present: list[dict[str, Any]]) -> None:
-        """Give a label its colour and description if GitHub has just created it.
-
-        GitHub creates an unknown label that is added to an issue, in a default colour and without a description:
-        https://github.com/github/docs/issues/35718.  If GitHub refuses to set colour and description of the label, this
-        is ignored, since the label works without them.
-        """
-        name = self.labels.name(state)
-        new = any(
-            self.own_name(label["name"]) == name and not label.get("description") and label.get("color") == "ededed"
-            for label in present
-        )
-        if new and (project.full_name, name) not in self._described:
-            self._described.add((project.full_name, name))
-            body = {"color": COLOURS[state], "description": MEANINGS[state]}
-            with suppress(ForgeRefused, ForgeAccessRefused):
-                self.wire.call("PATCH", f"{project.path}/labels/{quote(name, safe='')}", body=body)
-
-    def _take_label_off(self, path: str, name: str) -> bool:
-        """Remove a label; returns whether this call removed it, False when another process removed it first.
-
-        If the answer of one attempt was lost and the label is gone afterwards, this call counts as the one that removed
-        the label: otherwise no daemon would regard the issue as its own.
-        """
-        unknown = False
-        for attempt in (1, 2, 3):
-            try:
-                self.wire.call("DELETE", f"{path}/{quote(name, safe='')}", again=False)
-            except ForgeRefused as error:
-                if error.status != 404:
-                    raise
-                return unknown
-            except ForgeUnreachable as error:
-                if attempt == 3 or not error.maybe:
-                    raise
-                unknown = True
-                clock.sleep(4.0 ** (attempt - 1))
-            else:
-                return True
-        raise AssertionError  # not reached, since the third attempt returns or raises
-
-    def _was_unassigned(self, project: Project, key: TaskKey) -> bool:
-        """Whether the bot was removed from the assignees after the run began (after the processing label was set)."""
-        began = taken = ""
-        for event in self.wire.pages(f"{project.path}/issues/{_number(key)}/events"):
-            when = str(event.get("created_at") or "")
-            label = self.own_name((event.get("label") or {}).get("name"))
-            if event.get("event") == "labeled" and label == self.labels.processing:
-                began = when
-            elif event.get("event") in ("assigned", "unassigned") and self.places.is_own(event.get("assignee")):
-                taken = when if event["event"] == "unassigned" else ""
-        return bool(began and taken) and taken >= began
 
     def _fit(self, body: str) -> str:
         if len(body) > self.max_comment:
@@ -634,10 +488,4 @@ class GitHubForge:
 
 def _itself(key: TaskKey) -> tuple[int, ...]:
     """The number of the task's pull request if the task itself is a pull request, so that its reviews are read too."""
-    return (int(_number(key)),) if key.task_type == "pull_request" else ()
-
-
-def _number(key: TaskKey) -> str:
-    if not _NUMBER.fullmatch(key.task_id):
-        raise IssueUnreadable(f"{key.task_id!r} is not the number of an issue on GitHub; they are called 1, 2, 3 …")
-    return key.task_id
+    return (int(issue_number(key)),) if key.task_type == "pull_request" else ()

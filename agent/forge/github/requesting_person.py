@@ -64,7 +64,7 @@ def assigned_again(forge: GitHub, events: Iterable[dict[str, Any]]) -> tuple[str
     task; else None."""
     found = None
     for event in events:
-        label = forge.own_name((event.get("label") or {}).get("name"))
+        label = forge.items.own_name((event.get("label") or {}).get("name"))
         if event.get("event") == "labeled" and forge.labels.ended((label,)):
             found = None
         elif (who := _asks(forge, event, labelled=False)) is not None:
@@ -83,7 +83,7 @@ def _asks(forge: GitHub, event: dict[str, Any], *, labelled: bool) -> Any:
     """The account that asks for work by the event `event`, {} if that account was deleted; None if the event does not
     ask for work."""
     if labelled and event.get("event") == "labeled":
-        if forge.own_name((event.get("label") or {}).get("name")) == forge.labels.queued:
+        if forge.items.own_name((event.get("label") or {}).get("name")) == forge.labels.queued:
             return event.get("actor") or {}
     elif not labelled and event.get("event") == "assigned" and forge.places.is_own(event.get("assignee")):
         return event.get("assigner") or event.get("actor") or {}
@@ -175,7 +175,7 @@ def who_ended(forge: GitHub, project: Project, number: str, act: Act) -> str:
     Events of an own account that is no person's do not count."""
     ours = {forge.labels.queued, forge.labels.processing, forge.labels.paused}
     for event in reversed(events_of(forge, project, number)):
-        label = forge.own_name((event.get("label") or {}).get("name"))
+        label = forge.items.own_name((event.get("label") or {}).get("name"))
         named = {
             "closed": event.get("event") == "closed",
             "labelled": event.get("event") == "labeled" and label == forge.labels.stopped,

@@ -95,7 +95,7 @@ class GitHubTaskGetter(EventTaskGetter):
     def _task(self, owner: str, repo: str, item: dict[str, Any]) -> Task | None:
         """The task of an issue or pull request; None when it does not wait for work, or when the person who asked
         cannot be determined."""
-        present = self.forge.label_names(item)
+        present = self.forge.items.label_names(item)
         ours = present & (self.forge.labels.names() - self._without_effect())
         labelled = self.forge.labels.queued in self._labels() and self.forge.labels.queued in present
         assigned = self._by_assignment() and any(self.forge.places.is_own(user) for user in item.get("assignees") or ())

@@ -1,0 +1,51 @@
+"""Lists the issues and pull requests of a repository of GitHub that have changed since the last poll (see
+`Forge.changed_since` and `ForgeReports.recent_issues`)."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from agent.errors import ForgeAccessRefused, ForgeRefused, IssueUnreadable
+from agent.forge.base import Comment
+from agent.forge.github.repositories import is_bot, login
+from agent.values import TaskKey
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from agent.forge.changed_issues import ChangeCursor
+    from agent.forge.github.adapter_interface import GitHub
+
+
+def changed_in(forge: GitHub, owner: str, repo: str, changes: ChangeCursor) -> dict[str, str]:
+    """Number → time of the last change, for the changed issues and pull requests of a repository."""
+    name = f"{owner}/{repo}"
+    since = changes.since(name).strftime("%Y-%m-%dT%H:%M:%SZ")
+    query = {"state": "all", "sort": "updated", "direction": "asc", "since": since}
+    try:
+        path = f"{forge.places.project(owner, repo).path}/issues"
+        # the poll for tasks reports invalid items
+        listed = forge.wire.pages(path, query=query, odd=lambda _error: None)
+        items = [(str(item["number"]), str(item["updated_at"])) for item in listed]
+    except IssueUnreadable:
+        return {}  # the repository is gone; the poll for waiting issues reports it
+    except ForgeRefused as error:
+        if error.status not in (404, 410):
+            raise
+        return {}  # issues are switched off in this repository
+    return changes.update(name, items)
+
+
+def recent_in(forge: GitHub, owner: str, repo: str, since: str) -> Iterator[tuple[TaskKey, Comment, str]]:
+    """(key, title and text as a comment, time of the last change) of each open issue that has changed since `since`."""
+    query = {"state": "open", "sort": "updated", "direction": "asc", "since": since}
+    with suppress(IssueUnreadable, ForgeRefused, ForgeAccessRefused):  # the poll for waiting issues reports it
+        path = f"{forge.places.project(owner, repo).path}/issues"
+        for item in forge.wire.pages(path, query=query, odd=lambda _error: None):
+            if item.get("pull_request") or item["state"] != "open":
+                continue
+            key = TaskKey(forge.source, owner, repo, "issue", str(item["number"]), forge.instance)
+            who, made = item.get("user"), str(item.get("created_at") or "")
+            title, body = str(item.get("title") or ""), str(item.get("body") or "")
+            yield key, Comment("", login(who), body, made, made, is_bot(who), place=title), str(item["updated_at"])
