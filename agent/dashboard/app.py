@@ -170,7 +170,8 @@ class Site:
             return self.answer(request, "problem", {"page": "problem", "problems": [str(error)]}, 503)
         if view is None:
             return await self.missing(request, None)
-        return self.answer(request, template, view)
+        # in a thread, since masking and escaping a large page take so long that other requests would wait
+        return await self.run(partial(self.answer, request, template, view))  # type: ignore[no-any-return]
 
     def answer(self, request: Request, template: str, view: Json, status: int = 200) -> Response:
         """The value of a page, as JSON if the request accepts that alone, else as HTML."""

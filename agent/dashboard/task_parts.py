@@ -47,6 +47,8 @@ LOG_BYTES = 256 << 10
 COMMIT = re.compile(r"[0-9a-f]{40,64}")
 MOST_DIFF = 1 << 20
 """The maximum number of bytes of a change that the page shows."""
+MOST_LINES = 10_000
+"""The maximum number of lines of a change that the page shows."""
 
 
 def listed(folder: Path, name: str, build: Callable[[Json], Json], before: int | None, id_key: str = "seq") -> Json:
@@ -115,7 +117,8 @@ def change(folder: Path, row: Row) -> Json:
 def _diff(data: bytes, source: str) -> Json:
     """A diff by files: each with its header, its lines (`kind` is add, remove, place or same) and its counts."""
     files: list[Json] = []
-    for line in data[:MOST_DIFF].decode("utf-8", "replace").split("\n"):
+    lines = data[:MOST_DIFF].decode("utf-8", "replace").split("\n", MOST_LINES)
+    for line in lines[:MOST_LINES]:
         if line.startswith("diff --git ") or not files:
             files.append(
                 {"name": line.removeprefix("diff --git ").rpartition(" b/")[2], "lines": [], "added": 0, "removed": 0}
@@ -133,10 +136,11 @@ def _diff(data: bytes, source: str) -> Json:
         elif line.startswith(("index ", "+++ ", "--- ")):
             continue
         one["lines"].append({"kind": kind, "text": line if len(line) <= 2000 else f"{line[: word_end(line, 2000)]}…"})
-    cut_off = len(data) > MOST_DIFF
-    why = (
-        f"only the first {MOST_DIFF >> 20} MiB are shown" if cut_off else "" if any(data.strip()) else "nothing differs"
-    )
+    why = "" if data.strip() else "nothing differs"
+    if len(lines) > MOST_LINES:
+        why = f"only the first {MOST_LINES:,} lines are shown"
+    elif len(data) > MOST_DIFF:
+        why = f"only the first {MOST_DIFF >> 20} MiB are shown"
     return {"files": files if data.strip() else [], "source": source, "why": why}
 
 

@@ -17,6 +17,7 @@ from agent.context.requests import RequestStore
 from agent.dashboard.conversation import cut
 from agent.dashboard.html_page import write_page
 from agent.dashboard.rendering import inert
+from agent.dashboard.task_parts import MOST_LINES, _diff
 from agent.forge.rate_limiter import RateLimiter
 from agent.security.redact import Redactor
 from agent.store.ledgers import LedgerKind
@@ -398,6 +399,14 @@ def test_what_the_commands_of_a_task_put_in_place_of_its_files_is_neither_follow
     whole = (tmp_path / "page.html").read_text()
     assert "not a regular file" in whole
     assert "of another file" not in whole
+
+
+def test_of_a_change_of_many_lines_the_first_are_shown():
+    shown = _diff(b"diff --git a/x b/x\n" + b"+a\n" * 400_000, "a test")
+    assert sum(len(one["lines"]) for one in shown["files"]) == MOST_LINES - 1
+    assert "10,000 lines" in shown["why"]
+    assert _diff(b"diff --git a/x b/x\n+a\n", "a test")["why"] == ""
+    assert _diff(b"\n", "a test")["why"] == "nothing differs"
 
 
 def test_numbers_of_thousands_of_digits_are_no_numbers(page):
