@@ -336,6 +336,16 @@ def unlock(descriptor: int) -> None:
     os.close(descriptor)
 
 
+def open_regular(path: Path) -> int:
+    """A descriptor for reading a regular file.  Raises OSError, also for a symbolic link, a pipe, a device or a folder,
+    and never waits for a writer."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return descriptor
+
+
 def is_locked(path: Path) -> bool:
     """Whether a live process holds the flock on `path`.
 

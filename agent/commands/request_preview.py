@@ -151,7 +151,7 @@ def copy_facts(folder: Path, place: Path) -> None:
     is not created."""
     for name in FACTS:
         try:
-            source = os.open(folder / name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            source = durable_files.open_regular(folder / name)
         except FileNotFoundError:
             continue
         try:

@@ -7,12 +7,11 @@ line of more than LONGEST_LINE bytes is skipped unread.
 
 from __future__ import annotations
 
-import errno
 import os
-import stat
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from agent import durable_files
 from agent.store.jsonl import DamagedLines, parse
 
 if TYPE_CHECKING:
@@ -42,19 +41,9 @@ class FileWindow:
     damage: tuple[str, ...] = ()
 
 
-def open_regular(path: Path) -> int:
-    """A descriptor for reading a regular file.  Raises OSError, also for a symbolic link, a pipe, a device or a folder,
-    and never waits for a writer."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise OSError(errno.EINVAL, "not a regular file", str(path))
-    return descriptor
-
-
 def read_bytes(path: Path, most: int, at: int = 0) -> bytes:
     """At most `most` bytes of a regular file from the offset `at` on.  Raises OSError."""
-    with os.fdopen(open_regular(path), "rb") as file:
+    with os.fdopen(durable_files.open_regular(path), "rb") as file:
         file.seek(at)
         return file.read(most)
 
@@ -65,7 +54,7 @@ def read_from(path: Path, start: int, count: int, *, id_key: str = "seq", until:
     found: list[Json] = []
     damage = DamagedLines(path)
     try:
-        file = os.fdopen(open_regular(path), "rb", buffering=BLOCK)
+        file = os.fdopen(durable_files.open_regular(path), "rb", buffering=BLOCK)
     except FileNotFoundError:
         return FileWindow()
     with file:
@@ -89,7 +78,7 @@ def read_from(path: Path, start: int, count: int, *, id_key: str = "seq", until:
 def read_before(path: Path, count: int, *, end: int | None = None, id_key: str = "seq") -> FileWindow:
     """At most `count` records before the byte `end` (the end of the file by default).  Raises OSError."""
     try:
-        descriptor = open_regular(path)
+        descriptor = durable_files.open_regular(path)
     except FileNotFoundError:
         return FileWindow()
     try:
@@ -111,7 +100,7 @@ def offset_of(path: Path, number: int, *, key: str = "seq", id_key: str = "seq")
     The numbers under `key` must not decrease in the file.  Raises OSError.
     """
     try:
-        file = os.fdopen(open_regular(path), "rb", buffering=BLOCK)
+        file = os.fdopen(durable_files.open_regular(path), "rb", buffering=BLOCK)
     except FileNotFoundError:
         return 0
     with file:
@@ -140,7 +129,7 @@ def offset_of(path: Path, number: int, *, key: str = "seq", id_key: str = "seq")
 def sampled(path: Path, count: int, *, id_key: str = "seq") -> FileWindow:
     """At most `count` records, spread evenly over the bytes of the file; all of them if the file is small."""
     try:
-        file = os.fdopen(open_regular(path), "rb", buffering=1 << 12)
+        file = os.fdopen(durable_files.open_regular(path), "rb", buffering=1 << 12)
     except FileNotFoundError:
         return FileWindow()
     found: dict[int, Json] = {}

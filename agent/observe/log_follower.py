@@ -11,6 +11,7 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
+from agent import durable_files
 from agent.observe.events import EVENTS
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class LogFollower:
         of this program is skipped.
         """
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            descriptor = durable_files.open_regular(path)
         except OSError:
             return 0
         try:

@@ -76,7 +76,7 @@ def records(
     A missing file reads as empty; a last line without its newline is an unfinished write and is left out.
     """
     try:
-        file = path.open("rb", buffering=durable_files.BLOCK)
+        file = os.fdopen(durable_files.open_regular(path), "rb", buffering=durable_files.BLOCK)
     except FileNotFoundError:
         return
     with file:
@@ -97,7 +97,7 @@ def records(
 def backwards(path: Path, *, id_key: str = "seq") -> Iterator[tuple[int, Json]]:
     """`(offset, record)` of every valid line, from the last line to the first; a missing file reads as empty."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = durable_files.open_regular(path)
     except FileNotFoundError:
         return
     try:
@@ -138,7 +138,7 @@ def tail(
 
 def _next_line(path: Path, position: int) -> int:
     """The offset of the first line that begins after `position`; the end of the file if there is none."""
-    with path.open("rb", buffering=durable_files.BLOCK) as file:
+    with os.fdopen(durable_files.open_regular(path), "rb", buffering=durable_files.BLOCK) as file:
         file.seek(position)
         while (part := file.readline(durable_files.COPY)) and not part.endswith(b"\n"):
             pass
@@ -154,7 +154,7 @@ def find(path: Path, number: int, *, id_key: str = "seq") -> Json | None:
     """The record with the number `number`, None when there is none; found by binary search, since numbers only
     increase."""
     try:
-        file = path.open("rb", buffering=durable_files.BLOCK)
+        file = os.fdopen(durable_files.open_regular(path), "rb", buffering=durable_files.BLOCK)
     except FileNotFoundError:
         return None
     with file:

@@ -227,3 +227,17 @@ def test_any_cut_and_any_junk_leave_a_prefix_that_can_be_appended_to(tmp_path_fa
     file.append({"seq": file.next_id(), "text": "new"})
     assert file.last()["text"] == "new"
     assert path.read_bytes().endswith(b"\n")
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link"])
+def test_a_pipe_or_a_link_in_place_of_a_file_is_neither_waited_for_nor_followed(tmp_path, kind):
+    path, other = tmp_path / "messages.jsonl", tmp_path / "other.jsonl"
+    other.write_text('{"seq": 1}\n')
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to(other)
+    with pytest.raises(OSError, match=r"not a regular file|symbolic links"):
+        list(jsonl.records(path))
+    with pytest.raises(OSError, match=r"not a regular file|symbolic links"):
+        last_record(path)
