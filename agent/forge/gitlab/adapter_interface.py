@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from agent.forge.base import Forge
 
 if TYPE_CHECKING:
-    from agent.errors import ForgeError
     from agent.forge.gitlab.http import GitLabWire
+    from agent.forge.gitlab.listed_projects import ListedProjects
     from agent.forge.gitlab.projects import Project, Projects
     from agent.forge.gitlab.task_items import Items
     from agent.forge.unanswered_lists import UnansweredLists
@@ -31,6 +31,7 @@ class GitLab(Forge, Protocol):
     wire: GitLabWire
     places: Projects
     items: Items
+    listed: ListedProjects
     projects: tuple[str, ...]
     lists: list[str]
     groups: set[str]
@@ -38,16 +39,6 @@ class GitLab(Forge, Protocol):
     told: set[str]
     unanswered: UnansweredLists
     askers: dict[tuple[Any, ...], Any]
-
-    def served(self) -> list[tuple[str, Project]]:
-        """(path as in task keys, project) of each listed project that can have tasks; for every other listed project a
-        problem is stored (`take_problems`)."""
-        ...
-
-    def take_problems(self) -> tuple[ForgeError, ...]:
-        """The problems that `served` found since the last call of this method: IssueUnreadable for a project that
-        cannot have tasks, ForgeUnreachable for one that did not answer."""
-        ...
 
     def is_group(self, project: Project) -> bool:
         """Whether the owner of the project is a group, not a person."""

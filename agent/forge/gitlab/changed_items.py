@@ -1,5 +1,5 @@
 """Finds the changes on GitLab since the last poll, among the issues and merge requests of tasks (see
-`Forge.changed_since`).
+`Forge.changed_since`), and among all issues of the listed projects (see `ForgeReports.recent_issues`).
 
 To find changes, two lists (issues and merge requests) are read for each project with tasks; if the last poll searched
 whole groups, two lists are read for each of these groups instead.  GitLab updates the time of change of an issue or
@@ -9,20 +9,25 @@ merge request when a note is added to it; the search for changes relies on this.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import ForgeAccessRefused, ForgeRefused, IssueUnreadable
+from agent.forge.base import Comment
 from agent.forge.changed_issues import ChangeCursor
 from agent.forge.gitlab.http import QUICK
+from agent.forge.gitlab.notes import utc
+from agent.forge.gitlab.projects import username
 from agent.forge.gitlab.task_items import collection_of
 from agent.forge.gitlab.tasks import KINDS
 from agent.forge.task_getter import RESERVE
+from agent.values import TaskKey
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from agent.forge.gitlab.adapter_interface import GitLab
-    from agent.values import TaskKey
+    from agent.forge.gitlab.projects import Project
 
 Place = tuple[int, str, str]  # (project number, kind, number of the issue or merge request)
 
@@ -38,6 +43,24 @@ def changed_of(forge: GitLab, watched: Mapping[TaskKey, str | None], cursor: str
             found |= {(int(project), kind, number): when for (project, number), when in _split(seen)}
     stirred = {key: [found[one] for one in ones if one in found] for key, ones in places.items()}
     return {key: max(times) for key, times in stirred.items() if times}, changes.text()
+
+
+def recent_in(
+    forge: GitLab, served: Mapping[tuple[str, str], Project], owner: str, repo: str, since: str
+) -> Iterator[tuple[TaskKey, Comment, str]]:
+    """(key, title and text as a comment, time of the last change) of each open issue that has changed since `since`.
+    `served`: (owner, repository) as in task keys → project."""
+    query = {"scope": "all", "state": "opened", "order_by": "updated_at", "sort": "asc", "updated_after": since}
+    path = f"{served[owner, repo].path}/issues"
+    with suppress(ForgeRefused, ForgeAccessRefused):  # the poll for waiting issues reports it
+        for item in forge.wire.pages(path, query=query, patience=QUICK, reserve=RESERVE, odd=lambda _: None):
+            if item.get("confidential") or item.get("state") != "opened":
+                continue
+            key = TaskKey(forge.source, owner, repo, "issue", str(item["iid"]), forge.instance)
+            who, made = item.get("author"), utc(item.get("created_at"))
+            title, body = str(item.get("title") or ""), str(item.get("description") or "")
+            text = Comment("", username(who), body, made, made, place=title)
+            yield key, text, str(item["updated_at"])
 
 
 def _places(forge: GitLab, key: TaskKey, url: str | None) -> set[Place]:

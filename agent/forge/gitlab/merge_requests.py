@@ -1,4 +1,5 @@
-"""The merge requests of one project: finds one by its branch, opens at most one per branch, changes single fields.
+"""The merge requests of one project: finds one by its branch, opens at most one per branch, changes single fields;
+and the numbers of those that the bot opened for a task.
 
 Peculiarities of GitLab: a draft is marked in the title; a branch may be unknown to the API for some seconds after its
 push; GitLab answers 409 to a second merge request with the same branch and target.
@@ -15,13 +16,16 @@ from agent.errors import ForgeAccessRefused, ForgeError, ForgeRefused, ForgeUnre
 from agent.forge.base import PullRef
 from agent.forge.gitlab import outgoing_text
 from agent.forge.gitlab.http import is_missing
+from agent.forge.gitlab.task_items import is_merge
 from agent.observe import log
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from agent.forge.gitlab.http import GitLabWire
     from agent.forge.gitlab.projects import Project
+    from agent.forge.gitlab.task_items import Items
+    from agent.values import TaskKey
 
 BRANCH_WAITS = (1.0, 2.0, 4.0, 8.0, 15.0)
 """Seconds between the attempts to open a merge request while GitLab's API does not know the branch after its push."""
@@ -216,3 +220,20 @@ def pull_ref(item: dict[str, Any]) -> PullRef:
         commit=str(item.get("sha") or ""),
         body=str(item.get("description") or ""),
     )
+
+
+def opened_for(
+    items: Items, key: TaskKey, project: Project, prefixes: Iterable[str], patience: float
+) -> tuple[int, ...]:
+    """The numbers of the merge requests that the bot opened for the task of an issue; the comments on them belong
+    to the task."""
+    if is_merge(key):
+        return ()
+    path = f"{items.path(key, project)}/related_merge_requests"
+    starts = tuple(f"{prefix}{key.task_id}-" for prefix in prefixes)
+    found = set()
+    for item in items.wire.pages(path, patience=patience):
+        ours = items.places.is_own(item.get("author")) and item.get("project_id") == project.id
+        if ours and str(item.get("source_branch")).startswith(starts):
+            found.add(int(item["iid"]))
+    return tuple(sorted(found))

@@ -15,7 +15,7 @@ from agent.errors import ForgeAccessRefused, ForgeRefused
 from agent.forge.edits_after_request import said_altered, said_unasked
 from agent.forge.gitlab.http import PATIENT, QUICK
 from agent.forge.gitlab.notes import EDITS
-from agent.forge.gitlab.projects import username
+from agent.forge.gitlab.projects import number, username
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from agent.forge.base import Act, Labels
     from agent.forge.gitlab.http import GitLabWire
     from agent.forge.gitlab.projects import Project, Projects
+    from agent.forge.gitlab.task_items import Items
+    from agent.values import TaskKey
 
 
 def who_asked(
@@ -216,3 +218,14 @@ def _activity(wire: GitLabWire, path: str, patience: float) -> Any:
     """The system notes of an issue or merge request (`path`), newest first."""
     query = {"sort": "desc", "order_by": "created_at", "activity_filter": "only_activity"}
     return (note for note in wire.pages(f"{path}/notes", query=query, patience=patience) if note.get("system"))
+
+
+def reviewer_of(items: Items, key: TaskKey, project: Project) -> int | None:
+    """The id of the person who asked for the work, if that person has permission.
+
+    The bot label that started the task is no longer on the issue, but GitLab still lists the event of its addition.
+    """
+    who = who_labelled(items.wire, items.path(key, project), items.labels.queued, patience=PATIENT)
+    if who is None:
+        who = items.get(key)[1].get("author")
+    return number(who) if not items.places.is_own(who) and items.places.may_ask(project, who) else None

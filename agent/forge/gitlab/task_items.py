@@ -86,6 +86,18 @@ class Items:
         if body := {name: value for name, value in change.items() if value}:
             self.call(key, "PUT", self.path(key, self.places.project_of(key)), body)
 
+    def take(self, key: TaskKey, *, again: bool) -> bool:
+        """Set the processing label if the issue waits for work; returns whether it did.  `again`: a new task after the
+        end of one is asked for."""
+        _, item = self.get(key)
+        waits = self.waits(item)
+        if again:
+            waits = state_of(item) == "open" and self.labels.can_start(self.label_names(item))
+        if not waits:
+            return False
+        self.move(key, "processing", self.label_names(item))
+        return True
+
     def label_names(self, item: dict[str, Any]) -> frozenset[str]:
         """The names of the labels in GitLab's answer about an issue or merge request."""
         labels = (label.get("name") if isinstance(label, dict) else label for label in item.get("labels") or ())

@@ -39,13 +39,13 @@ class GitLabTaskGetter(BaseTaskGetter):
 
     def _all(self) -> list[Task]:
         found = super()._all()
-        problems = self.forge.take_problems()
+        problems = self.forge.listed.take_problems()
         self.failed = self.failed or next((one for one in problems if isinstance(one, ForgeUnreachable)), None)
         self.problems = (*(one for one in problems if isinstance(one, IssueUnreadable)), *self.problems)
         return found
 
     def _look(self) -> dict[Any, Task]:
-        served = self.forge.served() if self.forge.projects else MemberProjects(self.forge).projects()
+        served = self.forge.listed.served() if self.forge.projects else MemberProjects(self.forge).projects()
         projects = {project.id: (names, project) for names, project in served}
         found: dict[tuple[str, str, int], Task] = {}
         for kind, item in self._candidates(projects):

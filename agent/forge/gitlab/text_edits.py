@@ -1,0 +1,36 @@
+"""Turns an edit of the title or text of an issue or merge request on GitLab into a comment."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from agent.errors import IssueUnreadable
+from agent.forge.comment_cursor import digest_of, edited
+from agent.forge.gitlab.http import QUICK
+from agent.forge.gitlab.projects import username
+from agent.observe import log
+
+if TYPE_CHECKING:
+    from agent.forge.base import Comment
+    from agent.forge.gitlab.task_items import Items
+    from agent.values import TaskKey
+
+
+def edit_of(items: Items, key: TaskKey, seen: str, who: dict[str, Any] | None) -> tuple[tuple[Comment, ...], str]:
+    """(an edit of the issue's title or text as a comment, if the digest of title and text is no longer `seen`; the
+    digest of the present title and text); an edit by an account without permission is left out.  `who` is the
+    author of GitLab's system note about the edit; if it is None, there was no edit, and no request is sent."""
+    if not seen or who is None:
+        return (), seen
+    try:
+        project, item = items.get(key, patience=QUICK)
+    except IssueUnreadable:
+        return (), seen
+    title, body = str(item.get("title") or ""), str(item.get("description") or "")
+    if (now := digest_of(title, body)) == seen:
+        return (), seen
+    if not items.places.may_ask(project, who, patience=QUICK):
+        log.get("forge").warning("edit_left_out", issue=str(key), author=username(who))
+        return (), now
+    is_bot = items.places.is_machine(who, patience=QUICK)
+    return (edited(title, body, now, username(who), str(item["updated_at"]), is_bot=is_bot),), now
