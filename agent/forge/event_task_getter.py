@@ -34,8 +34,9 @@ class EventTaskGetter(BaseTaskGetter):
 
     forge: Any  # a subclass names its adapter
 
+    @staticmethod
     @abstractmethod
-    def _login(self, user: Any) -> str:
+    def login(user: Any) -> str:
         """The login of an account in an answer of the host, "" for a deleted account."""
 
     @abstractmethod
@@ -63,7 +64,7 @@ class EventTaskGetter(BaseTaskGetter):
         }
         quick = labelled or not self.forge.places.is_person()  # whether a later look at the person who asked suffices
         if quick and state not in self.forge.askers and self.forge.places.may_ask(project, author):
-            return Task(key, self.forge, user=self._login(author), asker=asker, **told)
+            return Task(key, self.forge, user=self.login(author), asker=asker, **told)
         if state not in self.forge.askers and not self._may_look_up():
             return None
         try:
@@ -91,7 +92,7 @@ class EventTaskGetter(BaseTaskGetter):
         if not self.forge.places.may_ask(project, found[1]):
             return None
         title, started_by = str(item.get("title") or ""), f"assigned-{found[0]}"
-        return Task(key, self.forge, user=self._login(found[1]), title=title, labels=present, started_by=started_by)
+        return Task(key, self.forge, user=self.login(found[1]), title=title, labels=present, started_by=started_by)
 
     def _keep(self, state: tuple[Any, ...], item: dict[str, Any], found: Any) -> None:
         """Cache what the events of an issue said, unless the issue has changed just now."""
@@ -104,9 +105,9 @@ class EventTaskGetter(BaseTaskGetter):
         places = self.forge.places
         where = f"{project.full_name}#{number}"
         if not self._left and not labelled and places.is_self_assignment(actor):
-            raise IssueUnreadable(f"{where}: {self._login(actor)} took it, and asked for no work", code=SELF_ASSIGNED)
+            raise IssueUnreadable(f"{where}: {self.login(actor)} took it, and asked for no work", code=SELF_ASSIGNED)
         if not places.may_ask(project, actor):
             raise IssueUnreadable(
-                f"{where}: asked for by {self._login(actor) or 'a deleted account'}, who may not write to "
+                f"{where}: asked for by {self.login(actor) or 'a deleted account'}, who may not write to "
                 f"{project.full_name} or is not in allowed_users; somebody who may has to set the label"
             )

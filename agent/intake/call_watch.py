@@ -25,11 +25,8 @@ from agent.values import CLOSED_STATUSES
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agent.config import Settings
-    from agent.forge.base import Comment, Forge
+    from agent.forge.base import Comment
     from agent.issue.acknowledge import Acknowledgements
-    from agent.observe.events import Events
-    from agent.taskqueue import Ledger
     from agent.values import TaskKey
 
 LOOK_BACK = timedelta(days=1)
@@ -45,18 +42,11 @@ class CallWatch:
 
     def __init__(
         self,
-        settings: Settings,
-        ledger: Ledger,
-        forge: Forge,
-        events: Events,
+        intake: Intake,
         seen: Acknowledgements,
         skipped: Callable[[str, str], None],
     ) -> None:
-        self.settings = settings
-        self.ledger = ledger
-        self.forge = forge
-        self.events = events
-        self.intake = Intake(settings, ledger, forge, events)
+        self.intake = intake
         self.seen = seen
         self.skipped = skipped
         self.told: set[TaskKey] = set()  # issues that were reported as altered
@@ -67,10 +57,10 @@ class CallWatch:
     def poll(self, started: list[str]) -> None:
         """Look for new calls; the uuids of the tasks that they start are added to `started`.  Raises ForgeError when
         the forge does not answer; then the next poll looks again."""
-        if not start_of(self.forge).mention:
+        if not start_of(self.intake.forge).mention:
             return
         cursor = self.cursor or clock.stamp(clock.now() - LOOK_BACK)
-        changed, self.cursor = ForgeReports(self.forge).recent_issues(cursor)
+        changed, self.cursor = ForgeReports(self.intake.forge).recent_issues(cursor)
         self.waiting |= changed
         for key in list(self.waiting)[:AT_ONCE]:
             text = self.waiting.pop(key)
@@ -91,13 +81,13 @@ class CallWatch:
         call = self._call_in(key, text)
         if call is None:
             return True
-        issue = self.forge.read_issue(key)
+        issue = self.intake.forge.read_issue(key)
         uuid, refused = enqueue_task(
             self.intake,
             key,
             user=call.author,
             title=issue.title,
-            priority=priority_of(self.settings, issue.labels),
+            priority=priority_of(self.intake.settings, issue.labels),
             started_by=call.id or OF_ISSUE,
             seen=partial(self.seen.show, key, call if call.id else None),
         )
@@ -107,18 +97,18 @@ class CallWatch:
     def _has_task(self, key: TaskKey) -> bool:
         """Whether the issue has an open task, or one that ended so shortly ago that the comment poller reads its
         comments."""
-        row = self.ledger.latest(key)
+        row = self.intake.ledger.latest(key)
         if row is None:
             return False
-        days = timedelta(days=self.settings.context_inheritance.expiry_days)
+        days = timedelta(days=self.intake.settings.context_inheritance.expiry_days)
         is_over = row.status in CLOSED_STATUSES and bool(row.completed_at)
         return not is_over or clock.now() - clock.parse(str(row.completed_at)) < days
 
     def _call_in(self, key: TaskKey, text: Comment) -> Comment | None:
         """The newest call on an issue: a comment of a person with permission, or the text of the issue itself."""
-        names = self.forge.own_names()
+        names = self.intake.forge.own_names()
         try:
-            comments = self.forge.comments_since(key, None)[0]
+            comments = self.intake.forge.comments_since(key, None)[0]
         except IssueUnreadable:
             return None
         for one in reversed(comments):
@@ -126,12 +116,12 @@ class CallWatch:
                 return one
         if not self._is_new(text) or not commands.calls(text, names):
             return None
-        return text if ForgeReports(self.forge).author_may_ask(key) and self._is_of_author(key) else None
+        return text if ForgeReports(self.intake.forge).author_may_ask(key) and self._is_of_author(key) else None
 
     def _is_of_author(self, key: TaskKey) -> bool:
         """Whether nobody without permission has edited title or text of an issue; on GitLab people may who may not ask
         for work."""
-        is_altered = bool(self.forge.altered(key))
+        is_altered = bool(self.intake.forge.altered(key))
         if is_altered and key not in self.told:
             self.told.add(key)
             self.skipped(

@@ -27,11 +27,9 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from agent.config import Settings
-    from agent.forge.base import Forge
     from agent.forge.checks import Check
     from agent.issue.ci_rounds import CiRounds
-    from agent.observe.events import Events
-    from agent.taskqueue import Ledger, Row
+    from agent.taskqueue import Row
 
 LONGEST = timedelta(days=1)
 """The time after the end of a task during which the checks of its pull request are read."""
@@ -51,14 +49,8 @@ class CiWatch:
     """Watches CI of the pull requests on one forge.  The state of a CiWatch only saves requests; for example, it
     records which tasks need no further look at their checks."""
 
-    def __init__(
-        self, settings: Settings, ledger: Ledger, forge: Forge, events: Events, skipped: Callable[[str, str], None]
-    ) -> None:
-        self.settings = settings
-        self.ledger = ledger
-        self.forge = forge
-        self.events = events
-        self.intake = Intake(settings, ledger, forge, events)
+    def __init__(self, intake: Intake, skipped: Callable[[str, str], None]) -> None:
+        self.intake = intake
         self.items = Items(skipped)
         self.settled: set[str] = set()  # uuids of tasks with checks that need no further look
         # uuid of a task → its pull request, which does not change after the end of the task
@@ -71,9 +63,9 @@ class CiWatch:
     def poll(self, rows: Iterable[Row], started: list[str]) -> None:
         """Read the checks of the pull requests of the tasks in `rows`; the uuids of tasks that red checks start are
         added to `started`.  Raises ForgeError when the forge does not answer."""
-        if not hasattr(self.forge, "checks"):
+        if not hasattr(self.intake.forge, "checks"):
             return
-        closed = {row.uuid: row for row in rows if watched_until(self.settings, row) is not None}
+        closed = {row.uuid: row for row in rows if watched_until(self.intake.settings, row) is not None}
         self.settled &= closed.keys()
         self.rounds = {uuid: one for uuid, one in self.rounds.items() if uuid in closed}
         self.ended_at = {uuid: at for uuid, at in self.ended_at.items() if uuid in closed}
@@ -89,10 +81,10 @@ class CiWatch:
     def _look(self, row: Row, started: list[str]) -> bool:
         """Read the checks of one task's pull request; returns whether these checks need no further look."""
         if row.uuid not in self.rounds:
-            self.rounds[row.uuid] = rounds_of(self.ledger, row)
+            self.rounds[row.uuid] = rounds_of(self.intake.ledger, row)
         if (rounds := self.rounds[row.uuid]) is None:
             return True
-        checks, red = red_checks(self.forge, row.key, rounds)
+        checks, red = red_checks(self.intake.forge, row.key, rounds)
         self._tell_unread(checks.unread)
         if checks.is_pending:
             self.ended_at.pop(row.uuid, None)
@@ -103,10 +95,10 @@ class CiWatch:
             if checks.items and quiet >= QUIET_SECONDS:
                 self.again_at[row.uuid] = now + AGAIN_SECONDS
             return not checks.items and quiet >= NONE_SECONDS
-        pull = self.forge.find_pull(row.key, rounds.branch)
+        pull = self.intake.forge.find_pull(row.key, rounds.branch)
         if pull is None or pull.state != "open" or pull.commit != rounds.head:
             return True
-        if rounds.is_tried or len(rounds.made) >= self.settings.ci.fix_rounds:
+        if rounds.is_tried or len(rounds.made) >= self.intake.settings.ci.fix_rounds:
             self._say_tried(row, rounds, red)
             return True
         uuid, refused = continue_task(
@@ -118,29 +110,31 @@ class CiWatch:
         if uuid is not None:
             started.append(uuid)
             names = [one.name for one in red]
-            self.events.emit("ci_red", uuid=uuid, url=rounds.url, commit=rounds.head, jobs=names)
+            self.intake.events.emit("ci_red", uuid=uuid, url=rounds.url, commit=rounds.head, jobs=names)
         return refused not in ("limit", "refused")
 
     def _tell_unread(self, unread: Iterable[str]) -> None:
         for said in unread:
             if said not in self.told:
                 self.told.add(said)
-                self.events.emit("ci_unread", source=self.forge.source, instance=self.forge.instance, why=said)
+                self.intake.events.emit(
+                    "ci_unread", source=self.intake.forge.source, instance=self.intake.forge.instance, why=said
+                )
 
     def _say_tried(self, row: Row, rounds: CiRounds, red: tuple[Check, ...]) -> None:
         """Post a comment on the issue, once for a pull request, which says what was tried to repair its red CI."""
-        folders = self.settings.base_dir / "completed"
+        folders = self.intake.settings.base_dir / "completed"
         tried = [summary_of(folders / one.uuid, one)[:LONGEST_SUMMARY] for one in reversed(rounds.made)]
-        door = PublishFilter.for_task(self.settings, self.events, self.forge.instance, row.uuid)
+        door = PublishFilter.for_task(self.intake.settings, self.intake.events, self.intake.forge.instance, row.uuid)
 
         def words() -> Public:
-            names = self.forge.own_names()
+            names = self.intake.forge.own_names()
             jobs = [one.name for one in red]
             values = {"url": rounds.url, "jobs": jobs, "tried": tried, "mention": f"@{names[-1]}", "uuid": row.uuid}
-            return truncate(door.render("ci_tried", **values), self.forge, row.uuid)
+            return truncate(door.render("ci_tried", **values), self.intake.forge, row.uuid)
 
-        post_once(self.forge, row.key, rounds.first.uuid, TRIED, words, None)
-        self.events.emit("effect_done", uuid=row.uuid, effect=TRIED)
+        post_once(self.intake.forge, row.key, rounds.first.uuid, TRIED, words, None)
+        self.intake.events.emit("effect_done", uuid=row.uuid, effect=TRIED)
 
 
 def watched_until(settings: Settings, row: Row) -> datetime | None:

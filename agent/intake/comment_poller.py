@@ -85,8 +85,8 @@ class CommentPoller:
         self.seen = Acknowledgements(forge, events)
         self.items = Items(self._skipped)
         self.rows = Items(self._skipped)
-        self.calls = CallWatch(settings, ledger, forge, events, self.seen, self._skipped)
-        self.ci = CiWatch(settings, ledger, forge, events, self._skipped)
+        self.calls = CallWatch(self.intake, self.seen, self._skipped)
+        self.ci = CiWatch(self.intake, self._skipped)
 
     def poll(self, started: list[str]) -> bool:
         """Poll the comments once; returns whether any watched issue has changed.

@@ -34,6 +34,7 @@ class ForgejoTaskGetter(EventTaskGetter):
     """One poll of all repositories that the section covers."""
 
     forge: Forgejo
+    login = staticmethod(login)
 
     def _look(self) -> dict[Any, Task]:
         found: dict[tuple[str, int], Task] = {}
@@ -135,9 +136,6 @@ class ForgejoTaskGetter(EventTaskGetter):
         if again:
             return self._assigned_again(key, project, item, present)
         return self._waiting(key, project, item, present, labelled=labelled)
-
-    def _login(self, user: Any) -> str:
-        return login(user)
 
     def _newest_assignment(self, project: Project, number: int) -> tuple[str, Any] | None:
         return assigned_again(self.forge, events_of(self.forge, project, number))

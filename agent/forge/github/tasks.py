@@ -31,6 +31,7 @@ class GitHubTaskGetter(EventTaskGetter):
     """One poll of all projects that the section covers."""
 
     forge: GitHub
+    login = staticmethod(login)
 
     def _look(self) -> dict[Any, Task]:
         found: dict[tuple[str, int], Task] = {}
@@ -111,9 +112,6 @@ class GitHubTaskGetter(EventTaskGetter):
         if again:
             return self._assigned_again(key, project, item, present)
         return self._waiting(key, project, item, present, labelled=labelled)
-
-    def _login(self, user: Any) -> str:
-        return login(user)
 
     def _newest_assignment(self, project: Project, number: int) -> tuple[str, Any] | None:
         return assigned_again(self.forge, events_of(self.forge, project, number))
