@@ -159,7 +159,7 @@ def test_no_field_of_any_answer_can_make_a_bug(place):
 
 def test_a_typo_in_an_adapter_is_a_bug_and_not_the_forges(place, monkeypatch):
     key = place.issue()
-    monkeypatch.setattr(place.forge, "label_names" if isinstance(place, GitHubPlace) else "items", None)
+    monkeypatch.setattr(place.forge, "items", None)
     with pytest.raises((TypeError, AttributeError)):
         place.forge.read_issue(key)
 
