@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from ports import free_port
 
 PEERS = Path(__file__).resolve().parent / "peers"
 NODE = shutil.which("node")
@@ -55,12 +56,6 @@ def closure(name, known, found=None):
         for other in known.get(f"node_modules/{name}", {}).get("dependencies", {}):
             closure(other, known, found)
     return list(found)
-
-
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
 
 
 @contextmanager

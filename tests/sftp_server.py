@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlencode
 
+from ports import free_port
 from services import absent
 
 SSHD = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin:/usr/bin")
@@ -31,8 +32,7 @@ class Sshd:
             SEPARATION.mkdir(exist_ok=True)
         self.key = self._make_key("login")
         self.host_key = self._make_key("host")
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         self.known_hosts = folder / "known_hosts"
         self.know(self.host_key)
         authorized = folder / "authorized_keys"

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from flow_home import SECONDS, FlowHome, finished, until
+from ports import free_port
 
 AIMOCK = Path(__file__).parents[1] / "peers" / "node_modules" / "@copilotkit" / "aimock" / "dist" / "cli.js"
 
@@ -49,9 +50,7 @@ def aimock(tmp_path_factory):
         missing("aimock is not installed in tests/peers")
     folder = tmp_path_factory.mktemp("aimock")
     (folder / "fixtures.json").write_text(json.dumps({"fixtures": FIXTURES}))
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     argv = [node, str(AIMOCK), "-p", str(port), "-f", str(folder / "fixtures.json"), "--log-level", "warn"]
     with (folder / "log").open("wb") as out:
         server = subprocess.Popen(argv, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)

@@ -3,11 +3,11 @@
 import json
 import os
 import signal
-import socket
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
 from flow_home import until
+from ports import free_port
 
 
 def ask(port, path):
@@ -18,12 +18,6 @@ def ask(port, path):
     except HTTPError as error:
         with error:
             return error.code, json.load(error)
-
-
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
 
 
 def test_a_daemon_says_that_it_is_ready_or_why_not_and_one_that_hangs_cannot(home):

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from llm_servers import TOOL, Heard, client_for
+from ports import free_port
 
 from agent.errors import ContextOverflow, ModelError, QuotaExhausted
 from agent.llm.openai import PLAINER
@@ -39,12 +40,6 @@ def missing(what):
     if os.environ.get("CI") == "1":
         pytest.fail(f"{what}; scripts/test-peers installs it")
     pytest.skip(f"{what}; scripts/test-peers installs it")
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def get(url, *, body=None):

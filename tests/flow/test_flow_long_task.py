@@ -7,13 +7,13 @@ windows (about a quarter of an hour); the figures of docs/window.md are from tha
 import json
 import os
 import re
-import socket
 from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
 from flow_home import FlowHome, until
 from long_work import COMMENTS, WORDS, Work, files
+from ports import free_port
 from strict_server import StrictServer
 
 from agent.context import projection
@@ -115,9 +115,7 @@ def run(folder, model, work, window=8192, *, metrics=False, **how):
     home.issue(1, "Take notes", TASK)
     more = []
     if metrics:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            watch.port = free.getsockname()[1]
+        watch.port = free_port()
         more = ["--metrics", str(watch.port)]
     process = home.start("run", "--once", *more)
     out, _ = process.communicate(timeout=3600)

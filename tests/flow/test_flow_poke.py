@@ -15,7 +15,7 @@ from urllib.request import urlopen
 import pytest
 from flow_home import finish, finished, said, until
 from forge_home import TASK
-from test_flow_health import free_port
+from ports import free_port
 
 SECRET = "the-secret-of-these-webhooks"
 RARELY = "scheduling: {interval: 3600, idle_interval: 3600}\n"

@@ -7,7 +7,9 @@ import subprocess
 from contextlib import contextmanager
 from pathlib import Path
 
-from forges.programs import free_port, missing, running
+from ports import free_port
+
+from forges.programs import missing, running
 
 
 @contextmanager

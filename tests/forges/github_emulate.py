@@ -12,10 +12,11 @@ from itertools import count
 from urllib.parse import quote
 
 import requests
+from ports import free_port
 
 from agent.values import TaskKey
 from forges.github_place import GitHubPlace
-from forges.programs import EMULATE, free_port, node, running
+from forges.programs import EMULATE, node, running
 
 PEOPLE = ("alice", "bob", "mallory", *(f"user{number}" for number in range(1, 13)))
 LACKS = {

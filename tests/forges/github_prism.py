@@ -12,11 +12,13 @@ import json
 import re
 from contextlib import contextmanager
 
+from ports import free_port
+
 from forges.github_place import GitHubPlace
 from forges.github_server import GitHubServer
 from forges.github_shapes import document
 from forges.github_state import State
-from forges.programs import PRISM, free_port, node, running
+from forges.programs import PRISM, node, running
 
 
 def _filled(path):

@@ -22,9 +22,11 @@ from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 
+from ports import free_port
+
 from forges.gitlab_place import GitLabPlace
 from forges.gitlab_server import GitLab
-from forges.programs import PRISM, free_port, node, running
+from forges.programs import PRISM, node, running
 
 DOCUMENT = Path(__file__).parents[1] / "specs" / "gitlab-subset.json"
 LISTS = ("statuses", "issues", "merge_requests", "related_merge_requests", "protected_branches", "branches")

@@ -42,12 +42,6 @@ def node(script):
     return []
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 @contextmanager
 def running(argv, port, log):
     """The program, once it listens; killed by its pid at the end."""

@@ -10,6 +10,7 @@ from uuid import uuid4
 import pytest
 import services
 from flow_home import until
+from ports import free_port
 from run_home import UUID
 
 from agent.daemon.broker_client import BrokerClient, message_of
@@ -24,9 +25,7 @@ class Door:
 
     def __init__(self, host, port):
         self.to = (host, port)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         self.sockets = []
         self.threads = []
 

@@ -183,7 +183,7 @@ def test_labels_end_right_whatever_happens_to_an_answer(github, slept, verb, aft
 
 def test_a_host_that_is_not_there_is_named(tmp_path, slept):
     from forges.github_place import github_settings
-    from forges.programs import free_port
+    from ports import free_port
 
     from agent.forge.github.forge import GitHubForge
 

@@ -1,13 +1,13 @@
 """A set-up that failed for want of the network is told apart from one that is wrong, by what real tools print."""
 
 import shutil
-import socket
 import subprocess
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from ports import free_port
 from test_work_setup import put
 from work_repos import ENV
 
@@ -72,10 +72,7 @@ class Status(BaseHTTPRequestHandler):
 def index(request, tmp_path):
     """(address of an index, whether waiting may help)."""
     if request.param == "nobody there":
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        yield f"http://127.0.0.1:{port}", True
+        yield f"http://127.0.0.1:{free_port()}", True
         return
     handler = type("Handler", (Status,), {"status": int(request.param)})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
