@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
-from length import one_forge
+from length import not_this_turn, one_forge
 
 from agent import cgroups, filetree, proc
 
@@ -63,10 +63,13 @@ def control_groups_are_removed(tmp_path_factory):
 
 def pytest_collection_modifyitems(config, items):
     """Run a whole run or a test of `intake` that exists for two forges on one of them (`length.one_forge`), unless the
-    command line names tests."""
+    command line names tests; without a path on the command line, take some files by turns (`length.not_this_turn`)."""
     if config.option.keyword or any("::" in one for one in config.args):
         return
     left = one_forge({item.nodeid for item in items if item.path.parent.name in ("flow", "crash", "intake")})
+    if not config.option.file_or_dir:
+        later = not_this_turn()
+        left |= {item.nodeid for item in items if item.nodeid.partition("::")[0] in later}
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left])
     items[:] = [item for item in items if item.nodeid not in left]
 

@@ -1,7 +1,10 @@
 """What tests/README.md and tests/fast.txt name is there, and what is there is named."""
 
 import re
+import subprocess
 from pathlib import Path
+
+import length
 
 ROOT = Path(__file__).resolve().parents[2]
 TESTS = ROOT / "tests"
@@ -53,3 +56,18 @@ def test_each_room_has_tests_in_the_fast_run():
     ]
     assert without == [], "add the test file of each room's central module to tests/fast.txt"
     assert len(rooms) > 20
+
+
+def test_files_that_run_by_turns_are_there_and_three_turns_take_all_of_them(monkeypatch):
+    lines = (TESTS / "by_turns.txt").read_text(encoding="utf-8").splitlines()
+    files = {line for line in lines if line and not line.startswith("#")}
+    assert [file for file in files if not (TESTS.parent / file).is_file()] == []
+    monkeypatch.setattr(length, "LONG", False)
+    left = []
+    for count in range(length.TURNS):
+        done = subprocess.CompletedProcess([], 0, f"{count}\n", "")
+        monkeypatch.setattr(length.subprocess, "run", lambda *_, done=done, **__: done)
+        left.append(length.not_this_turn())
+    assert all(one < files for one in left)
+    assert set.intersection(*left) == set()
+    assert set.union(*(files - one for one in left)) == files
