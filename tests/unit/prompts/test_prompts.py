@@ -116,7 +116,8 @@ SAMPLES = {
 
 
 def test_every_template_is_rendered_by_the_program():
-    code = "".join(path.read_text("utf-8") for path in Path(agent.__file__).parent.rglob("*.py"))
+    modules = [path for path in Path(agent.__file__).parent.rglob("*.py") if path.parent.name != "dashboard"]
+    code = "".join(path.read_text("utf-8") for path in modules)  # the dashboard has templates of its own
     rendered = set(re.findall(r"\brender\(\s*\"(\w+)\"", code)) | {f"reviewer_{name}" for name in PERSONAS}
     assert rendered == set(prompts.names())
 

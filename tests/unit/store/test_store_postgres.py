@@ -58,7 +58,7 @@ def test_parameters_are_translated_and_percent_signs_and_comments_are_not():
 def test_every_named_query_is_understood_by_the_server(tasks):
     for name, text in queries(LEDGER).items():
         parameters = set(re.findall(r"%\((\w+)\)s", postgres.translated(text)))
-        whole = {"limit", "attempt", "deaths", "ratio", "of_repository", "of_person", "of_server", "depth"}
+        whole = {"limit", "offset", "attempt", "deaths", "ratio", "of_repository", "of_person", "of_server", "depth"}
         values = {one: 1 if one in whole else "x" for one in parameters}
         numbers = {column for column in parameters if column.endswith(("_count", "_tokens", "_id", "_length", "_seq"))}
         values |= dict.fromkeys(numbers - {"task_id"}, 1) | dict.fromkeys({"cost", "priority"} & parameters, 1)
