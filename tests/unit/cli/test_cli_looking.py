@@ -419,7 +419,7 @@ def test_show_of_a_file_that_cannot_be_read_shows_the_rest(home, run):
     path.unlink()
     path.mkdir()
     out = run("show", OPEN)[1]
-    assert "tools.jsonl" in out
+    assert "note: tools.jsonl cannot be read: not a regular file" in out
     assert "I look first." in out
     assert "read_file" in out
 
