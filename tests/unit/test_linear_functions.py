@@ -28,14 +28,13 @@ from agent.window import failure_excerpt, identifiers, output_lines, shell_parse
 from agent.work import check_outline, push_errors, setup_outage, verify
 from agent.worker import pull_text
 
-TRIED, MIDDLE, LONG = 1 << 12, 1 << 14, 1 << 18
+TRIED, MIDDLE, LONG = 1 << 12, 1 << 14, 1 << 17
 WORST = 3
 """Texts that are tried longer, of those that are slowest when short."""
 SQUARE = 3
-"""How much more than sixteen times as long LONG may take than MIDDLE: 1 where time is linear, 16 where it is the
-square."""
-NOTHING = 0.02
-"""Seconds for LONG that prove nothing: a square of it is a third of a second for a megabyte."""
+"""How much more than eight times as long LONG may take than MIDDLE: 1 where time is linear, 8 where it is the square."""
+NOTHING = 0.01
+"""Seconds for LONG that prove nothing: a square of it is less than a second for a megabyte."""
 
 COUNTED = [
     "<x{n} hidden>",

@@ -49,7 +49,7 @@ def run(folder, *argv):
 def test_a_test_that_fails_again_fails_the_run(tmp_path, which, code, output):
     (tmp_path / "test_here.py").write_text(TESTS)
     (tmp_path / "conftest.py").write_text(CONFTEST.read_text())
-    run(tmp_path, "-m", "pytest", "-q", "-n", "2", "-k", which)
+    run(tmp_path, "-m", "pytest", "-q", "-n", "1", "-k", which)
     got, printed = run(tmp_path, REPEAT, "failed")
     assert got == code
     assert output in printed
