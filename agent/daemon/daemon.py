@@ -337,7 +337,8 @@ class Daemon:
                     *supervisor.reasons_not_to_start(),
                     str(error or ""),
                     f"no source can be asked: {unasked}" * bool(unasked),
-                ]
+                ],
+                supervisor.delays.explained(),
             )
             failures = 0 if supervisor.busy() else failures + (error is not None)
             draining = deadline is not None

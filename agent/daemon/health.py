@@ -1,17 +1,18 @@
 """Reports whether the daemon of a base_dir is alive, and whether it starts tasks, or why not.
 
 The daemon writes `daemon-health.json` beside its lock when the content changes, and updates the time of the file in
-each round of the daemon's loop.  `health`, `GET /ready` and `/live` check the lock and the file, so that a daemon that
-hangs cannot report itself as healthy.  A model server or a host at which no tasks are started counts as a reason why
-the daemon starts no tasks.  If no tasks are started for a single repository, the daemon still counts as ready, because
-the tasks of other repositories start.
+each round of the daemon's loop.  The file also has the tasks that the daemon delays by itself (`start_delays.py`), so
+that the commands and the page can say why such a task waits.  `health`, `GET /ready` and `/live` check the lock and the
+file, so that a daemon that hangs cannot report itself as healthy.  A model server or a host at which no tasks are
+started counts as a reason why the daemon starts no tasks.  If no tasks are started for a single repository, the daemon
+still counts as ready, because the tasks of other repositories start.
 """
 
 from __future__ import annotations
 
 import os
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import orjson
@@ -19,10 +20,11 @@ import orjson
 from agent import clock, durable_files
 from agent.daemon import start_holds
 from agent.daemon.program_version import lock_of
+from agent.daemon.start_delays import StartDelay
 from agent.errors import DiskError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from agent.config import Settings
@@ -31,6 +33,8 @@ BEAT_SECONDS = 5.0
 SILENT_SECONDS = 60.0
 """Seconds without a round of the loop after which the daemon counts as hung; waiting for a busy ledger takes at most
 half of that time."""
+MOST_DELAYS = 200
+"""The number of delayed tasks that the file names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +42,13 @@ class Health:
     """`live`: a daemon exists and its loop runs.
 
     `ready`: the daemon starts tasks as they come.  `why`: the reasons why the daemon starts no tasks.
+    `delays`: the tasks, by uuid, for which the daemon starts no worker yet.
     """
 
     live: bool
     ready: bool
     why: tuple[str, ...] = ()
+    delays: Mapping[str, StartDelay] = field(default_factory=dict[str, StartDelay], hash=False)
 
 
 class HealthFile:
@@ -51,12 +57,15 @@ class HealthFile:
 
     def __init__(self, settings: Settings) -> None:
         self.path = path_of(settings)
-        self.said: tuple[str, ...] | None = None
+        self.said: tuple[tuple[str, ...], dict[str, tuple[str, str]]] | None = None
         self.beaten_at = -BEAT_SECONDS
 
-    def write(self, why: Sequence[str]) -> None:
-        """Record that the loop runs, with the reasons why no tasks are started; "" is ignored."""
-        now, words = clock.monotonic(), tuple(one for one in why if one)
+    def write(self, why: Sequence[str], delays: Mapping[str, StartDelay] | None = None) -> None:
+        """Record that the loop runs, with the reasons why no tasks are started, and the delayed tasks; "" is
+        ignored."""
+        named = list((delays or {}).items())[:MOST_DELAYS]
+        now = clock.monotonic()
+        words = (tuple(one for one in why if one), {uuid: (delay.until, delay.why) for uuid, delay in named})
         if words == self.said and now - self.beaten_at < BEAT_SECONDS:
             return
         self.beaten_at = now
@@ -64,7 +73,7 @@ class HealthFile:
             if words == self.said and self.path.exists():
                 os.utime(self.path)  # a change of times works even on a full disk
                 return
-            facts = {"pid": os.getpid(), "at": clock.stamp(), "why": words}
+            facts = {"pid": os.getpid(), "at": clock.stamp(), "why": words[0], "delays": words[1]}
             durable_files.write_file(self.path, orjson.dumps(facts), sync=False)
             self.said = words
 
@@ -87,8 +96,9 @@ def read_health(settings: Settings) -> Health:
     try:
         facts = orjson.loads(path.read_bytes())
         why = [str(one) for one in facts["why"]]
+        delays = {uuid: StartDelay(str(until), str(text)) for uuid, (until, text) in facts.get("delays", {}).items()}
         age = clock.now().timestamp() - path.stat().st_mtime
-    except (OSError, orjson.JSONDecodeError, KeyError, TypeError) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         return Health(
             False, False, (f"the daemon has not said yet that it is well, or {path} cannot be read: {error}",)
         )
@@ -96,4 +106,4 @@ def read_health(settings: Settings) -> Health:
         said = f"the daemon (process {facts.get('pid')}) has not gone round for {age:.0f} s, or cannot write {path}"
         return Health(False, False, (said,))
     why += [one.text for one in start_holds.read(settings.base_dir) if one.until and not one.is_of_one_repository]
-    return Health(True, not why, tuple(dict.fromkeys(why)))
+    return Health(True, not why, tuple(dict.fromkeys(why)), delays)

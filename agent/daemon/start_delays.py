@@ -3,10 +3,13 @@
 A task waits because it is left to another host, because a hold of `start_holds.py` applies, because its workers could
 not even claim it (for example if its folder is not writable), or because its workers were killed again and again.
 After workers that could not claim the task or were killed, the wait is longer each time.  `supervisor.py` starts no
-worker for a task that waits.
+worker for a task that waits.  `health.py` writes the delays and their reasons to a file for the commands and the page.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
 
 from agent import clock
 
@@ -15,12 +18,21 @@ FREE_KILLS = 3
 """The number of workers of one task that may be killed in a row without progress before the next one is delayed."""
 
 
+@dataclass(frozen=True, slots=True)
+class StartDelay:
+    """Why no worker is started for a task before `until`, a time stamp as in the ledger."""
+
+    until: str
+    why: str
+
+
 class StartDelays:
     """The delays of one daemon.  `known` maps a task to the number of its refused starts, and the earliest time of the
     next one (of the monotonic clock)."""
 
     def __init__(self) -> None:
         self.known: dict[str, tuple[int, float]] = {}
+        self.reasons: dict[str, StartDelay] = {}  # of the newest delay of each task, if it has a reason
         self.held_back: set[str] = set()  # the tasks that wait until a hold ends (`start_holds.py`)
         self.killed: dict[str, int] = {}  # uuid → number of workers that were killed in a row without progress
 
@@ -29,9 +41,9 @@ class StartDelays:
         now = clock.monotonic()
         return {uuid for uuid, (_, until) in self.known.items() if now < until}
 
-    def hold(self, uuid: str, seconds: float) -> None:
+    def hold(self, uuid: str, seconds: float, why: str = "") -> None:
         """Let the task wait for `seconds`; this wait does not count as a refused start."""
-        self.known[uuid] = (0, clock.monotonic() + seconds)
+        self._delay(uuid, 0, seconds, why)
 
     def hold_back(self, uuid: str, seconds: float) -> None:
         """Let the task wait for `seconds`, but at most until `let_go` is called."""
@@ -45,12 +57,23 @@ class StartDelays:
                 del self.known[uuid]
         self.held_back.clear()
 
-    def postpone(self, uuid: str) -> float:
+    def postpone(self, uuid: str, why: str) -> float:
         """Let the task wait after a refused start, longer each time; returns the number of seconds."""
         count = self.known.get(uuid, (0, 0.0))[0] + 1
         seconds = min(LONGEST_SECONDS, 2.0**count)
-        self.known[uuid] = (count, clock.monotonic() + seconds)
+        self._delay(uuid, count, seconds, why)
         return seconds
+
+    def explained(self) -> dict[str, StartDelay]:
+        """The tasks that wait now and the reasons of their delays; a hold has its reason in `start_holds.py`."""
+        waiting = self.waiting()
+        return {uuid: delay for uuid, delay in self.reasons.items() if uuid in waiting}
+
+    def _delay(self, uuid: str, count: int, seconds: float, why: str) -> None:
+        self.known[uuid] = (count, clock.monotonic() + seconds)
+        self.reasons.pop(uuid, None)
+        if why:
+            self.reasons[uuid] = StartDelay(clock.stamp(clock.now() + timedelta(seconds=seconds)), why)
 
     def note_kill(self, uuid: str) -> bool:
         """Count a worker that was killed without progress; returns whether the next worker must be delayed."""
@@ -65,3 +88,4 @@ class StartDelays:
         """Drop delays that ended long ago, since a daemon lives for months."""
         over = clock.monotonic() - LONGEST_SECONDS
         self.known = {uuid: (count, until) for uuid, (count, until) in self.known.items() if until > over}
+        self.reasons = {uuid: delay for uuid, delay in self.reasons.items() if uuid in self.known}

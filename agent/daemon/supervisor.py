@@ -274,7 +274,7 @@ class Supervisor:
         if not child.claimed or row is None or row.llm_call_count + row.tool_call_count > row.progress_at_claim:
             self.delays.note_progress(uuid)
         elif self.delays.note_kill(uuid):
-            self.postpone(uuid)
+            self.postpone(uuid, "its workers were killed several times without progress")
 
     def handle_unclaimed(self, uuid: str, code: int, why: str) -> None:
         """Handle the end of a worker that did not own its task.
@@ -286,7 +286,7 @@ class Supervisor:
         try:
             row = self.ledger.get(uuid)
         except LedgerError:
-            self.postpone(uuid)
+            self.postpone(uuid, "its worker ended, and the ledger does not answer")
             raise
         waits = (
             row is not None and row.status is Status.QUEUED and (row.not_before or "") <= clock.stamp(self.ledger.now())
@@ -294,12 +294,12 @@ class Supervisor:
         if code == 0 and not waits:
             return
         self.exit_codes.record(uuid, code or worker.EXIT_WAITS)
-        seconds = self.postpone(uuid)
+        why = why or "it said nothing; the log of the daemon may have more"
+        seconds = self.postpone(uuid, f"its worker could not start the task: {why}")
         self.is_outdated()
         if code > 0:
             self.holds.note_unclaimed(uuid)
         if code >= 0 and not self.draining:
-            why = why or "it said nothing; the log of the daemon may have more"
             self.events.emit("worker_unclaimed", uuid=uuid, exit_code=code, why=why, seconds=seconds)
 
     def close_if_too_large(self, uuid: str, pid: int | None) -> None:
@@ -451,7 +451,8 @@ class Supervisor:
                         started.append(uuid)
                     well = True
                 if not well:
-                    self.postpone(uuid)  # a task that cannot start must not block the head of the queue
+                    # a task that cannot start must not block the head of the queue
+                    self.postpone(uuid, "its start failed; the event `item_skipped` has the error")
             if len(started) >= room or not taken:
                 break
         items.finish()
@@ -486,22 +487,24 @@ class Supervisor:
         # a replica has unpublished work too, so any host can continue
         replica = self.settings.context_storage.replica is not None
         if not replica and unpublished_work.lies_elsewhere(self.settings, row, self.ledger.now()):
-            seconds = LEFT_SECONDS
+            seconds, what = LEFT_SECONDS, "work that is not published"
         else:
-            seconds = min(HELD_SECONDS, self.home.seconds_to_wait(row))
+            seconds, what = min(HELD_SECONDS, self.home.seconds_to_wait(row)), "conversation"
         if seconds and uuid not in self.delays.known:
             self.events.emit("task_left", uuid=uuid, host=row.hostname)
         if seconds:
-            self.delays.hold(uuid, seconds)
+            self.delays.hold(uuid, seconds, f"it is left to {row.hostname}, which has its {what}")
         elif self.holds.is_held(row):
             self.delays.hold_back(uuid, HELD_SECONDS)
         else:
             return False
         return True
 
-    def postpone(self, uuid: str) -> float:
-        """Delay a task, longer each time, because its worker could not even claim it; returns the number of seconds."""
-        seconds = self.delays.postpone(uuid)
+    def postpone(self, uuid: str, why: str) -> float:
+        """Delay a task, longer each time, because its worker could not even claim it; returns the number of seconds.
+
+        `why`: a clause for people, which `tasks`, `show` and the page print."""
+        seconds = self.delays.postpone(uuid, why)
         self.acknowledge(uuid)
         with suppress(LedgerError, DiskError):  # a reservation that is not released expires by itself
             self.ledger.release_reservation(uuid, self.owner)
@@ -534,7 +537,7 @@ class Supervisor:
             self.start(uuid)
         except (OSError, EOFError) as error:  # no process or descriptor can be created, or the forkserver was killed
             self.exit_codes.record(uuid, worker.EXIT_WAITS)
-            self.postpone(uuid)
+            self.postpone(uuid, f"no process could be started for it: {reason(error)}")
             self.holds.note_unclaimed(uuid)
             self.events.emit("worker_died", uuid=uuid, signal=0, error=reason(error))
             return False

@@ -7,8 +7,8 @@ disk, holds, limits.  It decides nothing: each answer comes from the function wi
 `rate_limiter.host_limits`).  The module only reads, and imports what speaks with forges only where a task needs it.
 The commands `tasks` and `show` print its answers, and the gauge `makimono_waiting_tasks` counts them.
 
-A daemon also delays single tasks by itself (`start_delays.py`, `host_affinity.py`); these delays last seconds to a few
-minutes and are known to that daemon alone, so such a task counts as the next one.
+A daemon also delays single tasks by itself (`start_delays.py`, `host_affinity.py`); it writes these delays to its
+health file.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ ReasonCode = Literal[
 `forge_limit`, `forge`, `model`: a forge or a model's server that did not answer; `question`: a person's answer; `ci`:
 CI of the pull request of an ended task; `paused`: a person's `resume`; `requested`: the next step of its worker, which
 executes a request; `publishing`: the publication of finished work; `hold`: the end of a hold after failures of several
-tasks; `delay`: the next try after another error; `daemon`: a daemon that starts tasks; `next`: nothing more."""
+tasks; `delay`: the next try after another error, or the end of a delay of the daemon; `daemon`: a daemon that starts
+tasks; `next`: nothing more."""
 
 REASONS: tuple[ReasonCode, ...] = get_args(ReasonCode)
 
@@ -190,6 +191,8 @@ class TaskReasons:
             return Reason("daemon", self._health.why[0] if self._health.why else "no daemon starts tasks")
         if self._shortage:
             return Reason("disk", self._shortage)
+        if (delay := self._health.delays.get(row.uuid)) and delay.until > clock.stamp(clock.now()):
+            return Reason("delay", f"{delay.why}; a worker is started after {_minute(delay.until)}", delay.until)
         if not self._health.ready:
             return Reason("daemon", "; ".join(self._health.why))
         most = self.settings.scheduling.max_workers

@@ -8,7 +8,7 @@ import pytest
 
 from agent import clock, durable_files
 from agent.daemon import start_holds
-from agent.daemon.health import path_of
+from agent.daemon.health import HealthFile, path_of, read_health
 from agent.daemon.program_version import lock_of
 from agent.daemon.start_holds import StartHold
 from agent.daemon.supervisor import Supervisor
@@ -70,6 +70,23 @@ def test_a_queued_task_waits_for_a_daemon_then_for_a_worker_and_is_next_as_the_s
         "worker",
         f"no worker is free: {most} run, `scheduling.max_workers` is {most}",
     )
+
+
+def test_a_delay_that_only_the_daemon_decided_is_known_to_other_processes(place, time, alive):
+    here = place()
+    alive(here)
+    first, second = here.row(1), here.row(2)
+    supervisor = Supervisor(here.wiring)
+    supervisor.handle_unclaimed(first, 5, "its folder cannot be written")
+    HealthFile(here.settings).write([], supervisor.delays.explained())
+    found = reason(here, first)
+    assert (found.code, found.until > clock.stamp(clock.now())) == ("delay", True)
+    assert found.text.startswith("its worker could not start the task: its folder cannot be written; a worker is")
+    assert reason(here, second).code == "next"
+    time.move(2)
+    assert reason(here, first).code == "next", "the time of the delay is over, although the file still has it"
+    HealthFile(here.settings).write([], supervisor.delays.explained())
+    assert read_health(here.settings).delays == {}
 
 
 @pytest.mark.parametrize(
