@@ -2,14 +2,14 @@
 the adapter reads it.
 
 A proxy, or a host that is starting, may answer 200 with HTML, `null`, a list instead of an object, or an object in
-which a field is missing.  An answer of a wrong shape raises `AnswerOdd`, with a message that names the request, the
-field and the mismatch.  `AnswerOdd` is a kind of `ForgeUnreachable`, so its callers treat it like the failure of a host
-that is unavailable.  Each adapter for a host has a table of shapes (such as `forge/github/answer_shapes.py`), which
-names the fields that the adapter reads.
+which a field is missing. An answer of a wrong shape raises `AnswerOdd`, with a message that names the request, the
+field and the mismatch. `AnswerOdd` is a kind of `ForgeUnreachable`, so callers handle an answer of a wrong shape like
+the failure of a host that is unavailable. Each adapter for a host has a table of shapes (such as
+`forge/github/answer_shapes.py`), which names the fields that the adapter reads.
 
-A shape is one of: a type; `TIME`; `[shape]` for a list; a tuple for one of several shapes; a dict of field → shape for
-an object.  If a dict names a field with a `?` at the end of the name, the field may be missing or null.  Fields of an
-object that the dict of its shape does not name are not checked.
+The shape of a value in an answer is one of: a type; `TIME`; `[shape]` for a list; a tuple for one of several shapes; a
+dict of field → shape for an object. If a dict names a field with a `?` at the end of the name, the field may be missing
+or null. Fields of an object that the dict of its shape does not name are not checked.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 ANY = object
 NAMES = {str: "text", int: "a whole number", bool: "true or false", dict: "an object", list: "a list"}
 SHOWN = 60
-"""Maximum characters of a found value that an error message shows."""
+"""Maximum characters of a wrong value of an answer that an error message shows."""
 
 
 class Time:
@@ -40,15 +40,16 @@ Shape = Any
 
 @dataclass(frozen=True, slots=True)
 class Shapes:
-    """The shapes of one forge's answers: each row has a regular expression for the HTTP verb and the path, and a shape;
-    the first row that matches a request is used."""
+    """The shapes of one forge's answers: each row has a regular expression for the HTTP verb and the path of a request,
+    and the shape of its answer; the first row that matches a request is used."""
 
     rows: tuple[tuple[re.Pattern[str], Shape], ...]
 
     @classmethod
     def of(cls, *rows: tuple[str, str, Shape]) -> Shapes:
-        """Make a table of shapes from rows of (HTTP verbs, path, shape of the answer); verbs and path are regular
-        expressions for the whole verb and the whole path, since a repository may be named like the end of a path."""
+        """Make a table of the shapes of answers from rows of (HTTP verbs, path, shape of the answer); verbs and path
+        are regular expressions for the whole verb and the whole path, since a repository may be named like the end of a
+        path."""
         return cls(tuple((re.compile(f"(?:{verbs}) {path}"), shape) for verbs, path, shape in rows))
 
     def find(self, verb: str, path: str) -> Shape:
@@ -68,10 +69,10 @@ class Shapes:
     def items(
         self, path: str, data: Iterable[Any], what: str, odd: Callable[[AnswerOdd], None] | None
     ) -> Iterator[Any]:
-        """The items of one page of a list that have the right shape.
+        """The items of one page of a list in a forge's answer, without the items of a wrong shape.
 
-        Invalid items are left out and passed to `odd` as AnswerOdd.  Raises AnswerOdd when `odd` is None, or when all
-        items of the page are invalid.
+        List items of a wrong shape are left out and passed to `odd` as AnswerOdd. Raises AnswerOdd when `odd` is None,
+        or when all items of the page have a wrong shape.
         """
         (shape,) = self.find("GET", path)
         error, good = None, False

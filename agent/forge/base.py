@@ -1,18 +1,18 @@
-"""The contract of a forge: a place that holds the issues to work on, and in which the results are shown.
+"""The contract of a forge: the place that holds the issues to work on, and that shows the results to people.
 
-Each adapter is a package with one line in `FORGES`, and must pass `tests/contract/test_contract_forge.py`.  An adapter
-only translates between the forge and this program: it makes no decision about a task, and the caller stores the
-progress of a task (such as the position in a list of comments, the cursor).  An adapter turns every error of the forge
-or of a library into `ForgeError`, or into `IssueUnreadable` when the error concerns only one issue.  The adapter for a
-folder also raises `DiskError`, when it cannot write a file.
+Each adapter is a package with one line in `FORGES`, and must pass `tests/contract/test_contract_forge.py`. An adapter
+only translates between the forge and this program: the adapter makes no decision about a task, and the caller stores
+the progress of a task (such as the position in a list of comments, the cursor). An adapter turns every error of the
+forge or of a library into `ForgeError`, or into `IssueUnreadable` when the error concerns only one issue. The adapter
+for a folder also raises `DiskError`, when it cannot write a file.
 
-Terms: **own account**: the account that the adapter writes as (`bot_name`).  **Our labels**: the six labels of
-`Labels`; an adapter never adds or removes another label.  **Marker**: a text in a comment by which the program finds
-the comment again, see `markers.py`.
+The term **own account** in this contract: the account that the adapter writes as (`bot_name`). **Our labels**: the six
+labels of `Labels`; an adapter never adds or removes another label. **Marker**: a text in a comment by which the program
+finds the comment again, see `markers.py`.
 
 Before the caller posts a comment or opens a pull request, it searches for one that an earlier call made
-(`find_comment`, `find_pull`), so that none is made twice.  So `find_comment` and `find_pull` must find what an earlier
-call made, even if the process was killed during that call: they read the present state of the forge.
+(`find_comment`, `find_pull`), so that none is made twice. `find_comment` and `find_pull` read the present state of the
+forge, so that they find what an earlier call made, even if the process was killed during that call.
 """
 
 from __future__ import annotations
@@ -64,15 +64,15 @@ class Comment:
     `id` is the forge's id of the comment, as text.  The times are in the format of ISO 8601, or "" if the forge does
     not report them.
 
-    `is_bot`: the forge marks the author's account as a machine.  An adapter never returns comments of the own account,
-    so `is_bot` concerns other machine accounts.  `is_edit`: the comment is older than the cursor of the request, and
-    its text has changed since that cursor.  `place`: where the comment stands if it does not stand on the issue itself
-    ("On src/a.py:12, review thread 5"); `body` is the text of the author and nothing else.  `address`: what the adapter
-    needs beside `id` to react to the comment and to answer it; only the adapter reads it.  `has_thread`: the comment is
-    in a thread, and an answer to the comment is posted in that thread.  `url`: the address of the comment in a browser,
-    "" if it is unknown.  `requests_changes`: the comment is a review that requests changes; `body` may then be empty.
-    `hunk`: the part of the diff with the line that the comment is about, unsanitised; that line
-    is the last line of `hunk`.
+    `is_bot`: the forge marks the author's account as a machine. An adapter never returns comments of the own account,
+    so `Comment.is_bot` concerns other machine accounts. `is_edit`: the comment was written before the cursor of the
+    request, and its text has changed since that cursor. `place`: the file and line, or the review, on which the comment
+    stands, if it does not stand on the issue itself ("On src/a.py:12, review thread 5"); `body` is the text of the
+    author and nothing else. `address`: the ids beside `id` that the adapter needs to react to the comment or to answer
+    the comment; only the adapter reads `address`. `has_thread`: the comment is in a thread, and an answer to the
+    comment is posted in that thread. `url`: the address of the comment in a browser, "" if it is unknown.
+    `requests_changes`: the comment is a review that requests changes; `body` may then be empty. `hunk`: the part of the
+    diff with the line on which a review comment stands, unsanitised; that line is the last line of `hunk`.
     """
 
     id: str
@@ -158,10 +158,11 @@ class Repository:
     """Where the code of a task is.  `host`, `owner`, `repo` name the mirror's folder (plain path parts, `owner` may
     contain `/`).
 
-    `url` is the location for git: an absolute path or an address, never with a credential in it.  `default_branch` is
-    None if the forge does not report the default branch; then the HEAD of the remote repository is used.  `ca_file`: a
-    file with all certificates that git has to trust for `url`.  `head_ref`: the ref with the commits of a pull request,
-    if the task is a pull request (`refs/pull/7/head`); a pull request from a fork has such a ref too.
+    `url` is the location for git: an absolute path or an address, never with a credential in it. `default_branch` of a
+    repository is None if the forge does not report the default branch; then the branch of the remote repository's HEAD
+    is used. `ca_file`: a file with all CA certificates that git has to trust for `url`. `head_ref`: the ref with the
+    commits of a pull request, if the task is a pull request (`refs/pull/7/head`); a pull request from a fork has such a
+    ref too.
     """
 
     host: str
@@ -200,8 +201,8 @@ class Labels:
         return frozenset(name for state in LABEL_STATES if (name := self.name(state)))
 
     def change(self, present: Iterable[str], to: LabelState) -> tuple[tuple[str, ...], str | None]:
-        """The change after which the label of the state `to` is the only one of the six: (labels to remove, label to
-        add or None).
+        """The change after which the label of the state `to` is the only one of the program's six labels: (labels to
+        remove, label to add or None).
 
         If no label has to change, `change` returns `((), None)`.
         """
@@ -211,7 +212,8 @@ class Labels:
         return remove, target if target and target not in here else None
 
     def ended(self, present: Iterable[str]) -> frozenset[str]:
-        """Those of the labels `present` that show the end of a task, if no other of the six is present; else none."""
+        """Those of the labels `present` that show the end of a task; none if a label of a waiting, running or paused
+        task is present too."""
         here = self.names() & set(present)
         return here if here <= {self.done, self.stopped, self.failed} else frozenset()
 
@@ -222,17 +224,18 @@ class Labels:
 
     def can_start(self, present: Iterable[str]) -> bool:
         """Whether a comment may start a task on an issue with the labels `present`: a comment may do so unless the
-        processing or paused label is present.  If the issue has the bot label too, the bot label and the comment ask
-        for the same task."""
+        processing or paused label is present. If an issue with the bot label gets a comment that asks for work, label
+        and comment ask for the same task."""
         return ({self.processing, self.paused} - {""}).isdisjoint(present)
 
     def is_left_behind(self, present: Iterable[str], *, by_comment: bool, is_first: bool = False) -> bool:
-        """Whether a run that starts has to set the processing label, because the issue still has the label of an
+        """Whether the start of a run has to set the processing label, because the issue still has the label of an
         earlier state.
 
-        The result is True when the paused label is present.  The result is also True when a comment started the task
-        and the only labels of the six are those of an end (done, stopped, failed): the process that queued the task
-        died before it set the processing label.  The issue of a first task (`is_first`) may have none of the six.
+        `is_left_behind` returns True when the paused label is present. `is_left_behind` also returns True when a
+        comment started the task and the only labels of the six are those of an end (done, stopped, failed): the process
+        that queued the task died before it set the processing label. The issue of a first task (`is_first`) may have
+        none of the program's six labels.
         """
         here = self.names() & set(present)
         ended = {self.done, self.stopped, self.failed} - {""}
@@ -249,14 +252,14 @@ class Labels:
 
 
 class Task:
-    """One issue with a request for work, on its way from a forge to the queue and to the worker.
+    """One issue on which somebody asked for work; the poll of the forge makes this object for the queue and the worker.
 
-    A task object holds the key, the person who asked, the labels, and the adapter.  A task object does not hold the
-    text of the issue: the worker reads the text from the forge.  `started_by` identifies the event that asks for the
-    task on an issue that has had one, or without a label: a comment, or an assignment after the end of a task; each
-    event starts one task.  `uuid` is None until the queue assigns one
-    (docs/design/context.md, 4.6).  `asker` looks up the person who asked, if the list of issues does not contain that
-    person.  `has_comments` is False if the list of issues showed that the issue has no comments.
+    A task object holds the key, the person who asked, the labels, and the adapter. A task object does not hold the text
+    of the issue: the worker reads the text from the forge. `started_by` identifies the event that asks for the task on
+    an issue that has had one, or without a label: a comment, or an assignment after the end of a task; each event
+    starts one task. `uuid` is None until the queue assigns one (docs/design/context.md, 4.6). `asker` is called to find
+    out who asked for the task, if the list of issues does not contain that person. `has_comments` is False if the list
+    of issues showed that the issue has no comments.
     """
 
     def __init__(
@@ -287,23 +290,25 @@ class Task:
         return self.key
 
     def get_user(self) -> str | None:
-        """The person who asked for the work; before `confirm` it may be the author of the issue instead."""
+        """The person who asked for the work; before `confirm` has checked this, the result may be the author of the
+        issue instead."""
         return self.user
 
     def confirm(self) -> None:
-        """Check who asked for the work, before the task is taken.
+        """Check that a person with permission asked for the task, before this daemon takes the task.
 
-        Raises IssueUnreadable when that person has no permission; ForgeError when the forge does not answer.
+        Raises IssueUnreadable when the person who asked for the task has no permission; ForgeError when the forge does
+        not answer.
         """
         if self.asker is not None:
             self.user, self.asker = self.asker(), None
 
     def get_uuid(self) -> str | None:
-        """The uuid that the queue assigned, None if it has not assigned one."""
+        """The uuid that the queue assigned to the task, None if the queue has not assigned one."""
         return self.uuid
 
     def prepare(self) -> bool:
-        """Show on the forge that the task is taken: the processing label replaces the bot label.
+        """Show on the forge that a daemon has taken the task: the processing label replaces the bot label.
 
         `prepare` is called after the task has a row in the ledger; a repeated call changes nothing.  Returns False if
         the issue no longer waits for work, since another daemon or a person changed its label.  Raises ForgeError if
@@ -320,9 +325,10 @@ class Task:
 class TaskGetter(Protocol):
     """Lists the waiting tasks of one forge.
 
-    `problems` are the issues of the last list that could not be read.  Unreadable issues are left out of the list of
-    tasks, and the caller has to report them (`problems`).  `failed` is the error of a part of the forge that did not
-    answer while others did (one project of several); the poll is then incomplete.
+    `problems` are the issues that could not be read at the last call of `get_task_list` or `get_left_list`. Unreadable
+    issues are left out of the list of tasks, and the caller has to report them (`problems`). `failed` is the error of a
+    part of the forge (one project of several) that did not answer while the rest of the forge did; the poll is then
+    incomplete.
     """
 
     problems: tuple[IssueUnreadable, ...]
@@ -340,8 +346,8 @@ class TaskGetter(Protocol):
     def get_left_list(self) -> list[Task]:
         """The open issues with the processing or the paused label, whichever daemon set it, oldest number first.
 
-        The caller compares these issues with the ledger to find tasks that have lost their rows in the ledger.  In all
-        other respects `get_left_list` works like `get_task_list`.
+        The caller compares the issues of `get_left_list` with the ledger to find tasks that have lost their rows in the
+        ledger. In all other respects `get_left_list` works like `get_task_list`.
         """
         ...
 
@@ -349,8 +355,8 @@ class TaskGetter(Protocol):
 class Forge(Protocol):
     """One place that has issues: a host with some projects, or a folder.
 
-    All calls are synchronous; at most one thread may call at a time.  `ForgeReports` names the methods that an adapter
-    need not have.
+    All calls of a forge adapter are synchronous; at most one thread may call an adapter at a time. `ForgeReports` names
+    the optional methods of an adapter.
 
     The attributes are: `source`, the name in `FORGES` ("local"); `instance`, the host or the absolute path of the
     folder, which together with `source` identifies this adapter in every `TaskKey`; `labels`, the six labels;
@@ -358,9 +364,9 @@ class Forge(Protocol):
     pushed, None for no maximum; `news_interval`, the shortest polite time in seconds between two requests for the
     comments of a running task.
 
-    `propagation_delay` is the number of seconds after which every reader finds a new comment in the list of comments.
-    `propagation_delay` is None if `mark_taken` itself lets only one of several daemons take an issue, because all of
-    them use the same lock.
+    `propagation_delay` is the number of seconds after which every reader of the forge finds a new comment in the list
+    of comments. `propagation_delay` is None if `mark_taken` itself lets only one of several daemons take an issue,
+    because all of them use the same lock.
     """
 
     source: str
@@ -385,8 +391,8 @@ class Forge(Protocol):
         ...
 
     def covers(self, key: TaskKey) -> bool:
-        """Whether this adapter serves the key.  If one host has two adapters (with two tokens), each adapter serves
-        only its own projects."""
+        """Whether this adapter serves the project of the task key. If one host has two adapters (with two tokens), each
+        adapter covers only its own projects."""
         ...
 
     def task_getter(self) -> TaskGetter:
@@ -397,9 +403,9 @@ class Forge(Protocol):
         """The task of the issue, pull request or merge request that a browser shows at `address`, even if nobody has
         asked for work on it; the user of the task is the author of the issue.
 
-        None when the address belongs to another host, or to a project that this adapter does not cover.  Raises
-        IssueUnreadable when there is no issue at the address, or it is closed.  `task_at` changes nothing and checks
-        nobody's permission: it is for the person at this machine (`solve`).
+        `task_at` returns None when the address belongs to another host, or to a project that this adapter does not
+        cover. Raises IssueUnreadable when there is no issue at the address, or it is closed. `task_at` changes nothing
+        and checks nobody's permission: the person at this machine calls it (`main.py solve`).
         """
         ...
 
@@ -408,12 +414,12 @@ class Forge(Protocol):
         ...
 
     def altered(self, key: TaskKey, since: str = "") -> str:
-        """The reason why the issue may no longer be what somebody requested: an account without permission has
-        edited the title or text after the request.  The time of the request is that of the label, or of the assignment,
-        or `since` (ISO 8601, the time of a comment with the request).
+        """The reason why the issue may no longer be the one for which somebody asked: an account without permission has
+        edited the title or text after the request for work. The time of the request for work is that of the label, or
+        of the assignment, or `since` (ISO 8601, the time of a comment that asks for work).
 
-        Returns "" when there was no such edit, and for forges on which every account that
-        can edit has permission.
+        Returns "" when nobody without permission edited the issue after the request for work, and for forges on which
+        every account that can edit has permission.
         """
         ...
 
@@ -448,9 +454,10 @@ class Forge(Protocol):
         """Download a picture that an issue or a comment shows, at most 10 MB; `address` is the address of the picture,
         unchanged from the text of the issue or comment.
 
-        The method downloads only from the forge's own hosts (the adapter `local` reads only files in its folder),
-        because a stranger may have written the address.  The token is sent only to the forge itself, not to a host to
-        which the forge redirects.  Raises PictureRefused with the reason when there is no picture, or ForgeUnreachable.
+        The method downloads a picture only from the forge's own hosts (the adapter `local` reads only files in its
+        folder), because a stranger may have written the picture's address. The token is sent only to the forge itself,
+        not to a host to which the forge redirects. Raises PictureRefused with the reason when there is no picture, or
+        ForgeUnreachable.
         """
         ...
 
@@ -459,24 +466,24 @@ class Forge(Protocol):
         ...
 
     def move_label(self, key: TaskKey, to: LabelState) -> None:
-        """Make the label of the state `to` the only one of our six labels on the issue; labels that are not ours stay.
+        """Make the label of the state `to` the only one of the program's six labels on the issue; other labels stay.
 
         The adapter adds and removes single labels and does not write the whole list of labels, so that a label that a
-        person adds at the same time survives.  A repeated call of `move_label` changes nothing.  The new label is not
-        added after the old labels are removed, so that a crash leaves at least one of the six labels on the issue.  If
-        a person adds the bot label while the task runs, the next `move_label` removes the bot label, and no further
-        task starts.
+        person adds at the same time survives. A repeated call of `move_label` changes nothing. The new label is added
+        before the old labels are removed, so that a crash leaves at least one of the six labels on the issue. If a
+        person adds the bot label while the task runs, the next `move_label` removes the bot label, and no further task
+        starts.
         """
         ...
 
     def mark_taken(self, key: TaskKey, *, again: bool = False) -> bool:
-        """Call `move_label(key, "processing")` for a daemon that found the task waiting.
+        """Call `move_label(key, "processing")` for a daemon whose poll found the task waiting.
 
         Returns False if the issue no longer waits (another daemon on the same project took it, or a person changed its
         label); then this daemon must not work on the issue.
 
-        `again`: a comment asks for more work on a task that has ended.  With `again` an issue counts as waiting when it
-        is open and has neither the processing nor the paused label.
+        `again`: a comment asks for more work on an issue whose last task has ended. With `again` an issue counts as
+        waiting when it is open and has neither the processing nor the paused label.
 
         If daemons without a shared ledger call `mark_taken` at the same time, only an adapter with a
         `propagation_delay` of None guarantees that one of them gets True.  For an adapter with a `propagation_delay`,
@@ -485,9 +492,9 @@ class Forge(Protocol):
         ...
 
     def requested(self, key: TaskKey) -> Literal["stop"] | None:
-        """Whether people ended a running task.  "stop" means that the issue is closed or gone, that the program's label
-        was removed, or that the stopped label was added.  None means that the task continues.  If the forge does not
-        answer, `requested` raises ForgeError, and the task continues."""
+        """Whether a person has ended a running task on the forge. "stop" means that the issue is closed or gone, that
+        the program's label was removed, or that the stopped label was added. `requested` returns None while the task
+        may continue. If the forge does not answer, `requested` raises ForgeError, and the task continues."""
         ...
 
     def find_comment(self, key: TaskKey, marker: str) -> str | None:
@@ -497,8 +504,8 @@ class Forge(Protocol):
     def post_comment(self, key: TaskKey, body: Public) -> str:
         """Write a comment as the own account; returns its id.  `body` contains the marker (`markers.with_markers`).
 
-        After the call returns, the comment is durable and `find_comment` finds it.  Raises ForgeError when `body` is
-        longer than `max_comment`.
+        After `post_comment` returns, the forge has stored the comment and `find_comment` finds it. Raises ForgeError
+        when `body` is longer than `max_comment`.
         """
         ...
 
@@ -508,7 +515,7 @@ class Forge(Protocol):
         ...
 
     def remove_comment(self, key: TaskKey, comment_id: str) -> None:
-        """Remove a comment of the own account; a comment that is gone is ignored.
+        """Remove a comment of the own account; if the comment no longer exists, nothing happens.
 
         Raises ForgeError for a comment of another account.
         """
@@ -533,8 +540,8 @@ class Forge(Protocol):
         """Open a pull request for a branch that is already pushed.
 
         If a pull request for `head` is already open, it is returned unchanged, so that neither two callers nor a
-        repeated call open two.  With `draft` False the forge asks the person who asked for the work to review the pull
-        request, also if it is already open and no draft.
+        repeated call open two. With `draft` False the forge asks the person who asked for the work to review the pull
+        request, even if the pull request was open before and was no draft.
         """
         ...
 
@@ -560,7 +567,8 @@ class Forge(Protocol):
         ...
 
     def git_login(self, key: TaskKey) -> tuple[str, str] | None:
-        """(user, token) for git over HTTPS, requested at each git call; None if git needs no login, or has its own."""
+        """(user, token) for git over HTTPS, which the caller reads anew at each git call; None if git needs no login,
+        or has its own."""
         ...
 
     def renew_login(self, key: TaskKey) -> None:
@@ -606,15 +614,16 @@ class ForgeReports:
         return found
 
     def account(self) -> str:
-        """A sentence about the account of the token: whether it counts as the agent's own or as the account of a person
-        (`doctor`); "" where there is no such account.  `account` may send a request to the forge.  Raises ForgeError.
+        """A sentence for `doctor` about the account of the token: whether the program treats it as the agent's own
+        account or as the account of a person; "" where there is no such account. `account` may send a request to the
+        forge. Raises ForgeError.
         """
         return str(self._ask("account", ""))
 
     def agents_accounts(self) -> tuple[str, ...]:
-        """The logins of the agent's accounts of which nothing ever counts as a person's, so that what they do is never
-        news to the program; () where the account may be a person's.  `agents_accounts` may send a request to the forge.
-        Raises ForgeError."""
+        """The logins of the agent's accounts that no person uses, so that comments and changes by these accounts are
+        never news to the program; () where a person may use the account. `agents_accounts` may send a request to the
+        forge. Raises ForgeError."""
         return tuple(self._ask("agents_accounts", ()))
 
     def label_problems(self) -> Iterable[str]:
@@ -626,13 +635,14 @@ class ForgeReports:
         return found
 
     def addresses(self) -> Mapping[str, str]:
-        """Name → path or address of each configured repository that git can read outside a task."""
+        """Name → path or address of each configured repository that git can read while no task runs."""
         found: Mapping[str, str] = self._ask("addresses", {})
         return found
 
     def single_reads(self) -> AbstractContextManager[None]:
-        """A context in which this thread sends each read to the host once, until it sends a change: for steps that may
-        rely on one state of the issue.  For an adapter without this method all reads are sent."""
+        """A context in which this thread sends each read request to the host only once, until the thread sends a
+        change: for steps that may rely on one state of the issue. An adapter without the method `single_reads` sends
+        every read request."""
         found: AbstractContextManager[None] = self._ask("single_reads", nullcontext())
         return found
 
@@ -665,13 +675,13 @@ class ForgeReports:
         return found
 
     def head_moved(self, key: TaskKey, pull: PullRef, since: str = "") -> str:
-        """The reason why `pull.commit`, of a pull request from a fork, is not the commit for which a person with
-        permission asked; "" if it is.
+        """The reason why `pull.commit` (the newest commit of a pull request from a fork) is not the commit for which a
+        person with permission asked; "" if it is that commit.
 
         The commit for which somebody asked is the newest one of the branch at the time of the request: the time of the
-        label, of the assignment, or `since` (ISO 8601, the time of a comment with the request).  A push in the same
-        second as the request counts as later than the request.  For an adapter without this method the result is a
-        reason and not "", because it is unknown for which commit somebody asked.  Raises ForgeError.
+        label, of the assignment, or `since` (ISO 8601, the time of a comment with the request). A push in the same
+        second as the request counts as later than the request. For an adapter without the method `head_moved` the
+        result is a reason and not "", because it is unknown for which commit somebody asked. Raises ForgeError.
         """
         unknown = "this source of tasks does not report which commit of a fork was asked for, so it is not worked on"
         return str(self._ask("head_moved", unknown, key, pull, since))
@@ -680,26 +690,27 @@ class ForgeReports:
         """A cursor with which `Forge.comments_since` also reads the pull request at `url`, from its first comment on;
         `cursor` itself if it already includes that pull request, or the adapter has no such pull request.
 
-        The caller must supply the pull request of the task, because an adapter has no state between calls.
+        The caller must pass the pull request of the task, because an adapter stores nothing between calls.
         """
         found: str | None = self._ask("with_pull", cursor, cursor, url)
         return found
 
     def ask_again(self, key: TaskKey, pull: PullRef, login: str) -> None:
-        """Ask the account `login` to review a pull request, also if it has reviewed it before; nothing happens if the
-        host refuses the reviewer.  Raises ForgeError when the forge does not answer."""
+        """Ask the account `login` to review a pull request, even if that account has reviewed the pull request before;
+        nothing happens if the host refuses the reviewer. Raises ForgeError when the forge does not answer."""
         self._ask("ask_again", None, key, pull, login)
 
     def acknowledge(self, key: TaskKey, comment: Comment | None) -> None:
         """Add a reaction (👀) to the comment, or to the issue if `comment` is None, which shows that the program has
         read it.
 
-        The call costs one request, and a second call changes nothing.  Raises ForgeError.
+        Each call of `acknowledge` costs one request, and a second call for the same comment changes nothing. Raises
+        ForgeError.
         """
         self._ask("acknowledge", None, key, comment)
 
     def pull_name(self) -> str:
-        """The name by which people of the forge call a pull request."""
+        """The name that the forge gives to a pull request ("pull request", "merge request")."""
         return str(getattr(self.forge, "pull_name", "pull request"))
 
     def branch_page(self, url: str, branch: str) -> str:
@@ -708,32 +719,33 @@ class ForgeReports:
         return str(self._ask("branch_page", "", url, branch))
 
     def recent_issues(self, cursor: str) -> tuple[Mapping[TaskKey, Comment], str]:
-        """The open issues (no pull requests) of the listed projects that have changed since the cursor, and the next
-        cursor.  The first cursor is a time (ISO 8601).  An issue's own text is a comment without an id, whoever wrote
-        it; its `place` is the issue's title.  A forge without this method has none.  Raises ForgeError."""
+        """The open issues (no pull requests) of the section's projects that have changed since the cursor, and the next
+        cursor. At the first call of `recent_issues`, `cursor` is a time (ISO 8601). `recent_issues` returns an issue's
+        own text as a comment without an id, whoever wrote the issue; `place` of that comment is the issue's title. A
+        forge without the method `recent_issues` has no recent issues. Raises ForgeError."""
         found: tuple[Mapping[TaskKey, Comment], str] = self._ask("recent_issues", ({}, cursor), cursor)
         return found
 
     def checks(self, key: TaskKey, commit: str, url: str = "") -> Checks:
-        """What CI says about a commit.  `url`: the address of the pull request that has this commit as its newest one,
-        "" for another commit.  The result has no checks if the forge has no CI, or does not know the commit.  Raises
+        """The results of CI for a commit. `url`: the address of the pull request that has this commit as its newest
+        one, "" for another commit. The result has no checks if the forge has no CI, or does not know the commit. Raises
         ForgeError.
 
-        If nothing has changed, `checks` sends one request for each list of checks that the forge has, conditional where
-        the forge supports that.
+        If no check has changed, `checks` sends one request for each list of checks that the forge has, conditional
+        where the forge supports that.
         """
         found: Checks | None = self._ask("checks", None, key, commit, url)
         return found or Checks()
 
     def check_log(self, key: TaskKey, check: Check) -> str:
-        """The end of the log of a check; without a log, the places in files that the check names; "" if there is
-        neither, or the token may not read the log.  Raises ForgeError."""
+        """The end of the log of a check; if the check has no log, the places in files that the check names; "" if there
+        is neither, or the token may not read the log. Raises ForgeError."""
         return str(self._ask("check_log", "", key, check))
 
     def reply(self, key: TaskKey, comment: Comment, body: Public) -> str:
-        """Post an answer to a comment where the comment stands: in its thread, or in the conversation of its pull
-        request; returns the id of the answer.  `body` contains the marker (`markers.with_markers`).  For an adapter
-        without this method the answer is a comment on the issue.
+        """Post an answer to a comment next to that comment: in its thread, or in the conversation of its pull request;
+        returns the id of the answer. `body` contains the marker (`markers.with_markers`). For an adapter without the
+        method `reply` the answer becomes a comment on the issue.
 
         Raises ForgeError.
         """
@@ -750,7 +762,7 @@ class ForgeReports:
         return self.forge.find_comment(key, marker)
 
     def settle_thread(self, key: TaskKey, comment: Comment) -> None:
-        """Mark the thread of the comment as resolved, where the host has that mark.  Raises ForgeError."""
+        """Mark the comment's thread as resolved, if the host has that mark. Raises ForgeError."""
         self._ask("settle_thread", None, key, comment)
 
     def who_ended(self, key: TaskKey, act: Act) -> str:
@@ -764,8 +776,9 @@ class ForgeReports:
         return bool(self._ask("shows_whole", True, text))
 
     def was_at(self) -> str | None:
-        """The previous `instance` of this folder or host, if its `instance` has changed since it was last used; the
-        caller moves the open tasks to the new `instance`.  None means that the `instance` has not changed."""
+        """The previous `instance` (path or host) of this adapter, if the folder was moved or the host renamed since the
+        last use; the caller then assigns the open tasks to the new `instance`. `was_at` returns None when the
+        `instance` has not changed."""
         found: str | None = self._ask("was_at", None)
         return found
 

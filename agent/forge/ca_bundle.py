@@ -1,11 +1,11 @@
 """The CA certificates for a host with the setting `ca_file`: the certificates that the system trusts, and those in
 `ca_file`.
 
-`requests` and git each accept a single file of CA certificates and trust only those.  So the CA certificates are
-combined in one file, `{base_dir}/trust/{name of ca_file}-{digest of its path}.pem` with mode 0600, which is rewritten
-when one of its sources has changed.  The sources are `ca_file` and the files of CA certificates that the environment
-names (`SSL_CERT_FILE`, …); if the environment names none, the system's list and the list that `requests` includes are
-used instead of the files in the environment.
+The library `requests` and git each accept a single file of CA certificates and trust only the certificates in it. So
+the CA certificates are combined in one file, `{base_dir}/trust/{name of ca_file}-{digest of its path}.pem` with mode
+0600, which is rewritten when one of its sources has changed. The combined certificates come from `ca_file` and from the
+files of CA certificates that the environment names (`SSL_CERT_FILE`, …); if the environment names none, the system's
+list and the list that `requests` includes are used instead of the files in the environment.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 SYSTEM = (
-    "/etc/ssl/certs/ca-certificates.crt",  # Debian, Ubuntu, Arch, Alpine
+    "/etc/ssl/certs/ca-certificates.crt",  # the file of CA certificates on Debian, Ubuntu, Arch, Alpine
     "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",  # Fedora, RHEL
     "/etc/ssl/ca-bundle.pem",  # openSUSE
-    "/etc/ssl/cert.pem",  # all other distributions
+    "/etc/ssl/cert.pem",  # the file of CA certificates on all other distributions
 )
 """Paths at which Linux distributions store the complete list of CA certificates; the first existing one is used (as in
 Go's crypto/x509)."""
@@ -95,7 +95,7 @@ class CaBundle:
         except OSError as error:
             if source == self.ca_file:
                 raise ConfigError(f"ca_file {source} cannot be read: {error.strerror}") from error
-            return b""  # the file cannot be read, so its certificates are left out
+            return b""  # the file of certificates cannot be read, so its certificates are left out
 
 
 def ca_bundle_of(base_dir: Path, section_ca_file: Path | None) -> CaBundle | None:

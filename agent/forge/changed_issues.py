@@ -1,12 +1,13 @@
 """Finds the issues of a list that changed since the last poll, for the forges that can list changes
 (`Forge.changed_since`).
 
-One list of changed issues per repository is requested, even if the repository has many ended tasks.  The address of
-that list stays the same until an issue changes, so that a conditional request gets a 304.  The times up to which the
-lists were read are in a cursor that the caller stores.  The cursor is JSON text: `begin` is the start time for a new
-list, and `lists` has an entry for each list: `t` is the time of the newest change; `d` maps number → time of change,
-for the issues that changed in the last seconds before `t`; `a` has the issues that the last call reported and the next
-one reports once more, since a second change within the same second does not alter the time.
+One list of changed issues per repository is requested, even if the repository has many ended tasks. The address of the
+list of changed issues stays the same until an issue changes, so that the host can answer a conditional request with
+304. The times up to which the lists of changed issues were read are in a cursor that the caller stores. The cursor is
+JSON text: `begin` is the start time for a new list, and `lists` has an entry for each list: `t` is the time of the
+newest change; `d` maps number → time of change, for the issues that changed in the last seconds before `t`; `a` has the
+issues that the last call reported and the next one reports once more, since a second change within the same second does
+not alter the time.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
     from agent.values import TaskKey
 
 OVERLAP = timedelta(seconds=5)
-"""Each request for changes begins this much time before the newest known change, since the forge may list changes late
-or in another order."""
+"""Each request for changed issues begins this much time before the newest known change, since the forge may list
+changes late or in another order."""
 
 
 def changed_of(
@@ -41,8 +42,9 @@ def changed_of(
     their numbers.
 
     `changed(owner, repository, cursor)` reads the list of a repository and returns issue number → time of the last
-    change.  `number_in` returns the number of a pull request from its address.  A repository that refuses access is
-    skipped, since the poll for waiting issues reports it; if all repositories refuse, ForgeAccessRefused is raised.
+    change. `number_in` returns the number of a pull request from its address. A repository that refuses access is
+    skipped, since the poll for waiting issues reports the refusal; if all repositories refuse, ForgeAccessRefused is
+    raised.
     """
     changes, found = ChangeCursor.parse(cursor), {}
     repositories = sorted({(key.owner, key.repo) for key in watched})
@@ -83,8 +85,8 @@ def recent_of(
 
 
 class ChangeCursor:
-    """A cursor: up to which time the lists of changed issues of one forge were read.  `begin`: the start time for a
-    list that was not read before."""
+    """A cursor: up to which time the lists of changed issues of one forge were read. `begin`: the time from which
+    changes are requested for a list that was not read before."""
 
     def __init__(self, begin: str, lists: dict[str, Any]) -> None:
         self.begin = begin
@@ -100,11 +102,11 @@ class ChangeCursor:
         return cls(str(found["begin"]), dict(found["lists"]))
 
     def text(self) -> str:
-        """The cursor as one line of JSON."""
+        """The cursor of changed issues as one line of JSON."""
         return orjson.dumps({"begin": self.begin, "lists": self.lists}, option=orjson.OPT_SORT_KEYS).decode()
 
     def since(self, name: str) -> datetime:
-        """The time from which the next request for the list `name` asks for changes."""
+        """The time from which the next request for the list `name` has to ask for changed issues."""
         return clock.parse(self.lists.get(name, {}).get("t") or self.begin) - OVERLAP
 
     def update(self, name: str, items: Iterable[tuple[str, str]]) -> dict[str, str]:

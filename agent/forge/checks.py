@@ -41,17 +41,18 @@ class Checks:
 
     @property
     def is_pending(self) -> bool:
-        """Whether a check has not ended yet."""
+        """Whether a CI check has not ended yet."""
         return any(one.state == "pending" for one in self.items)
 
     def failed(self, base: Checks | None = None) -> tuple[Check, ...]:
-        """The failed checks, without the checks for which `base` has a failed check of the same name."""
+        """The failed CI checks of a commit, without the checks for which the commit `base` has a failed check of the
+        same name."""
         red = {one.name for one in base.items if one.state == "failed"} if base is not None else set()
         return tuple(one for one in self.items if one.state == "failed" and one.name not in red)
 
 
 def end_of(log: str) -> str:
-    """The end of a log, from the beginning of a line."""
+    """The end of a CI log, from the beginning of a line."""
     if len(log) <= LONGEST_LOG:
         return log
     end = log[-LONGEST_LOG:]

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from agent.errors import AnswerOdd
 
 REMEMBERED = 1000
-"""The maximum number of digests in a cursor; an edit of a comment without a digest is reported as a new comment."""
+"""The maximum number of digests of comments in a cursor; an edit of a comment without a digest is reported as a new
+comment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +66,14 @@ class CommentCursor:
         return replace(self, pulls=(*self.pulls, number), new=(*self.new, number))
 
     def text(self) -> str:
-        """The cursor as one line of JSON."""
+        """The cursor of comments as one line of JSON."""
         more: dict[str, object] = {"i": self.text_seen} if self.text_seen else {}
         more |= {"n": list(self.new)} if self.new else {}
         return orjson.dumps({"t": self.since, "d": self.digests, "p": list(self.pulls), **more}).decode()
 
 
 def odd_comment(error: AnswerOdd) -> None:
-    """Log an unreadable comment, once for each error text; the reader leaves the comment out."""
+    """Log an unreadable comment, once for each error text; the caller leaves the comment out."""
     with _ODD.handling(str(error)):
         raise error
 
@@ -101,8 +102,8 @@ def news_of(
     comments of people with permission, the next cursor, the number of comments of people without permission).
     `is_ours` gets the author and the text of a comment, and returns whether this program has written the comment.
 
-    The times of the comments must be in UTC and in one format, so that they sort as text.  If the list has no new and
-    no edited comment, the next cursor is the object `cursor` itself.
+    The times of the comments must be in UTC and in one format, so that they sort as text. If the list of changed
+    comments has no new and no edited comment, the next cursor is the object `cursor` itself.
     """
     newest, digests, left_out = cursor.since, dict(cursor.digests), 0
     news: list[Comment] = []

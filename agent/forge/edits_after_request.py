@@ -1,8 +1,8 @@
 """Detects edits of an issue's text that were made after the request for work; shared by the forges.
 
-The person who sets the label approves the text of the issue as it is at that time.  Nobody has approved a later edit of
+The person who sets the label approves the text of the issue as it is at that time. Nobody has approved a later edit of
 the text by an account without permission: the agent would act on a stranger's text in the name of the person who set
-the label.  An edit in the same second as the label counts as later than the label.
+the label. An edit of the issue in the same second as the label counts as later than the label.
 """
 
 from __future__ import annotations

@@ -66,8 +66,9 @@ class EtagCache:
         """The stored answer from which `condition` makes the header of a conditional GET; None for a request without a
         stored answer, and for every verb except GET.
 
-        The caller passes the stored answer to `decode` when the host has answered, since another thread may replace or
-        evict the stored answer meanwhile, and a 304 refers to the answer with the ETag that was sent.
+        The caller passes the stored answer that it got from `find` to `decode` when the host has answered, since
+        another thread may replace or evict the stored answer meanwhile, and a 304 refers to the answer with the ETag
+        that was sent.
         """
         name = request_name(path, query)
         with self._lock:

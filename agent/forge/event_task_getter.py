@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from agent.values import TaskKey
 
 # the person who asked for work on an issue is cached only if the issue has not changed for the time SETTLED, since a
-# second change within the same second would not alter the issue's time of change
+# second change within the same second would leave the issue's time of change the same
 SETTLED = timedelta(minutes=1)
 
 
@@ -32,7 +32,7 @@ class _Project(Protocol):
 class EventTaskGetter(BaseTaskGetter):
     """One poll of all projects that the section covers, on a host with lists of events."""
 
-    forge: Any  # a subclass names its adapter
+    forge: Any  # each subclass has the adapter of its forge
 
     @staticmethod
     @abstractmethod
@@ -41,8 +41,8 @@ class EventTaskGetter(BaseTaskGetter):
 
     @abstractmethod
     def _newest_assignment(self, project: Any, number: int) -> tuple[str, Any] | None:
-        """(id, account) of the newest assignment of the bot, if it is newer than the label that shows the end of a
-        task; else None."""
+        """(id, account) of the newest assignment of the issue to the bot, if that assignment is newer than the label
+        that shows the end of a task; else None."""
 
     @abstractmethod
     def _asker(self, project: Any, item: dict[str, Any], state: tuple[Any, ...]) -> str:
@@ -62,7 +62,8 @@ class EventTaskGetter(BaseTaskGetter):
             "labels": present,
             "has_comments": item.get("comments") != 0,
         }
-        quick = labelled or not self.forge.places.is_person()  # whether a later look at the person who asked suffices
+        # Whether it is enough to look up later, when the task is taken, who asked for the work.
+        quick = labelled or not self.forge.places.is_person()
         if quick and state not in self.forge.askers and self.forge.places.may_ask(project, author):
             return Task(key, self.forge, user=self.login(author), asker=asker, **told)
         if state not in self.forge.askers and not self._may_look_up():
@@ -77,8 +78,9 @@ class EventTaskGetter(BaseTaskGetter):
     def _assigned_again(
         self, key: TaskKey, project: _Project, item: dict[str, Any], present: frozenset[str]
     ) -> Task | None:
-        """The task of an issue that was assigned to the bot again after the end of a task; None if it was not, or if
-        a person without permission did it.  The event is looked up again when the issue has changed."""
+        """The task of an issue that was assigned to the bot again after the end of a task; None if the issue was not
+        assigned again, or if a person without permission assigned it. The events of an issue are read again for an
+        assignment only when the issue has changed."""
         state = (project.full_name, item["number"], item.get("updated_at"), "again")
         if state not in self.forge.askers and not self._may_look_up():
             return None
@@ -95,13 +97,13 @@ class EventTaskGetter(BaseTaskGetter):
         return Task(key, self.forge, user=self.login(found[1]), title=title, labels=present, started_by=started_by)
 
     def _keep(self, state: tuple[Any, ...], item: dict[str, Any], found: Any) -> None:
-        """Cache what the events of an issue said, unless the issue has changed just now."""
+        """Cache what the events of an issue say about who asked for work, unless the issue has changed just now."""
         if clock.now() - clock.parse(str(item["updated_at"])) > SETTLED:
             self._askers[state] = self.forge.askers[state] = found
 
     def _check_permission(self, project: _Project, number: int, actor: Any, *, labelled: bool) -> None:
         """Raise IssueUnreadable when the account that asked for work has no permission, or when a person has only
-        taken the issue."""
+        assigned the issue to themselves."""
         places = self.forge.places
         where = f"{project.full_name}#{number}"
         if not self._left and not labelled and places.is_self_assignment(actor):

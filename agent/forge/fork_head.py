@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 TIME = "%Y-%m-%d at %H:%M:%S"
 SHOWN = 12
-"""The number of characters of a commit's hash that a text shows."""
+"""The number of characters of a commit's hash that a text for people shows."""
 
 
 def said_moved(fork: str, asked_for: str, present: str, asked: datetime | None = None) -> str:
@@ -34,7 +34,7 @@ def said_unknown(fork: str, present: str, why: str, first: str = "") -> str:
     """The text that a person must ask for the work again, because the forge does not report when the fork's branch
     changed.
 
-    `first`: what the person has to do before setting the label again.
+    `first`: a sentence part that names what the person has to do before setting the label again.
     """
     return (
         f"whether its branch in {fork} has changed after it was asked for cannot be found out ({why}), and the branch "
@@ -43,5 +43,5 @@ def said_unknown(fork: str, present: str, why: str, first: str = "") -> str:
 
 
 def remedy(present: str) -> str:
-    """The end of a sentence that tells a person how to let the agent work on a changed fork."""
+    """The end of a sentence that tells a person how to ask for work on the changed branch of a fork."""
     return f"look at {present[:SHOWN]} and set the label again, and that commit is worked on"

@@ -40,26 +40,25 @@ class ViaProxy:
 
 
 LARGEST_ANSWER = 32 << 20
-"""Maximum bytes of one answer after decompression.  The answer with a hundred issues, each with the longest possible
-text, is many times smaller than LARGEST_ANSWER."""
+"""Maximum bytes of one HTTP answer after decompression. LARGEST_ANSWER is many times the size of the answer with a
+hundred issues, each with the longest possible text."""
 LONGEST_ANSWER = 120.0
-"""Seconds within which an answer must be complete, since an answer that arrives byte by byte could otherwise last for
-ever."""
+"""Seconds within which an HTTP answer must be complete, since an answer that arrives byte by byte could otherwise last
+for ever."""
 MOST_PAGES = 1000
 """Maximum pages of one list, of a hundred items each; without a limit, a faulty host that always announces one more
 page would keep the reader busy for ever."""
 SHOWN_BYTES = 120
 """Maximum bytes of an unexpected answer that an error message shows."""
 OF_A_PROXY = (401, 403, 404, 410)
-"""HTTP statuses that mean something for the account or the issue only in an answer of the API itself, which is JSON; an
-HTML page with one of these statuses comes from a proxy."""
+"""HTTP statuses that concern the account or the issue only if the API itself answers, with JSON; an HTML page with one
+of these statuses comes from a proxy."""
 _PIECE = 1 << 16
 _UNCLEAR = re.compile(r"[^!-~]|\\")
 
 
 class AnswerTooLarge(requests.exceptions.RequestException):
-    """An answer is larger or slower than any valid answer; the message of the error says whether the answer was too
-    large or too slow."""
+    """The error that an HTTP answer is larger or slower than any valid answer; its message says which of the two."""
 
 
 class OneHost(requests.Session):
@@ -73,9 +72,10 @@ class OneHost(requests.Session):
     def __init__(self, address: str) -> None:
         super().__init__()
         self.address = address
-        # the library `requests` calls the hook for each redirect too
+        # the library `requests` calls the hook for the answer to each redirect too
         self.hooks["response"].append(lambda answer, **_: read(answer))
-        self.auth = _as_it_is  # without this, the library `requests` would replace the token by a login in ~/.netrc
+        # Without `_as_it_is`, the library `requests` would replace the token by a login in ~/.netrc.
+        self.auth = _as_it_is
         self.proxy: Proxy | None = None
 
     def merge_environment_settings(self, url: Any, *given: Any) -> Any:
@@ -92,7 +92,8 @@ class OneHost(requests.Session):
         return found
 
     def send(self, request: requests.PreparedRequest, **more: Any) -> requests.Response:
-        """Send the request; if the connection fails, the proxy that was used is added to the arguments of the error."""
+        """Send the request; if the connection fails, the address of the proxy that was used is added to the arguments
+        of the error."""
         if self.should_strip_auth(self.address, str(request.url)):  # type: ignore[no-untyped-call]
             raise HostChanged(
                 f"{_place(str(request.url))[:200]} is not on {self.address}, and the token goes nowhere else"
@@ -157,7 +158,7 @@ def was_not_sent(error: requests.exceptions.RequestException) -> bool:
 
 
 def may_pass(error: requests.exceptions.RequestException) -> bool:
-    """Whether the cause of a connection error may disappear, so that the same request may succeed a moment later."""
+    """Whether a connection error may be temporary, so that the same request may succeed a moment later."""
     return not (isinstance(error, (HostChanged, AnswerTooLarge, *_LASTING)) or is_untrusted(error) or is_no_tls(error))
 
 
@@ -196,7 +197,8 @@ def read(answer: requests.Response, largest: int | None = None) -> requests.Resp
             size += len(piece)
             _check_bounds(size, clock.monotonic() - began, LARGEST_ANSWER if largest is None else largest)
     except AnswerTooLarge:
-        pieces.clear()  # a caller that stores the error also stores this frame, with its local variables
+        # The list is emptied because a caller that stores the error also stores this frame, with its local variables.
+        pieces.clear()
         answer.close()
         raise
     except DecodeError as error:
@@ -230,7 +232,7 @@ def _check_bounds(size: int, seconds: float, largest: int) -> None:
 
 
 def a_page_more(number: int, what: str) -> None:
-    """Raise AnswerOdd when a list has more than MOST_PAGES pages."""
+    """Raise AnswerOdd when a list of a forge has more than MOST_PAGES pages."""
     if number > MOST_PAGES:
         raise AnswerOdd(f"{what}: the list has more than {MOST_PAGES} pages")
 
@@ -240,9 +242,9 @@ def _as_it_is(request: requests.PreparedRequest) -> requests.PreparedRequest:
 
 
 def parts_of(url: str, what: str) -> SplitResult:
-    """Split an address, which an answer contains, into its parts.
+    """Split an address that was found in an answer into its parts.
 
-    Raises AnswerOdd when the address is invalid; `what` names the place of the address in the answer.
+    Raises AnswerOdd when the address is invalid; `what` names the answer and the field with the address.
     """
     try:
         return urlsplit(url)
@@ -254,8 +256,8 @@ def origin_of(url: str, what: str) -> tuple[str, str, int | None]:
     """(scheme, host, port) of an address that an answer contains; an address without a port has the default port of its
     scheme.
 
-    Raises AnswerOdd for an address that programs parse differently: with a login, white space, a backslash or a port
-    that is not a number.
+    Raises AnswerOdd for an address that programs parse differently: an address with a login, white space, a backslash
+    or a port that is not a number.
     """
     parts = parts_of(url, what)
     try:

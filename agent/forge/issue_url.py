@@ -1,7 +1,7 @@
 """Parses the browser addresses of issues, pull requests and merge requests into project and number.
 
-The functions in this module are pure.  The text after the number in an address (`/files`, `#issuecomment-1`, `?tab=…`)
-is ignored.
+The functions in this module are pure (they only parse text). The text after the number in an address (`/files`,
+`#issuecomment-1`, `?tab=…`) is ignored.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ class IssueUrl(NamedTuple):
 
 
 def on_github(address: str, instance: str) -> IssueUrl | None:
-    """Parse `https://{instance}/owner/repo/issues/7` or `…/pull/7`.  GitHub redirects an address with `issues` to
-    `pull` or back where that is right, so the form of an address does not show whether it belongs to an issue or a pull
-    request."""
+    """Parse a GitHub address `https://{instance}/owner/repo/issues/7` or `…/pull/7`. GitHub redirects an address with
+    `issues` to `pull` or back where that is right, so the form of an address does not show whether it belongs to an
+    issue or a pull request."""
     path = _below(address, instance)
     found = _GITHUB.match(path)
     return None if found is None or _goes_on(path, found) else IssueUrl(found[1], found[2], "", found[3])
 
 
 def on_forgejo(address: str, instance: str) -> IssueUrl | None:
-    """Parse `https://{instance}/owner/repo/issues/7` or `…/pulls/7`.  Forgejo redirects an address with `issues` to
-    `pulls` or back where that is right, so the form of an address does not show whether it belongs to an issue or a
-    pull request."""
+    """Parse a Forgejo address `https://{instance}/owner/repo/issues/7` or `…/pulls/7`. Forgejo redirects an address
+    with `issues` to `pulls` or back where that is right, so the form of an address does not show whether it belongs to
+    an issue or a pull request."""
     path = _below(address, instance)
     found = _FORGEJO.match(path)
     return None if found is None or _goes_on(path, found) else IssueUrl(found[1], found[2], "", found[3])
 
 
 def on_gitlab(address: str, instance: str) -> IssueUrl | None:
-    """Parse `https://{instance}/group/subgroup/project/-/issues/7` or `…/-/merge_requests/7`.
+    """Parse a GitLab address `https://{instance}/group/subgroup/project/-/issues/7` or `…/-/merge_requests/7`.
 
     GitLab's address of an issue without `/-`, used until 2019, is also accepted, and so is the newer address with
     `work_items`.

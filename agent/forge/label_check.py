@@ -1,8 +1,8 @@
 """Compares the labels of the configuration with the labels that exist on a forge, to find misspelt labels.
 
-The program ignores an issue with a label that is spelt in another way than the configured label, and nobody would
-notice.  The adapters read the labels; `label_check.py` compares them with the configured labels and writes the
-sentences for the operator.
+The program ignores an issue whose label is spelt in another way than the configured label, and without this check
+nobody would notice. The adapters read the labels; `label_check.py` compares them with the configured labels and writes
+the sentences for the operator.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NAMED = 3
 
 
 def near(label: str, names: Iterable[str]) -> str:
-    """One of `names` that may be `label` in another spelling; "" if no name is similar."""
+    """The name in `names` that may be `label` in another spelling; "" if no name is similar."""
     return next((name for name in names if get_close_matches(name.casefold(), [label.casefold()], 1, CLOSE)), "")
 
 
@@ -42,10 +42,10 @@ def label_problems(
 ) -> Iterator[str]:
     """Sentences about configured labels that no project has, or that projects have in another spelling.
 
-    `there` maps the name of a project to the names of its labels.  `fold` maps all spellings that the forge treats as
-    the same label to one text.  A configured label that no project has is reported only if it is the bot label, which
-    people set; the program creates the other labels itself.  `start`: what asks for a task there; a bot label that
-    asks for none is not reported.
+    `there` maps the name of a project to the names of its labels. `fold` maps all spellings that the forge treats as
+    the same label to one text. A configured label that no project has is reported only if it is the bot label, which
+    people set; the program creates the other labels itself. `start`: the events that ask for a task in the project; a
+    bot label that is none of them is not reported.
     """
     start = start or Start()
     ours = {fold(name) for name in labels.names()}

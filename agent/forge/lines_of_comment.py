@@ -11,23 +11,23 @@ import re
 from dataclasses import dataclass
 
 HUNK_LINES, HUNK_SIZE = 40, 3000
-"""Maximum lines and characters that are shown of the diff around a comment, counted from its end, where the line of the
-comment is."""
+"""Maximum lines and characters that are shown of the diff around a review comment; the end of the diff is shown, where
+the line of the comment is."""
 
 _SUGGESTION = re.compile(r"^ {0,3}(?:`{3,}|~{3,})suggestion(?::-(\d{1,4})\+(\d{1,4}))?[ \t]*$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A line that a comment is about; with `removed` the number `line` is that of the line in the file before the
-    change."""
+    """A line of a change on which a review comment stands; with `removed`, `line` is the number of the line in the file
+    before the change."""
 
     line: int
     removed: bool = False
 
 
 def lines_in_words(path: str, first: Side | None, last: Side | None) -> str:
-    """The place of a comment in words: `a.py:7`, or `a.py lines 10–14 (removed lines)`; without `last` only the
+    """The place of a review comment in words: `a.py:7`, or `a.py lines 10–14 (removed lines)`; without `last` only the
     path."""
     if last is None:
         return path
@@ -40,8 +40,8 @@ def lines_in_words(path: str, first: Side | None, last: Side | None) -> str:
 
 
 def suggestions_in_words(body: str, first: Side | None, last: Side | None) -> str:
-    """The lines that the suggestions in a comment replace, in words; "" if the comment has no suggestion, or is about
-    no line of the new file."""
+    """The lines that the suggestions in a review comment replace, in words; "" if the comment has no suggestion, or
+    stands on no line of the new file."""
     found = list(_SUGGESTION.finditer(body))
     if not found or last is None or last.removed:
         return ""
@@ -55,7 +55,8 @@ def suggestions_in_words(body: str, first: Side | None, last: Side | None) -> st
 
 
 def shown_hunk(hunk: str) -> str:
-    """The end of `hunk`, a part of a diff; the last line of `hunk` is the line that the comment is about."""
+    """The end of `hunk`, a part of a diff, cut to the maximum length; the last line of `hunk` is the line on which the
+    comment stands."""
     lines = hunk.splitlines()
     kept = lines[-HUNK_LINES:]
     while len(kept) > 1 and sum(map(len, kept)) > HUNK_SIZE:

@@ -1,14 +1,14 @@
 """Makes and finds markers, hidden texts in the comments of the own account by which the program finds these comments
 again after a crash.
 
-A marker is the text `makimono:{uuid}:{name}` in an HTML comment, which people do not see.  A marker counts only in a
+A marker is the text `makimono:{uuid}:{name}` in an HTML comment, which people do not see. A marker counts only in a
 comment of the own account, and only in the last lines of the comment, each of which has one marker and nothing else
-(docs/files.md, "Outside effects"): so a comment that quotes a marked comment, or continues after a copy of one, has no
-markers.  Markers are removed from texts of people and of the model before this program posts them.
+(docs/files.md, "Outside effects"): so a comment that quotes a comment with markers, or continues after a copy of one,
+has no markers. Markers are removed from texts of people and of the model before this program posts them.
 
-If the own account is the account of a person, comments of this program also get a visible last line before the
-markers (`signed`), so that readers can tell who wrote them.  That line also shows the author where a host removes HTML
-comments.
+If the own account is the account of a person, comments of this program also get a visible last line before the markers
+(`signed`), so that readers can tell who wrote them. The visible line also shows who wrote the comment where a host
+removes HTML comments.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def with_markers(body: Public, *marks: str) -> Public:
 
 
 def hidden_in(body: str) -> str | None:
-    """The last marker in `body`, None if there is none."""
+    """The last marker in `body`, None if `body` has no marker."""
     found = _MARK.findall(body)
     return str(found[-1]) if found else None
 
@@ -59,8 +59,8 @@ def all_in(body: str) -> tuple[str, ...]:
 
 
 def signed(body: str, most: int) -> str:
-    """`body` with the visible line of this program before its markers; `body` itself if the result would have more
-    than `most` characters."""
+    """`body` with the visible line of this program (`SIGNATURE`) before its markers; the unchanged `body` if the result
+    would have more than `most` characters."""
     text, marks = _split(body)
     line = () if _has_signature(text) else (f"\n<sub>{SIGNATURE}</sub>",)
     done = "\n".join((text, *line, *(("", *map(hide, marks)) if marks else ())))
@@ -68,7 +68,7 @@ def signed(body: str, most: int) -> str:
 
 
 def is_signed(body: str) -> bool:
-    """Whether `body` ends as the comments of this program do: with a marker, or with the line of `signed`."""
+    """Whether `body` ends as the comments of this program do: with a marker, or with the visible line `SIGNATURE`."""
     text, marks = _split(body)
     return bool(marks) or _has_signature(text)
 
@@ -84,7 +84,8 @@ def _split(body: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _has_signature(text: str) -> bool:
-    """Whether the last line of `text` is the one of `signed`, also if a host has removed the tags in it."""
+    """Whether the last line of `text` is the visible line of this program's comments (`SIGNATURE`), also if a host has
+    removed the tags in it."""
     return _TAG.sub("", text[text.rfind("\n") + 1 :]).strip() == SIGNATURE
 
 
@@ -98,7 +99,8 @@ def without_markers(text: str) -> str:
     """`text` without anything that could be taken for a marker of this program.
 
     Hidden markers are removed until none is left, because the removal of one marker may join the halves of another
-    marker.  A marker outside an HTML comment gets a space after its first colon, so that it is no marker any more.
+    marker. A marker outside an HTML comment gets a space after its first colon, so that the program no longer
+    recognises it as a marker.
     """
     while (shorter := _HIDDEN.sub("", text)) != text:
         text = shorter

@@ -1,9 +1,10 @@
 """Downloads a picture of an issue, only from the forge's own hosts.
 
-A stranger may have written the address of the picture.  If a picture were downloaded from any host, the owner of the
-host would learn that somebody reads the issue, and the address could name a machine of this network.  So each adapter
-defines which addresses of pictures belong to its forge, and to which of these addresses the token is sent.  A redirect
-of a picture is followed only to an address that belongs to the forge, and the token is sent only to the forge itself.
+A stranger may have written the address of the picture. If a picture were downloaded from any host, the owner of the
+host would learn that somebody reads the issue, and the picture's address could name a machine of the local network. So
+each adapter defines which addresses of pictures belong to its forge, and to which of these addresses the token may be
+sent. A redirect of a picture is followed only to an address that belongs to the forge, and the token is sent only to
+the forge itself.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def fetch(address: str, hosts: PictureHosts) -> bytes:
     """
     with requests.Session() as session:
         session.trust_env = True
-        # an authentication that does nothing; without it the library `requests` would read ~/.netrc
+        # an authentication that does nothing: without it the library `requests` would read ~/.netrc
         session.auth = lambda request: request
         for _ in range(REDIRECTS + 1):
             parts = parts_of(address)
@@ -93,7 +94,7 @@ def _body(answer: requests.Response, parts: SplitResult) -> bytes:
     if answer.status_code != 200:
         raise PictureRefused(f"{parts.hostname} answered {answer.status_code}")
     kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind.startswith("text/"):  # the host answers with a login page instead of the picture
+    if kind.startswith("text/"):  # an answer with text is a login page of the host, not the picture
         raise PictureRefused(f"{parts.hostname} answered with {kind}, not with a picture")
     try:
         return http.read(answer, LARGEST).content

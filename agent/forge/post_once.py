@@ -1,4 +1,4 @@
-"""Sends a POST that creates something (a comment) at most twice, and so that the comment is created only once.
+"""Sends a POST that creates something on a forge (a comment) at most twice, and so that it is created only once.
 
 If the answer to the first attempt is lost, the forge may have executed the request, so before the second attempt the
 module searches for the comment that the first attempt may have created.
@@ -15,10 +15,11 @@ if TYPE_CHECKING:
 
 
 def post_once(post: Callable[[], str], find: Callable[[], str | None] | None) -> str:
-    """The id of what `post` has created, or of what `find` has found after the answer to `post` was lost.
+    """The id of the comment (or other object) that `post` has created, or that `find` has found after the answer to
+    `post` was lost.
 
-    If `find` is None, there is no second attempt.  Raises the errors of `post` and `find`; ForgeUnreachable means that
-    nothing was created, or that it is unknown whether something was created.
+    If `find` is None, the POST is not sent a second time. Raises the errors of `post` and `find`; ForgeUnreachable
+    means that nothing was created, or that it is unknown whether something was created.
     """
     for attempt in (1, 2):
         try:
@@ -30,4 +31,4 @@ def post_once(post: Callable[[], str], find: Callable[[], str | None] | None) ->
                 return there
             if attempt == 2:
                 raise
-    raise AssertionError  # not reached, since the second attempt returns or raises
+    raise AssertionError  # Not reached, since the second attempt of the POST returns or raises.

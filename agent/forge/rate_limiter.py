@@ -3,10 +3,10 @@ file.
 
 The file of the rate limiter stores the limits that the forge announced (requests left and the time of the reset, pauses
 and their ends); the limiter also puts pauses between requests that change something, so that ten workers together
-behave like one polite client (docs/forges.md, "What it asks of the host").  The rate limiter does not depend on the
-kind of forge: each adapter passes to the limiter the limits from the answers.  The file of the rate limiter is
-`{base_dir}/limits/{host}.json`, changed under a flock on the file `{host}.lock` in the same folder.  An unreadable file
-of limits counts as empty; when the file cannot be written, each process counts only its own requests.  Times in the
+behave like one polite client (docs/forges.md, "What it asks of the host"). Each adapter reads the limits from its
+forge's answers and passes them to the rate limiter, which works the same for all forges. The file of the rate limiter
+is `{base_dir}/limits/{host}.json`, changed under a flock on the file `{host}.lock` in the same folder. An unreadable
+file of limits counts as empty; when the file cannot be written, each process counts only its own requests. Times in the
 file of limits are Unix seconds.
 """
 
@@ -32,13 +32,13 @@ BURST = 20  # number of requests that change something on the forge that may be 
 # number of requests per second that change something, after BURST requests (GitHub: "at least one second between each",
 # 80 a minute)
 PER_SECOND = 1.0
-FIRST_PAUSE = 60.0  # pause in seconds when the forge asks to slow down and names no time
+FIRST_PAUSE = 60.0  # Pause in seconds when the forge asks the program to send fewer requests and names no time.
 LONGEST_PAUSE = 900.0
 LOOK_AGAIN = 30.0
 OTHER_FILES = (".refused", ".facts")
-"""The ends of the names (without `.json`) of the other files of a host in the same folder (`refused_changes.py`,
+"""Ends of the names (without `.json`) of a host's other files in the same folder (`refused_changes.py`,
 `shared_facts.py`)."""
-KEPT_SECONDS = 600.0  # facts about repositories and people are requested again after this many seconds
+KEPT_SECONDS = 600.0  # Facts about repositories and people are requested from the forge again after this many seconds.
 
 
 class RateLimiter:
@@ -49,12 +49,12 @@ class RateLimiter:
         name = re.sub(r"[^A-Za-z0-9.-]+", "_", host).strip(".") or "host"
         self.folder = folder
         self.path = folder / f"{name}.json"
-        # the content for the file of limits while the file cannot be written, else None
+        # the content for the file of limits as long as the file cannot be written, else None
         self._unwritten: dict[str, Any] | None = None
 
     def wait(self, bucket: str, *, change: bool, patience: float, reserve: float = 0.0) -> float:
-        """Sleep until one request may be sent; raises ForgeLimited if that takes more than `patience` seconds.  Returns
-        the number of seconds that `wait` slept.
+        """Sleep until one request to the host may be sent; raises ForgeLimited if that takes more than `patience`
+        seconds. Returns the number of seconds that `wait` slept.
 
         `bucket` is the forge's name for a rate limit ("core", "search").  With `change` the request changes something
         on the forge, so the pauses between such requests apply to it.  `reserve` is the share of the rate limit that
@@ -84,12 +84,13 @@ class RateLimiter:
         self._change(change)
 
     def went_well(self) -> None:
-        """Record an answer that did not ask to slow down, so that `slow_down` begins again with its shortest pause."""
+        """Record an answer of the host that did not demand a pause, so that `slow_down` begins again with its shortest
+        pause."""
         if self._read().get("strikes"):
             self._change(lambda state: state.pop("strikes", None))
 
     def slow_down(self, bucket: str, seconds: float | None, why: str) -> float:
-        """Block requests to `bucket` (or `EVERYTHING`) for `seconds`.
+        """Send no requests of the kind `bucket` (or, for `EVERYTHING`, no requests at all) to the host for `seconds`.
 
         If `seconds` is None, the pause is 60 s, and doubles with each call of `slow_down` since the last `went_well`,
         up to 15 min.  Returns the length of the pause in seconds.
@@ -111,8 +112,8 @@ class RateLimiter:
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """A context that holds a lock, so that only one process of this machine at a time changes labels or opens a
-        pull request on the host."""
+        """A context that holds the host's lock, so that only one process of this machine at a time changes labels or
+        opens a pull request on the host."""
         durable_files.make_dir(self.folder)
         with durable_files.locked(self.path.with_suffix(".changes.lock")):
             yield
@@ -120,7 +121,8 @@ class RateLimiter:
     # --- the file ---------------------------------------------------------------------------------------------
 
     def _take(self, bucket: str, change: bool, reserve: float) -> tuple[float, str]:
-        """Take permission for one request: (seconds to wait before it may be sent, 0 if at once; the reason).
+        """Reserve the right to send one request now: (seconds to wait before the request may be sent, 0 if at once; the
+        reason).
 
         A request that changes something on the forge is counted if it may be sent at once.
         """
@@ -173,8 +175,9 @@ class RateLimiter:
 
 @dataclass(frozen=True, slots=True)
 class HostLimit:
-    """One rate limit of a host, as the forge reported it last: `remaining` of `limit` requests, None if the forge
-    reported no numbers.  `seconds` is how long no request may be sent, 0.0 if one may be sent now, `why` the reason."""
+    """One rate limit of a host, as the forge last reported it: `remaining` of `limit` requests, None if the forge
+    reported no numbers. `seconds` is the time until a request may be sent, 0.0 if a request may be sent now; `why` is
+    the reason of the wait."""
 
     host: str
     bucket: str
@@ -185,7 +188,7 @@ class HostLimit:
 
 
 def host_limits(folder: Path) -> list[HostLimit]:
-    """The rate limits of all hosts that have a file in `folder`; only those that still apply."""
+    """The rate limits of all hosts that have a file in `folder`, without limits that have ended."""
     found = []
     for host, state in known_limits(folder).items():
         buckets = state.get("buckets") or {}
@@ -201,7 +204,8 @@ def host_limits(folder: Path) -> list[HostLimit]:
 
 
 def _blocked(state: dict[str, Any], bucket: str, reserve: float) -> tuple[float, str]:
-    """(seconds until the next request to `bucket` may be sent, the reason), by the content of a file of limits."""
+    """(seconds until the next request of the kind `bucket` may be sent, the reason), computed from the content of a
+    file of limits."""
     now = _now()
     for name in (bucket, EVERYTHING):
         block = (state.get("blocked") or {}).get(name) or {}
@@ -215,14 +219,15 @@ def _blocked(state: dict[str, Any], bucket: str, reserve: float) -> tuple[float,
 
 
 def known_limits(folder: Path) -> dict[str, dict[str, Any]]:
-    """Host → the content of its file of limits (`buckets`, `blocked`), for every host of the folder; reads only."""
+    """Host → the content of its file of limits (`buckets`, `blocked`), for every host of the folder; the function
+    changes nothing."""
     names = [path.stem for path in sorted(folder.glob("*.json")) if not path.stem.endswith(OTHER_FILES)]
-    return {name: RateLimiter(folder, name)._read() for name in names}  # noqa: SLF001 - a method of this module's class
+    return {name: RateLimiter(folder, name)._read() for name in names}  # noqa: SLF001 - `_read` is private to this module's class
 
 
 def learnt_anew(interval: float, kept: float = KEPT_SECONDS) -> float:
-    """The number of requests per hour for a fact that polls every `interval` seconds request again when it is older
-    than `kept` seconds."""
+    """The number of requests per hour by which polls every `interval` seconds refresh one fact that is read again when
+    it is older than `kept` seconds."""
     return 3600 / (interval * math.ceil(kept / interval))
 
 

@@ -1,11 +1,11 @@
 """Records the repositories of one host in which the forge refuses changes of this account, and when a change is tried
 again.
 
-A token may read issues and not write to them.  Without a record of the refusal, each poll would find the same issue and
-be refused again.  So a refusal is recorded: the repository rests (no change is tried in it) for some time, longer after
-each refusal, and a change that succeeds removes the record.  The daemon and `doctor` share the file of refusals,
-`{base_dir}/limits/{host}.refused.json`.  An unreadable file of refusals counts as empty.  Times in the file of refusals
-are Unix seconds.
+A token may have the right to read issues and no right to write to them. Without a record of the refusal, each poll
+would find the same issue and the forge would refuse the change again. So a refusal is recorded: the repository rests
+(no change is tried in it) for some time, longer after each refusal, and a change that succeeds removes the record. The
+daemon and `doctor` share the file of refusals, `{base_dir}/limits/{host}.refused.json`. An unreadable file of refusals
+counts as empty. Times in the file of refusals are Unix seconds.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ FIRST_SECONDS, LONGEST_SECONDS = 300.0, 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The last refusal of a change in one repository: the issue that was to be changed, the reason, the number of
-    refusals in a row, and the time of the next try."""
+    """The forge's last refusal of a change in one repository: the issue that was to be changed, the reason, the number
+    of refusals in a row, and the time of the next try."""
 
     issue: str
     why: str
@@ -43,7 +43,8 @@ class Refusal:
 
 
 class RefusedChanges:
-    """The refusals of changes on one host.  `folder` is created when the file of refusals is first written."""
+    """The refused changes on one host, stored in a file. `folder` is created when the file of refusals is first
+    written."""
 
     def __init__(self, folder: Path, host: str) -> None:
         name = re.sub(r"[^A-Za-z0-9.-]+", "_", host).strip(".") or "host"
@@ -52,7 +53,7 @@ class RefusedChanges:
         self._unwritten: dict[str, Refusal] | None = None
 
     def all(self) -> Mapping[str, Refusal]:
-        """Repository → the last refusal of a change in it."""
+        """Repository → the last refusal of a change in that repository."""
         if self._unwritten is not None:
             return self._unwritten
         try:
@@ -65,7 +66,7 @@ class RefusedChanges:
             return {}
 
     def is_resting(self, repository: str) -> bool:
-        """Whether a change was refused in the repository and it is too early to try again."""
+        """Whether the forge refused a change in the repository and it is too early to try again."""
         found = self.all().get(repository)
         return found is not None and found.is_resting()
 

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 TRIES = 3
 LIMITED_TRIES = 5
-QUICK = 5.0  # maximum wait in seconds for a rate limit before a request that is repeated soon anyway
-PATIENT = 900.0  # maximum wait in seconds for a rate limit before any other request
+QUICK = 5.0  # maximum wait in seconds for a rate limit before a request that the program repeats soon anyway
+PATIENT = 900.0  # maximum wait in seconds for a rate limit before any other request to the host
 BUCKET = "api"
 AGENT = f"makimono/{__version__}"
 
@@ -90,11 +90,11 @@ class RestWire(ABC):
         """Send one request, and repeat the request if it fails and a repetition is safe.
 
         `again`: the request may be sent a second time although the first may have been executed (the default for all
-        verbs but POST); otherwise ForgeUnreachable with `maybe` is raised.  If `patience` or `reserve` is None, the
-        value of the surrounding `hurried` is used.  `checked`: the shape of the answer is checked, and AnswerOdd is
-        raised when the shape is wrong.  `plain`: the answer is text and not JSON, and is not stored.  The other errors
-        of `call` are ForgeLimited, ForgeUnreachable, and the errors that `_error_of` of the subclass makes.  In a scope
-        of `reads` the same GET is sent once until a change is sent.
+        verbs but POST); otherwise ForgeUnreachable with `maybe` is raised. If `patience` or `reserve` is None, the
+        value of the surrounding context `hurried` is used. `checked`: the shape of the answer is checked, and AnswerOdd
+        is raised when the shape is wrong. `plain`: the answer is text and not JSON, and is not stored. The other errors
+        of `call` are ForgeLimited, ForgeUnreachable, and the errors that `_error_of` of the subclass makes. In a scope
+        of `reads` the same GET is sent to the host only once until a change is sent.
         """
         if (earlier := self.reads.find(verb, path, query)) is not None:
             return earlier
@@ -142,12 +142,13 @@ class RestWire(ABC):
             if page and (status >= 500 or status in http.OF_A_PROXY):
                 raise ForgeUnreachable(f"{what}: {page}{self.advice}", maybe=change)
             raise self._error_of(what, verb, status, reasons)
-        raise AssertionError  # not reached, since the loop ends only with a return or an error
+        raise AssertionError  # Not reached, since the loop of attempts ends only with a return or an error.
 
     @contextmanager
     def hurried(self, reserve: float = 0.0) -> Iterator[None]:
-        """A context in which this thread waits at most 5 s for a rate limit, because the same request is repeated soon
-        anyway.  `reserve` is the share of the rate limit that requests in this context leave for other requests."""
+        """A context in which this thread waits at most 5 s for a rate limit, because the program repeats the same
+        request soon anyway. `reserve` is the share of the rate limit that requests in the context `hurried` leave for
+        other requests."""
         before = self._manner.__dict__.get("now", (PATIENT, 0.0))
         self._manner.now = (QUICK, reserve)
         try:
@@ -175,8 +176,8 @@ class RestWire(ABC):
         reserve: float | None = None,
         odd: Callable[[AnswerOdd], None] | None = None,
     ) -> Iterator[dict[str, Any]]:
-        """Every item of a list; `pages` requests all pages up to the last one.  Invalid items of the list are left out
-        and passed to `odd`; if `odd` is None, an invalid item raises AnswerOdd."""
+        """Every item of a list of the forge; `pages` requests all pages up to the last one. Invalid items of the list
+        are left out and passed to `odd`; if `odd` is None, an invalid item raises AnswerOdd."""
         following: tuple[str, dict[str, Any]] | None = (path, self.page_size | dict(query or {}))
         seen: set[str] = set()
         what = f"{self.host}: GET {path}"
@@ -197,12 +198,12 @@ class RestWire(ABC):
 
     def ca_file(self) -> Path | None:
         """The path of a file with the CA certificates for the host: those of the system, and those of the setting
-        `ca_file`.  The file is written again first if one of its sources has changed.  The result is None if the
-        section has no `ca_file`; then the default certificates are used."""
+        `ca_file`. The file of CA certificates is written again first if one of its sources has changed. `ca_file` is
+        None if the section has no setting `ca_file`; then the default certificates are used."""
         return None if self.trust is None else self.trust.file()
 
     def close(self) -> None:
-        """Close the connections and remove the stored answers."""
+        """Close the connections to the host and remove the stored answers."""
         self._disconnect()
         self.kept.clear()
 
@@ -226,28 +227,28 @@ class RestWire(ABC):
         """Send one request and return (status, headers with lower-case names, body); `extra` are additional headers of
         the request.
 
-        Raises the exceptions of `requests` when there is no answer.
+        Raises the exceptions of the library `requests` when the host does not answer.
         """
 
     @abstractmethod
     def _disconnect(self) -> None:
-        """Close the connections to the host; a second call does nothing."""
+        """Close the connections to the host; a second call has no effect."""
 
     @abstractmethod
     def _reasons(self, content: bytes) -> tuple[str, ...]:
-        """The messages in the body of an error, one sentence for each."""
+        """The messages in the body of the host's error, one sentence for each."""
 
     @abstractmethod
     def _error_of(self, what: str, verb: str, status: int, reasons: tuple[str, ...]) -> ForgeError:
-        """The error for an answer with a status of 400 or above, except for a rate limit."""
+        """The program's error for an answer with a status of 400 or above, except for a rate limit."""
 
     @abstractmethod
     def _retry_delay(self, headers: Mapping[str, str]) -> float | None:
-        """Seconds to wait after a 429, None if the headers of the answer name no time."""
+        """Seconds to wait after the host answered 429, None if the headers of the answer name no time."""
 
     def _budget(self, headers: Mapping[str, str]) -> tuple[int, int, float] | None:
         """The rate limit in the headers of an answer: (remaining requests, limit, seconds until the reset), None if the
-        headers do not contain it."""
+        headers contain no rate limit."""
         del headers
         return None
 

@@ -1,11 +1,11 @@
-"""Shares facts about the accounts of one host between the daemon and its workers: a fact that one process of this
-machine has read from the host is not read again by another process until it is too old.
+"""Shares facts about the accounts of one host between the daemon and its workers: if one process of this machine has
+read a fact from the host, no other process reads the fact again until it is too old.
 
-A worker is a process of its own, so without a shared file each task would ask again who the own account is, and whether
-the person who asked for the work may write.  The file is `{base_dir}/limits/{host}.facts.json`; it contains no token.
-Each fact is valid for KEPT_SECONDS after the host reported it, in all processes.  An unreadable file counts as empty;
-if the file cannot be written, each process remembers only the facts that it has read itself.  Times in the file are
-Unix seconds.
+A worker is a process of its own, so without a shared file the worker of each task would ask again who the own account
+is, and whether the person who asked for the work has write access. The file of shared facts is
+`{base_dir}/limits/{host}.facts.json`; it contains no token. Each shared fact is valid for KEPT_SECONDS after the host
+reported it, in all processes. An unreadable file of facts counts as empty; if the file cannot be written, each process
+remembers only the facts that it has read itself. Times in the file of facts are Unix seconds.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ MOST = 2000
 
 
 class SharedFacts:
-    """The shared facts of one host, as one account sees them.
+    """The shared facts about one forge host that one account has read.
 
-    `account` returns a text that is the same for the same account in each process, such as the token; the file contains
-    only its digest.  `folder` is created when the first fact is stored.
+    `account` returns a text that is the same for the same account in each process, such as the token; the file of facts
+    contains only the digest of that text. `folder` is created when the first shared fact is stored.
     """
 
     def __init__(self, folder: Path, host: str, account: Callable[[], str]) -> None:
@@ -44,7 +44,7 @@ class SharedFacts:
         self._own: dict[str, list[Any]] = {}  # the facts that this process has read from the host itself
 
     def find(self, name: str) -> Any:
-        """The value of the fact `name`; None if it is unknown or too old."""
+        """The value of the shared fact `name`; None if the fact is unknown or too old."""
         key = self._key(name)
         fact = self._own.get(key)
         if fact is None or not _is_valid(fact):
@@ -68,7 +68,7 @@ class SharedFacts:
         return f"{blake2b(self.account().encode(), digest_size=12).hexdigest()} {name}"
 
     def _read(self) -> dict[str, list[Any]]:
-        """The facts in the file: key → [time at which the host reported the fact, value]."""
+        """The content of the file of facts: key → [time at which the host reported the fact, value]."""
         try:
             stored = orjson.loads(self.path.read_bytes())
         except (OSError, orjson.JSONDecodeError):
@@ -77,7 +77,7 @@ class SharedFacts:
 
 
 def _is_valid(fact: list[Any]) -> bool:
-    """Whether a fact is not too old."""
+    """Whether a shared fact is not too old."""
     return 0 <= clock.now().timestamp() - float(fact[0]) < KEPT_SECONDS
 
 

@@ -1,10 +1,10 @@
 """A scope in which a thread sends each GET to a forge once (`SingleReads.scope`).
 
-Several steps that follow one another read the same issue, its comments, or the pull requests of a branch.  In a scope
-the second read of a resource gets the answer of the first read.  When the thread sends a change, the stored answers are
-removed: later reads are sent again, so the thread sees what it has changed itself.  The caller opens a scope only
-around steps that may rely on one state of the forge, such as the checks before a task begins.  Outside a scope of
-`SingleReads` each read sends a request.
+Several steps of a task that follow one another read the same issue, its comments, or the pull requests of a branch. In
+a scope of `SingleReads` the second read of a resource gets the answer of the first read. When the thread sends a
+change, the stored answers are removed: later reads are sent to the forge again, so the thread sees what it has changed
+itself. The caller opens a scope only around steps that may rely on one state of the forge, such as the checks before a
+task begins. Outside a scope of `SingleReads` each read sends a request.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class SingleReads:
 
     @contextmanager
     def scope(self) -> Iterator[None]:
-        """A scope in which this thread sends each GET once, as a context manager.  A scope inside another scope is part
-        of the outer scope."""
+        """A context manager: inside it, this thread sends each GET to the forge only once. A scope of `SingleReads`
+        inside another scope is part of the outer scope."""
         if self._answers is not None:
             yield
             return
@@ -40,8 +40,8 @@ class SingleReads:
             self._of_thread.answers = None
 
     def find(self, verb: str, path: str, query: Mapping[str, Any] | None) -> Answer | None:
-        """The earlier answer to the same GET in the scope; None if there is none.  A call with another verb than GET
-        removes all stored answers."""
+        """The earlier answer to the same GET in the scope; None if the scope has no such answer. A call of `find` for
+        another verb than GET removes all stored answers."""
         answers = self._answers
         if answers is None:
             return None
@@ -51,7 +51,7 @@ class SingleReads:
         return answers.get(request_name(path, query))
 
     def put(self, verb: str, path: str, query: Mapping[str, Any] | None, answer: Answer) -> None:
-        """Store the answer to a GET; nothing happens outside a scope and for other verbs."""
+        """Store the answer to a GET; outside a scope, and for other verbs, `put` does nothing."""
         if self._answers is not None and verb == "GET":
             self._answers[request_name(path, query)] = answer
 

@@ -2,7 +2,7 @@
 `base.TaskGetter`).
 
 A poll lists the tasks that wait, or the tasks on which some daemon works; for a limited number of issues the poll looks
-up the person who asked; it reports each problem once.
+up the person who asked for work; it reports each problem once.
 
 The subclasses of `BaseTaskGetter` list the issues and pull requests and decide which of them are tasks.  Each poll
 makes a new task getter, so state that must outlive a poll is an attribute of the forge object.
@@ -26,9 +26,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-SELF_ASSIGNED = "self_assigned"  # the code of an error: a person has taken an issue, and asked for no work
+# The code of an error: a person has only assigned the issue to themselves, and asked for no work.
+SELF_ASSIGNED = "self_assigned"
 RESERVE = 0.1  # the share of the rate limit that a poll leaves for running tasks
-LOOK_UPS = 50  # the maximum number of issues for which one poll looks up who asked; other issues wait for the next poll
+# The maximum number of issues for which one poll looks up who asked for work; other issues wait for the next poll.
+LOOK_UPS = 50
 
 
 class _Forge(Protocol):
@@ -49,12 +51,13 @@ class BaseTaskGetter(ABC):
         self._problems: list[IssueUnreadable] = []
         self._look_ups = 0
         self._askers: dict[tuple[Any, ...], Any] = {}
-        self._left = False  # True: list the issues with the processing or paused label, not those that wait for work
+        # True: the poll lists the issues with the processing or paused label, not those that wait for work.
+        self._left = False
         self._items = Items(self._skipped, refusals=(ForgeAccessRefused,))
 
     def get_task_list(self) -> list[Task]:
         found = self._all()
-        self.forge.askers = self._askers  # the entries of issues that no longer wait are removed from the cache
+        self.forge.askers = self._askers  # entries of issues that no longer wait for work are removed from the cache
         return found
 
     def get_left_list(self) -> list[Task]:
@@ -92,18 +95,18 @@ class BaseTaskGetter(ABC):
         return self._look_ups <= LOOK_UPS
 
     def _due(self, lists: Iterable[T], name: Callable[[T], str]) -> list[T]:
-        """Those of `lists` that this poll requests; if some of them have to wait for a later poll, `failed` is set,
-        since this poll is incomplete."""
+        """Those of `lists` that this poll requests from the host; if some of them have to wait for a later poll,
+        `failed` is set, since this poll is incomplete."""
         due, later = self.forge.unanswered.in_order(lists, name)
         if later:
             self.failed = self.failed or postponed(map(name, later))
         return due
 
     def _end_lists(self, lists: Items) -> None:
-        """End the loop `lists` over the lists that this poll requested.
+        """Finish the error handling (`lists`) for the lists that this poll requested.
 
-        If one of the lists could be read, the error of a list for which the host did not answer is stored in `failed`,
-        and a list that the host refused is reported as a problem.  If no list could be read, the first error is raised.
+        If the poll could read one of the lists, it stores the error of a list without an answer in `failed`, and
+        reports a list that the host refused as a problem. If the poll could read no list, the first error is raised.
         """
         if lists.went_well:
             away = {name: error for name, error in lists.failed.items() if isinstance(error, ForgeUnreachable)}
@@ -121,7 +124,7 @@ class BaseTaskGetter(ABC):
         self._tell(IssueUnreadable(said), said)
 
     def _tell(self, problem: IssueUnreadable, once: str) -> None:
-        """Report a problem at the first poll that finds it, not at every poll."""
+        """Report a problem at the first poll that finds it, and not again at later polls."""
         if once not in self.forge.told:
             self.forge.told.add(once)
             self._problems.append(problem)

@@ -1,4 +1,4 @@
-"""Says what the account of a token counts as: as the agent's own, or as a person's."""
+"""Describes for `doctor` whether the account of a token counts as the agent's own or as a person's."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 
 class _Places(Protocol):
-    allowed: frozenset[str]  # `allowed_users` of the section in lower case
+    allowed: frozenset[str]  # the names in `allowed_users` of the section, in lower case
 
     def is_person(self) -> bool: ...
 
@@ -41,5 +41,5 @@ def account_in_words(forge: _Forge, name: str) -> str:
 
 
 def agents_accounts(forge: _Forge, name: str) -> tuple[str, ...]:
-    """The account `name` of the token of `forge` if nothing that it does counts as a person's, else nothing."""
+    """(`name`,) if the token's account `name` counts as the agent's own and not as a person's; else ()."""
     return () if forge.places.is_person() or name.casefold() in forge.places.allowed else (name,)

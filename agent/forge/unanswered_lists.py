@@ -24,12 +24,12 @@ MOST = 3
 
 
 class UnansweredLists:
-    """The lists for which the host did not answer, stored from one poll to the next.  `ask` sends one request that
-    concerns no project."""
+    """The lists for which the host did not answer; the object is passed from one poll to the next. `ask` sends one
+    cheap request to the host that concerns no project."""
 
     def __init__(self, ask: Callable[[], object]) -> None:
         self.ask = ask
-        self.names: dict[str, None] = {}  # the list that failed longest ago comes first
+        self.names: dict[str, None] = {}  # the list whose last answer is missing for the longest time comes first
 
     def loop(self, skipped: Callable[[str, str], None]) -> Items:
         """An error-handling loop over the lists of one poll (`Items`)."""
@@ -43,8 +43,8 @@ class UnansweredLists:
         return [*(one for one in lists if name(one) not in self.names), *late[:MOST]], late[MOST:]
 
     def note(self, name: str, error: Exception | None) -> None:
-        """Record whether the host answered the request for a list; `error` is the error of the request, None if there
-        was none."""
+        """Record whether the host answered the request for the list `name`; `error` is the error of the request, None
+        if there was none."""
         self.names.pop(name, None)
         if isinstance(error, ForgeUnreachable):
             self.names[name] = None
@@ -58,7 +58,7 @@ class UnansweredLists:
         except ForgeLimited:
             raise
         except ForgeError:
-            return False  # a refusal of the host is an answer too
+            return False  # a host that refuses the request has answered it
         return False
 
 

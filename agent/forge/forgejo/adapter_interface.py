@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 class Forgejo(Forge, Protocol):
-    """`projects` are the (owner, repository) pairs of the adapter's section in the settings.  Each poll has a new
-    `task_getter.BaseTaskGetter`, so `told`, `askers` and `unanswered`, which a later poll needs, are stored here."""
+    """`projects` are the (owner, repository) pairs of the adapter's section in the settings. Each poll of Forgejo has a
+    new task getter, so `told`, `askers` and `unanswered`, which a later poll needs, are stored in the adapter."""
 
     section: Any
     wire: ForgejoWire

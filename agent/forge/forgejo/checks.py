@@ -26,7 +26,7 @@ STATES: dict[str, CheckState] = {
 
 
 def read_checks(wire: ForgejoWire, project: Project, commit: str) -> Checks:
-    """The commit statuses of a commit; none if Forgejo does not know the commit.  Raises ForgeError."""
+    """The commit statuses of a commit; an empty result if Forgejo does not know the commit. Raises ForgeError."""
     try:
         found = _statuses(wire, f"{project.path}/commits/{quote(commit, safe='')}/status")
     except ForgeRefused as error:
@@ -48,10 +48,11 @@ def read_checks(wire: ForgejoWire, project: Project, commit: str) -> Checks:
 
 
 def _statuses(wire: ForgejoWire, path: str) -> list[dict[str, Any]]:
-    """The newest status of each context.
+    """The newest commit status of each context.
 
-    Forgejo sends them by pages and without a `Link` header; `total_count` in the answer counts those of the page, and
-    the header `X-Total-Count` all of them (routers/api/v1/repo/status.go, services/convert/status.go).
+    Forgejo sends commit statuses by pages and without a `Link` header; `total_count` in the answer counts the statuses
+    of the page, and the header `X-Total-Count` all statuses (routers/api/v1/repo/status.go,
+    services/convert/status.go).
     """
     found: list[dict[str, Any]] = []
     number, total = 0, "1"

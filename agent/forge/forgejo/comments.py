@@ -4,9 +4,9 @@ read so far).
 The id of a comment is Forgejo's number of the comment; the prefix `r` means a comment on a line of a pull request, the
 prefix `v` the text of a review.  The cursor of the comments is a `comment_cursor.CommentCursor`.
 
-The comments of the issue itself are read from the issue's timeline, which takes one request, as the list of comments
-would, and also names the pull requests that refer to the issue.  The timeline lets every process find the pull request
-of a task.
+The comments of the issue itself are read from the issue's timeline, which takes one request like the list of comments,
+and also names the pull requests that refer to the issue. The timeline lets every process find the pull request of a
+task.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from agent.forge.forgejo.http import ForgejoWire
     from agent.forge.forgejo.repositories import Project, Repositories
 
-OVERLAP = timedelta(seconds=2)  # subtracted from the start time of a request, since Forgejo's times are whole seconds
+# OVERLAP is subtracted from the start time of a request for comments, since Forgejo's times are whole seconds.
+OVERLAP = timedelta(seconds=2)
 PER_PAGE = 50
 
 
@@ -89,8 +90,8 @@ class CommentReader:
     def _of_pull(self, number: int, query: dict[str, str]) -> Iterator[tuple[Comment, Any]]:
         """The comments, reviews and comments on lines of a pull request, each with its author.
 
-        A comment on a line may be edited without a change of its review, so the comments of all reviews are read.  If
-        the pull request is gone, no error is raised.
+        A comment on a line may be edited without a change of its review, so the comments of all reviews are read. If
+        the pull request is gone, its comments are left out and no error is raised.
         """
         try:
             if number != self.number:
@@ -136,7 +137,7 @@ def _since(cursor: CommentCursor) -> dict[str, str]:
 
 
 def _comment(item: dict[str, Any], number: int, kind: str = "", heading: str = "") -> Comment:
-    """`number` is the number of the issue or pull request that has the comment."""
+    """`number` is the number of the issue or pull request on which the comment was written."""
     return Comment(
         f"{kind}{item['id']}",
         login(item.get("user")) or "ghost",
@@ -159,7 +160,7 @@ def _review(item: dict[str, Any], number: int) -> Comment:
 
 
 def _asks(review: dict[str, Any]) -> bool:
-    """Whether a review requests changes; one that was dismissed does not."""
+    """Whether a review requests changes; a dismissed review does not."""
     return review.get("state") == "REQUEST_CHANGES" and not review.get("dismissed")
 
 

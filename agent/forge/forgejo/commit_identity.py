@@ -1,9 +1,9 @@
-"""Name and mail address by which Forgejo assigns a commit to the account of the token; the account's private address is
-not used.
+"""Finds the name and mail address by which Forgejo assigns a commit to the account of the token; the account's private
+address is not used.
 
 To a request with a token Forgejo reports the private mail address of the token's account; to a request without a token
-it reports the no-reply address of every account (`toUser` in Forgejo's and Gitea's `services/convert/user.go`).  So the
-request for the no-reply address is sent without the token.
+it reports the no-reply address of every account (`toUser` in Forgejo's and Gitea's `services/convert/user.go`). The
+account's public no-reply address is therefore requested without the token.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TIMEOUT = (10, 30)
 
 
 def commit_identity(wire: ForgejoWire, login: str) -> tuple[str, str]:
-    """(name, no-reply address) of the account.
+    """(name, no-reply mail address) of the token's account, for commits.
 
     If the server answers only requests with a login, the default no-reply address of a server is used
     (`NO_REPLY_ADDRESS` in docs "Config Cheat Sheet": `noreply.` and the domain).  Raises ForgeError.

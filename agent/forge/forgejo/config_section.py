@@ -52,7 +52,7 @@ def projects_of(section: Any) -> tuple[tuple[str, str], ...]:
 
 
 def check_labels(labels: Labels) -> None:
-    """Refuse labels with a comma, since Forgejo's lists separate the names of labels by commas."""
+    """Refuse names of labels with a comma, since Forgejo separates the names of labels in a list by commas."""
     for name in sorted(labels.names()):
         if "," in name:
             raise ConfigError(f"forgejo: the label {name!r} has a comma, by which Forgejo separates labels; rename it")

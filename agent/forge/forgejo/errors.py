@@ -13,8 +13,8 @@ LONGEST = 300
 
 
 def parse_error(body: bytes) -> tuple[str, ...]:
-    """The messages in the body of an error: `message`, and the list `errors`; for a body that is not JSON, such as that
-    of a proxy, its first characters."""
+    """The messages in the body of a Forgejo error: `message`, and the list `errors`; for a body that is not JSON, such
+    as that of a proxy, the body's first characters."""
     text = body.decode("utf-8", "replace")
     try:
         data = json.loads(text)
@@ -29,7 +29,7 @@ def parse_error(body: bytes) -> tuple[str, ...]:
 
 
 def error_of(what: str, verb: str, status: int, reasons: tuple[str, ...]) -> ForgeError:
-    """The error for an answer with a status of 400 or above, except for a rate limit."""
+    """The program's error for a Forgejo answer with a status of 400 or above, except for a rate limit."""
     words = f"{what}: {status} {'; '.join(reasons)}".rstrip()
     if status >= 500:
         return ForgeUnreachable(words, maybe=verb != "GET")

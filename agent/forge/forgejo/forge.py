@@ -86,13 +86,13 @@ class ForgejoForge:
         self.wire = ForgejoWire(section, self.base_url, settings.base_dir, self.instance)
         self.places = Repositories(self.wire, section)
         self.mover = LabelMover(self.wire, self.labels)
-        self.told: set[str] = set()  # problems that were reported, so that each problem is reported once
+        self.told: set[str] = set()  # problems that were reported, so that each is reported once
         self.unanswered = UnansweredLists(lambda: self.wire.get("/version"))
         self.askers: dict[tuple[Any, ...], Any] = {}  # state of a waiting issue → account that asked for work
         self._own_comments: set[str] = set()
-        # (time of the issue's last change, whether a person removed the bot from its assignees)
+        # task key → (time of the issue's last change, whether a person removed the bot from the issue's assignees)
         self._states: dict[TaskKey, tuple[str, bool]] = {}
-        # (repository, number of a pull request) → branch, which does not change
+        # (repository, number of a pull request) → branch of the pull request, which never changes
         self._heads: dict[tuple[str, int], str] = {}
 
     @classmethod
@@ -272,7 +272,8 @@ class ForgejoForge:
 
     def _recent(self, owner: str, repo: str, since: str) -> Iterator[tuple[TaskKey, Comment, str]]:
         query = {"state": "open", "type": "issues", "since": since}
-        with suppress(IssueUnreadable, ForgeRefused, ForgeAccessRefused):  # the poll for waiting issues reports it
+        # The poll for waiting issues reports an unreadable repository.
+        with suppress(IssueUnreadable, ForgeRefused, ForgeAccessRefused):
             path = f"{self.places.project(owner, repo).path}/issues"
             for item in self.wire.pages(path, query=query, odd=lambda _error: None):
                 if item.get("pull_request") or item["state"] != "open":
@@ -282,7 +283,7 @@ class ForgejoForge:
                 title, body = str(item.get("title") or ""), str(item.get("body") or "")
                 yield key, Comment("", login(who), body, made, made, is_bot(who), place=title), str(item["updated_at"])
 
-    def fetch_picture(self, key: TaskKey, address: str) -> bytes:  # noqa: ARG002 - the address of the picture suffices
+    def fetch_picture(self, key: TaskKey, address: str) -> bytes:  # noqa: ARG002 - the picture's address suffices, so `key` is not used
         from agent.forge.forgejo.pictures import fetch_picture
 
         return fetch_picture(self.wire, address)
@@ -321,7 +322,7 @@ class ForgejoForge:
             try:
                 project, item = self._issue(key)
             except IssueUnreadable:
-                return "stop"  # the issue was deleted
+                return "stop"  # the issue was deleted, so its task has to stop
             if self.labels.requested(label_names(item), str(item["state"])) == "stop":
                 return "stop"
             if any(self.places.is_own(user) for user in item.get("assignees") or ()):
@@ -416,7 +417,8 @@ class ForgejoForge:
     ) -> PullRef:
         project = self.places.project_of(key)
         changed = self._pulls(project).update(pull.id, title=title, body=body, draft=draft, state=state)
-        if pull.draft and not changed.draft and changed.state == "open":  # the pull request is no longer a draft
+        # The update has made the draft ready for review.
+        if pull.draft and not changed.draft and changed.state == "open":
             with self._about(key):
                 ask_for_review(self, project, _number(key), changed.id)
         return changed
@@ -443,7 +445,7 @@ class ForgejoForge:
         project, found, _ = url.rpartition("/pulls/")
         return f"{project}/src/branch/{quote(branch)}" if found else ""
 
-    def checks(self, key: TaskKey, commit: str, url: str = "") -> Checks:  # noqa: ARG002 - the commit suffices
+    def checks(self, key: TaskKey, commit: str, url: str = "") -> Checks:  # noqa: ARG002 - the commit suffices, so `url` is not used
         """Implements `ForgeReports.checks`."""
         with self.wire.hurried():
             return read_checks(self.wire, self.places.project_of(key), commit)
@@ -463,23 +465,23 @@ class ForgejoForge:
 
     # --- the repository ---------------------------------------------------------------------------------------
 
-    def repository(self, key: TaskKey, issue: IssueText) -> Repository:  # noqa: ARG002 - the key names the repository
+    def repository(self, key: TaskKey, issue: IssueText) -> Repository:  # noqa: ARG002 - the task key names the repository, so `issue` is not used
         project = self.places.project_of(key)
         if project.archived:
             said = f"{project.full_name} is archived: it is read-only, so nothing can be pushed to it"
             raise IssueUnreadable(said, code="repository_archived")
         host = re.sub(r"[^A-Za-z0-9.-]", "_", self.instance)
-        # The address is built from base_url, not from `clone_url`: the address that Forgejo has for itself (ROOT_URL)
-        # may not be reachable from this machine.
+        # The address for git is built from base_url, not from `clone_url`: the address that Forgejo has for itself
+        # (ROOT_URL) may not be reachable from this machine.
         url = f"{self.base_url}/{project.full_name}.git"
         head = f"refs/pull/{_number(key)}/head" if key.task_type == "pull_request" else None
         return Repository(host, project.owner, project.name, url, project.default_branch, self.wire.ca_file(), head)
 
-    def git_login(self, key: TaskKey) -> tuple[str, str] | None:  # noqa: ARG002 - one token serves all projects
+    def git_login(self, key: TaskKey) -> tuple[str, str] | None:  # noqa: ARG002 - one token serves all projects, so `key` is not used
         return GIT_USER, self.wire.token()
 
     def renew_login(self, key: TaskKey) -> None:
-        """Does nothing: a token comes from the settings and cannot be renewed."""
+        """Does nothing: the token of Forgejo comes from the settings and cannot be renewed."""
 
     def close(self) -> None:
         self.wire.close()
@@ -528,11 +530,11 @@ class ForgejoForge:
         since = changes.since(name).strftime("%Y-%m-%dT%H:%M:%SZ")
         try:
             path = f"{self.places.project(owner, repo).path}/issues"
-            # the poll for tasks reports invalid items
+            # the poll for tasks reports invalid items of the list
             listed = self.wire.pages(path, query={"state": "all", "since": since}, odd=lambda _error: None)
             items = [(str(item["number"]), str(item["updated_at"])) for item in listed]
         except IssueUnreadable:
-            return {}  # the repository is gone; the poll for waiting issues reports it
+            return {}  # the repository is gone, which the poll for waiting issues reports
         except ForgeRefused as error:
             if error.status != 404:
                 raise

@@ -1,7 +1,7 @@
 """The HTTP client for Forgejo: the parts of the client in `forge/rest_wire.py` that are specific to Forgejo's API.
 
-Forgejo itself sends no rate limit and no ETag; a proxy in front of Forgejo may send both, and then the client uses
-them.  The adapter sends its requests to the API through `ForgejoWire.call`, and `requester.py` transmits them.
+Forgejo itself sends no rate limit and no ETag; a proxy in front of Forgejo may send both, and then the HTTP client uses
+them. The adapter sends its requests to the API through `ForgejoWire.call`, and `requester.py` transmits them.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class ForgejoWire(RestWire):
         self._requester: Requester | None = None
 
     def whole(self, path: str, *, query: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
-        """Read a list that Forgejo sends in one answer if the request names no page: the comments or the timeline of an
-        issue.
+        """Read a list that Forgejo sends in one answer if the request names no page, such as the comments or the
+        timeline of an issue.
 
         If the timeline were read page by page, it would seem to end early: Forgejo takes the rows of a page and then
         removes comments on lines from them, so a page may be short or empty.
@@ -72,8 +72,8 @@ class ForgejoWire(RestWire):
     def _following(
         self, path: str, params: dict[str, Any], answer: Answer, number: int
     ) -> tuple[str, dict[str, Any]] | None:
-        """The next page of a list if the answer has a total count but no `Link` header: Forgejo sends some lists
-        without that header, and a proxy may remove it."""
+        """The next page of a list if Forgejo's answer has a total count but no `Link` header: Forgejo sends some lists
+        without that header, and a proxy may remove the header."""
         total = answer.headers.get("x-total-count", "")
         if not (answer.data and total.isdigit() and number < int(total)) or "link" in answer.headers:
             return None

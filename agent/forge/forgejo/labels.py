@@ -1,8 +1,8 @@
 """Moves the six labels of this program on the issues of Forgejo.
 
 Facts about Forgejo: a repository may have two labels with the same name; adding a label by a name that does not exist
-is ignored without an error; removing a label that the issue does not have is a success.  So labels are added by their
-numbers, and the program checks that the answer contains the added label.
+is ignored without an error; removing a label that the issue does not have is a success. So labels are added to a
+Forgejo issue by their numbers, and the program checks that Forgejo's answer contains the added label.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class LabelMover:
     def _add(self, project: Project, path: str, to: LabelState) -> tuple[list[dict[str, Any]], int]:
         """Add the label of the state `to`: (the labels of the issue after the change, the number of the added label).
 
-        A stored number may belong to a label that somebody has deleted since; Forgejo ignores such a number, and then
-        the number of the label is looked up again.
+        A stored label number may belong to a label that somebody has deleted since; Forgejo ignores such a number, and
+        then the number of the label is looked up again.
         """
         name = self.labels.name(to)
         for _ in (1, 2):
@@ -63,8 +63,8 @@ class LabelMover:
         """The number of the label of the state `to`; the label is created with its colour if the repository does not
         have it.
 
-        If several labels have the same name, because two daemons have created the label at the same time, the oldest
-        label is used.
+        If several labels of a repository have the same name, because two daemons have created the label at the same
+        time, the oldest label is used.
         """
         name = self.labels.name(to)
         kept = self._numbers.get((project.full_name, name))

@@ -22,7 +22,7 @@ _ATTACHMENT = re.compile(r"(?:/[^/]+/[^/]+)?/attachments/([0-9a-f]{8}(?:-[0-9a-f
 
 
 def fetch_picture(wire: ForgejoWire, address: str) -> bytes:
-    """Implements `Forge.fetch_picture`; the host checks whether the account may see the attachment."""
+    """Implements `Forge.fetch_picture`; Forgejo checks whether the account may see the attachment."""
     web, parts = urlsplit(wire.base_url), urlsplit(address)
     if (parts.scheme or parts.netloc) and (parts.scheme, parts.netloc.lower()) != (web.scheme, web.netloc.lower()):
         raise PictureRefused(f"it lies on {parts.hostname or 'no host'}, which is not the forge's own")

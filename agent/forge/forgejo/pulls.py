@@ -46,8 +46,8 @@ class Pulls:
     def find(self, head: str) -> PullRef | None:
         """The open pull request of the branch; if none is open, the newest closed or merged one.
 
-        Forgejo cannot list pull requests by branch.  So a closed pull request is searched for among the newest pull
-        requests of the own account, and among the last changed pull requests of all accounts.
+        Forgejo cannot list pull requests by branch. So a closed pull request of a branch is searched for among the
+        newest pull requests of the own account, and among the last changed pull requests of all accounts.
         """
         if (there := self._open_one(head)) is not None:
             return there
@@ -61,11 +61,11 @@ class Pulls:
         return max(found, key=lambda pull: int(pull.id), default=None)
 
     def open(self, *, title: str, body: str, head: str, base: str, draft: bool) -> PullRef:
-        """Open a pull request with a POST.
+        """Open a pull request of Forgejo with a POST.
 
-        If the result of the POST is unknown, `open` searches for the pull request before the second attempt; if Forgejo
-        answers that the branch has a pull request already, `open` returns that pull request, even if another account
-        opened it.
+        If the result of the POST for a new pull request is unknown, `open` searches for the pull request before the
+        second attempt; if Forgejo answers that the branch has a pull request already, `open` returns that pull request,
+        even if another account opened it.
         """
         wanted = {"title": fit_title(title, draft=draft), "body": fit_body(body), "head": head, "base": base}
         for attempt in (1, 2):
@@ -99,7 +99,7 @@ class Pulls:
         draft: bool | None,
         state: Literal["open", "closed"] | None,
     ) -> PullRef:
-        """Update a pull request; only the fields that differ from the present ones are sent."""
+        """Update a pull request; only the fields that differ from the present ones are sent to Forgejo."""
         if not number.isascii() or not number.isdigit():
             raise ForgeError(f"{number!r} is not the number of a pull request")
         path = f"{self.path}/{number}"
@@ -124,7 +124,7 @@ class Pulls:
         return str(item["head"]["label"]) if _is_of(item, str(item["head"]["label"])) else ""
 
     def _open_one(self, head: str) -> PullRef | None:
-        """The open pull request of the branch, of any account."""
+        """The open pull request of the branch, whichever account opened it."""
         items = self.wire.pages(self.path, query={"state": "open"})
         return next((pull_ref(item) for item in items if _is_of(item, head)), None)
 
@@ -136,9 +136,9 @@ class Pulls:
 
 
 def _is_of(item: dict[str, Any], head: str) -> bool:
-    """Whether the pull request is from the branch `head` of the repository itself, not of a fork.  In Forgejo's answer
-    the field `ref` names the branch only as long as the branch exists; the field `label` also names a deleted
-    branch."""
+    """Whether the pull request is from the branch `head` of the repository itself, not of a fork. In Forgejo's answer
+    about a pull request the field `ref` names the branch only as long as the branch exists; the field `label` also
+    names a deleted branch."""
     return bool(item["head"]["label"] == head and item["head"].get("repo_id") == item["base"].get("repo_id"))
 
 
@@ -171,12 +171,12 @@ def without_draft(title: str) -> str:
 
 
 def fit_title(text: str, *, draft: bool) -> str:
-    """`text` as a title of one line and at most 255 bytes, with the prefix of a draft or without it."""
+    """`text` as a pull request's title of one line and at most 255 bytes, with the prefix of a draft or without it."""
     return marked(without_draft(" ".join(text.split())), draft=draft)
 
 
 def marked(line: str, *, draft: bool) -> str:
-    """A title with one prefix of a draft, or with none, of at most 255 bytes."""
+    """A pull request's title with one draft prefix, or with none, of at most 255 bytes."""
     if not draft:
         line = without_draft(line)
     elif not _ANY_DRAFT.match(line):

@@ -29,7 +29,8 @@ WRITERS = frozenset({"write", "admin", "owner"})
 class Project:
     """One repository.
 
-    `path` is `/repos/{owner}/{name}` with the present name, even after the repository was renamed.
+    `path` is the API path `/repos/{owner}/{name}` of a Forgejo repository with its present name, even after the
+    repository was renamed.
     """
 
     full_name: str
@@ -57,9 +58,9 @@ class Project:
 class Assignees:
     """The accounts that may be assigned to issues of a repository.
 
-    `all_write`: each account that may be assigned may also write code.  `all_write` is False in an organisation with a
-    team that may write only to other parts (the wiki, say) or may only read pull requests, since the members of such a
-    team may be assigned too.
+    `all_write`: each account that may be assigned to an issue may also write code. `all_write` is False in an
+    organisation with a team that may write only to other parts (the wiki, say) or may only read pull requests, since
+    the members of such a team may be assigned too.
     """
 
     names: frozenset[str]
@@ -107,8 +108,8 @@ class Repositories:
         return project
 
     def seen(self, serves: Callable[[str, str], bool], most: int) -> list[tuple[str, str]]:
-        """(owner, repository) of at most `most` repositories from the account's own list (`/user/repos`) that `serves`
-        accepts."""
+        """(owner, repository) of at most `most` repositories that the account's own list (`/user/repos`) contains and
+        `serves` accepts."""
         found = (str(one["full_name"]).partition("/")[::2] for one in self.wire.pages("/user/repos"))
         return list(islice(((owner, name) for owner, name in found if serves(owner, name)), most))
 
@@ -137,10 +138,11 @@ class Repositories:
         return login(user).casefold() == self.own().casefold()
 
     def is_person(self) -> bool:
-        """Whether the own account may be the account of a person: Forgejo does not mark the accounts of
-        machines, so it is one unless `bot_name` names it as the agent's.
+        """Whether the own account may be the account of a person: Forgejo does not mark the accounts of machines, so
+        the own account counts as a person's unless `bot_name` names it as the agent's.
 
-        What such an account writes without a sign of this program (`markers.is_signed`) is the person's."""
+        A text of an account that may be a person's counts as the person's text if it has no sign of this program
+        (`markers.is_signed`)."""
         return not self.bot_name
 
     def is_ours(self, user: Any, body: str) -> bool:
@@ -148,8 +150,8 @@ class Repositories:
         return self.is_own(user) and (not self.is_person() or is_signed(body))
 
     def is_self_assignment(self, user: Any) -> bool:
-        """Whether an assignment of the own account by `user` is one by a person to themselves, which asks for no work
-        unless `allowed_users` lists the person."""
+        """Whether `user` is a person who uses the own account and assigned that account, and so themselves, to the
+        issue; this asks for no work unless `allowed_users` lists the person."""
         return self.is_own(user) and self.is_person() and login(user).casefold() not in self.allowed
 
     def may_ask(self, project: Project, user: Any) -> bool:

@@ -1,9 +1,8 @@
 """Sends requests to Forgejo's API with the library `requests`; each thread has its own connection.
 
-For a renamed repository Forgejo answers 301 to every verb.  After a 301 the library `requests` would turn a POST into a
+For a renamed repository Forgejo answers 301 to every verb. After a 301 the library `requests` would turn a POST into a
 GET, and the list in the answer would pass for a success; so `requester.py` follows redirects itself, with the same verb
-and body, and only on the same host.  `requester.py` does not wait for a rate limit and does not repeat a request that
-failed.
+and body, and only on the same host. `requester.py` does not wait for a rate limit and does not repeat a failed request.
 """
 
 from __future__ import annotations
@@ -63,7 +62,8 @@ class Requester:
             )
             if not answer.is_redirect:
                 return answer.status_code, {name.lower(): text for name, text in answer.headers.items()}, answer.content
-            url, params = urljoin(url, answer.headers["location"]), {}  # the address of the redirect contains the query
+            # The address of the redirect already contains the query of the request.
+            url, params = urljoin(url, answer.headers["location"]), {}
         raise requests.exceptions.TooManyRedirects(f"more than {REDIRECTS} redirects")
 
     def close(self) -> None:

@@ -36,8 +36,8 @@ def last_actor(forge: Forgejo, project: Project, events: Iterable[dict[str, Any]
     """The account of the newest event that asks for work (with `labelled` the addition of the bot label, otherwise an
     assignment of the bot).
 
-    Returns None if no event asks for work.  An event of the own account counts only if that account has permission to
-    ask for work.
+    Returns None if no event of the issue asks for work. An event that the own account caused counts as a request for
+    work only if that account has permission to ask for work.
     """
     actor = None
     for event in events:
@@ -48,8 +48,8 @@ def last_actor(forge: Forgejo, project: Project, events: Iterable[dict[str, Any]
 
 
 def assigned_again(forge: Forgejo, events: Iterable[dict[str, Any]]) -> tuple[str, Any] | None:
-    """(id, account) of the newest assignment of the bot, if it is newer than the newest label that shows the end of a
-    task; else None."""
+    """(id, account) of the newest assignment of the issue to the bot, if that assignment is newer than the newest label
+    that shows the end of a task; else None."""
     found = None
     for event in events:
         is_label = event["type"] == "label" and event.get("body") == "1"
@@ -72,7 +72,8 @@ def _asks(forge: Forgejo, event: dict[str, Any], *, labelled: bool) -> Any:
 
 
 def _asks_by_assignment(forge: Forgejo, event: dict[str, Any]) -> Any:
-    """The account that asks for work by an assignment; None if the event is none, or one by a person to themselves."""
+    """The account that asks for work by an assignment; None if the row of the timeline is no assignment of the bot, or
+    if a person assigned the issue to themselves."""
     who = _asks(forge, event, labelled=False)
     return None if who and forge.places.is_self_assignment(who) else who
 
@@ -101,12 +102,13 @@ def altered(
     `Forge.altered`).
 
     Forgejo's timeline has a row with the author for a new title, but no row for a new text, which only alters the
-    issue's time of change.  So a time of change after the last row of the timeline counts as an edit.  If somebody
-    without permission caused a row of the timeline after the request, an edit before that row cannot be excluded, since
-    the row has altered the issue's time of change too.
+    issue's time of change. So a time of change of an issue that is later than the last row of its timeline counts as an
+    edit of the text. If somebody without permission caused a row of the timeline after the request, an edit before that
+    row cannot be excluded, since the row has altered the issue's time of change too.
     """
     may_ask = forge.places.may_ask
-    if may_ask(project, item.get("user")):  # Forgejo allows edits by the author and by accounts with write access
+    # Forgejo lets the author and accounts with write access edit an issue, and the author has permission here.
+    if may_ask(project, item.get("user")):
         return ""
     events = events_of(forge, project, item["number"]) if events is None else events
     asked = times_of_requests(forge, project, events, since)
@@ -158,7 +160,7 @@ def request_review(forge: Forgejo, project: Project, pull: str, actor: Any) -> N
     """Request a review from an account, also if it has reviewed before; do nothing for the own account or an account of
     the server.
 
-    If Forgejo refuses the reviewer, the refusal is logged and no error is raised."""
+    If Forgejo refuses the reviewer of a pull request, the refusal is logged and no error is raised."""
     if not login(actor) or is_bot(actor) or forge.places.is_own(actor):
         return
     try:
@@ -170,7 +172,7 @@ def request_review(forge: Forgejo, project: Project, pull: str, actor: Any) -> N
 
 def who_ended(forge: Forgejo, project: Project, number: str, act: Act) -> str:
     """The account of the newest row of the timeline by which a task was ended in the way `act`; "" if that account is
-    unknown, or the own account and no person's."""
+    unknown, or if it is an own account that no person uses."""
     ours = {forge.labels.queued, forge.labels.processing, forge.labels.paused}
     for event in reversed(events_of(forge, project, number)):
         label, is_added = (event.get("label") or {}).get("name"), event.get("body") == "1"

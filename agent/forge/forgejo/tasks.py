@@ -70,7 +70,7 @@ class ForgejoTaskGetter(EventTaskGetter):
         return found
 
     def _candidates(self, served: Mapping[str, tuple[str, str]]) -> Iterator[dict[str, Any]]:
-        """The issues and pull requests that may wait for work."""
+        """The issues and pull requests of Forgejo that may wait for work."""
         owners = {full.partition("/")[0] for full in served} if self.forge.projects else {self.forge.section.owner}
         lists = Items(self._skipped, refusals=(AnswerOdd, ForgeAccessRefused, ForgeRefused))
         listed: list[dict[str, Any]] = []
@@ -87,7 +87,8 @@ class ForgejoTaskGetter(EventTaskGetter):
         """The open issues of an owner that have one of the labels for which this poll searches.
 
         Forgejo ignores a label that no repository of the host has; if it ignores all labels of a search, it lists every
-        open issue.  So the list is read only up to the first page on which no issue has one of the labels.
+        open issue. So the list of labelled issues is read only up to the first page on which no issue has one of the
+        labels.
         """
         wanted = frozenset(self._labels())
         if not wanted:
@@ -120,8 +121,8 @@ class ForgejoTaskGetter(EventTaskGetter):
     # --- selection --------------------------------------------------------------------------------------------
 
     def _task(self, key: TaskKey, item: dict[str, Any]) -> Task | None:
-        """The task of an issue or pull request; None when it does not wait for work, or when the person who asked
-        cannot be determined."""
+        """The task of an issue or pull request of Forgejo; None when it does not wait for work, or when the person who
+        asked for work cannot be determined."""
         present = label_names(item)
         ours = present & (self.forge.labels.names() - self._without_effect())
         labelled = self.forge.labels.queued in self._labels() and self.forge.labels.queued in present
@@ -130,7 +131,7 @@ class ForgejoTaskGetter(EventTaskGetter):
         waits = not present.isdisjoint(self._labels()) or (assigned and not ours) or again
         if item["state"] != "open" or not waits:
             return None
-        # the label of a taken task is the processing label, and no longer the bot label
+        # a task that a daemon has taken has the processing label, and no longer the bot label
         labelled = labelled or (self._left and not assigned)
         project = self.forge.places.project_of(key)
         if again:
@@ -167,7 +168,7 @@ class ForgejoTaskGetter(EventTaskGetter):
 
 
 def _unfit(project: Project) -> str | None:
-    """The reason why a repository cannot have tasks, None if it can."""
+    """The reason why no task can be done in a repository (None if tasks are possible)."""
     if project.archived:
         return "it is archived"
     return None if project.has_issues or project.has_pulls else "its issues and pull requests are switched off"

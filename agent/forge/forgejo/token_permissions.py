@@ -1,7 +1,7 @@
 """Checks the rights of a Forgejo token, as far as that is possible without a change on Forgejo.
 
 Forgejo does not report the scopes of a token, but a refusal names the missing scope; so this module sends read requests
-with the token.  No sentence that this module makes contains the token.
+with the token. No sentence of this module about the token's rights contains the token.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _of_project(forge: Forgejo, owner: str, repo: str) -> Iterator[str]:
     try:
         project = forge.places.project(owner, repo)
     except IssueUnreadable:
-        return  # the poll for tasks reports this error
+        return  # the poll for tasks reports the error that this request met
     except ForgeAccessRefused as error:
         yield f"{forge.instance}: {error}. The token needs {NEEDED} (Settings > Applications)"
         return

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 class GitHub(Forge, Protocol):
     """`projects` are the (owner, repository) pairs of the adapter's section in the settings; `qualifiers` are the terms
-    of GitHub's issue search, by which waiting issues are found when `searches` is set.  `watches_ci`: the checks of
-    pull requests are read.  Each poll has a new `task_getter.BaseTaskGetter`, so `told`, `askers` and `unanswered`,
-    which a later poll needs, are stored here."""
+    of GitHub's issue search, by which waiting issues are found when `searches` is set. `watches_ci`: the checks of pull
+    requests are read. Each poll of GitHub has a new task getter, so `told`, `askers` and `unanswered`, which a later
+    poll needs, are stored in the adapter."""
 
     section: Any
     wire: GitHubWire

@@ -1,7 +1,7 @@
 """Shapes of the parts of GitHub's answers that the adapter reads (see `forge/answer_reader.py`).
 
-The shapes follow the descriptions of GitHub's REST API, version 2022-11-28, and its GraphQL schema.  In an answer a
-deleted account is `null`.
+The shapes follow the descriptions of GitHub's REST API, version 2022-11-28, and its GraphQL schema. In a GitHub answer
+a deleted account is `null`.
 """
 
 from __future__ import annotations

@@ -17,24 +17,25 @@ from agent.errors import ConfigError, ForgeAccessRefused, ForgeRefused
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-EARLY = timedelta(minutes=5)  # a token with less time left is renewed before use, since a push may take a while
+# A token that expires sooner than this is renewed before use, since a push may take a while.
+EARLY = timedelta(minutes=5)
 
 
 class Tokens(Protocol):
     """An object that provides the token of one account."""
 
     def current(self) -> str:
-        """The token to use for the next request; the host may have revoked it."""
+        """The token to use for the next request; the host may have revoked the token."""
         ...
 
     def refresh(self) -> bool:
-        """`refresh` is called after the host refused the token; it returns whether another token is available (then
+        """`refresh` is called after the host refused the token; it returns whether there is another token now (then
         `current` returns that token)."""
         ...
 
 
 class SettingsToken:
-    """Provides the token from a section of the settings."""
+    """Provides the GitHub token from a section of the settings."""
 
     def __init__(self, section: Any) -> None:
         self.section = section

@@ -25,11 +25,11 @@ def changed_in(forge: GitHub, owner: str, repo: str, changes: ChangeCursor) -> d
     query = {"state": "all", "sort": "updated", "direction": "asc", "since": since}
     try:
         path = f"{forge.places.project(owner, repo).path}/issues"
-        # the poll for tasks reports invalid items
+        # the poll for tasks reports invalid items of the list
         listed = forge.wire.pages(path, query=query, odd=lambda _error: None)
         items = [(str(item["number"]), str(item["updated_at"])) for item in listed]
     except IssueUnreadable:
-        return {}  # the repository is gone; the poll for waiting issues reports it
+        return {}  # the repository is gone, which the poll for waiting issues reports
     except ForgeRefused as error:
         if error.status not in (404, 410):
             raise
@@ -40,7 +40,8 @@ def changed_in(forge: GitHub, owner: str, repo: str, changes: ChangeCursor) -> d
 def recent_in(forge: GitHub, owner: str, repo: str, since: str) -> Iterator[tuple[TaskKey, Comment, str]]:
     """(key, title and text as a comment, time of the last change) of each open issue that has changed since `since`."""
     query = {"state": "open", "sort": "updated", "direction": "asc", "since": since}
-    with suppress(IssueUnreadable, ForgeRefused, ForgeAccessRefused):  # the poll for waiting issues reports it
+    # The poll for waiting issues reports an unreadable repository.
+    with suppress(IssueUnreadable, ForgeRefused, ForgeAccessRefused):
         path = f"{forge.places.project(owner, repo).path}/issues"
         for item in forge.wire.pages(path, query=query, odd=lambda _error: None):
             if item.get("pull_request") or item["state"] != "open":

@@ -113,8 +113,8 @@ class CheckReader:
     # --- logs ---------------------------------------------------------------------------------------------------
 
     def log(self, check: Check) -> str:
-        """The end of the log of a job of Actions; if the check is another check run, or the log is gone or may not be
-        read, the annotations of the check run.  Raises ForgeError."""
+        """The end of the log of a check that is a job of Actions; for another check run, or if the log is gone or may
+        not be read, the annotations of the check run. Raises ForgeError."""
         number = check.log.removeprefix(_JOB).removeprefix(_RUN)
         if not number.isdigit():
             return ""
@@ -131,8 +131,8 @@ class CheckReader:
             yield f"{one.get('path')}:{one.get('start_line')}: {one.get('message') or ''}"
 
     def _job_log(self, number: str) -> str:
-        """The log of a job, from the host to which GitHub redirects; that host gets no token.  The result is "" if the
-        log is gone or may not be read."""
+        """The log of a job, from the host to which GitHub redirects; that host gets no token. `_job_log` returns "" if
+        the log is gone or may not be read."""
         wire, path = self.wire, f"{self.project.path}/actions/jobs/{number}/logs"
         what = f"{wire.host}: GET {path}"
         headers = {"Authorization": f"Bearer {wire.tokens.current()}"}
@@ -149,7 +149,7 @@ class CheckReader:
 
 
 class _Unfollowed(http.OneHost):
-    """A session that follows no redirect; `_job_log` follows the redirect itself, without the token."""
+    """An HTTP session that follows no redirect; `_job_log` follows the redirect itself, without the token."""
 
     def rebuild_auth(self, prepared_request: requests.PreparedRequest, response: requests.Response) -> None:
         """Does nothing: `requests` calls this method to prepare the next request of a redirect, also if that request is
@@ -184,4 +184,4 @@ def unread_of(reader: CheckReader, branch: str) -> tuple[str, ...]:
     try:
         return reader.read(branch).unread
     except ForgeError:
-        return ()  # the polls report the error of the host
+        return ()  # the polls report the error that the host answered

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from agent.forge.github.http import GitHubWire
     from agent.forge.github.repositories import Project, Repositories
 
-# subtracted from the start time of a request: the parameter `since` has whole seconds, and GitHub may leave out changes
-# within that second
+# OVERLAP is subtracted from the start time of a request for comments: the parameter `since` has whole seconds, and
+# GitHub may leave out changes within that second
 OVERLAP = timedelta(seconds=2)
 
 
@@ -59,8 +59,8 @@ class CommentReader:
     def _all(self, query: dict[str, Any], cursor: CommentCursor) -> Iterator[tuple[Comment, Any]]:
         """Every comment that has changed since the cursor, with its author.
 
-        The comments and reviews of the cursor's pull requests are included; if one of these pull requests was never
-        read, all its comments are included.
+        Comments and reviews of the cursor's pull requests are included; if one of these pull requests was never read,
+        all its comments are included.
         """
         path, pulls = self.project.path, cursor.pulls
         queries = {number: {} if number in cursor.new else query for number in (self.number, *pulls)}
@@ -93,8 +93,8 @@ def number_of(comment_id: str) -> str:
 
 
 def _comment(item: dict[str, Any], kind: str, address: str, heading: str = "") -> Comment:
-    """Make a `Comment` from GitHub's answer; `address` (for a reaction) is the number of the issue or pull request,
-    followed by the id of the thread's first comment or by the node of the review."""
+    """Make a `Comment` from GitHub's answer; `address` (which a reaction to the comment needs) is the number of the
+    issue or pull request, followed by the id of the thread's first comment or by the node of the review."""
     created = str(item.get("created_at") or item.get("submitted_at") or "")
     return Comment(
         f"{kind}{item['id']}",

@@ -30,7 +30,7 @@ def parse_error(text: str) -> tuple[str, tuple[str, ...]]:
 
 
 def error_of(what: str, verb: str, status: int, message: str, reasons: tuple[str, ...]) -> ForgeError:
-    """The error for an answer with a status of 400 or above, except for a rate limit."""
+    """The program's error for a GitHub answer with a status of 400 or above, except for a rate limit."""
     said = ": ".join(part for part in (message, "; ".join(reasons)) if part)
     if status >= 500:
         return ForgeUnreachable(f"{what}: {status} {said}", maybe=verb != "GET")

@@ -79,8 +79,8 @@ class GitHubForge:
         self.wire = GitHubWire(section, settings.base_dir, self.instance, names, learn=masker_of(settings).learn)
         self.places = Repositories(self.wire, section)
         self.items = Items(self.wire, self.places, self.labels)
-        self.told: set[str] = set()  # problems that were reported, so that each problem is reported once
-        # GitHub does not count this request against the rate limit
+        self.told: set[str] = set()  # problems that were reported, so that each is reported once
+        # GitHub does not count a request for `/rate_limit` against the rate limit
         self.unanswered = UnansweredLists(lambda: self.wire.get("/rate_limit"))
         self.askers: dict[tuple[Any, ...], Any] = {}  # state of a waiting issue → account that asked for work
         self._own_comments: set[str] = set()
@@ -307,7 +307,7 @@ class GitHubForge:
             try:
                 project, item = self.items.get(key)
             except IssueUnreadable:
-                return "stop"  # the issue was deleted or moved to another repository
+                return "stop"  # the issue was deleted or moved to another repository, so its task has to stop
             wish = self.labels.requested(self.items.label_names(item), str(item.get("state")))
             return wish or ("stop" if self.items.was_unassigned(project, key) else None)
 
@@ -392,7 +392,8 @@ class GitHubForge:
     ) -> PullRef:
         project = self.places.project_of(key)
         changed = Pulls(self.wire, project).update(pull.id, title=title, body=body, draft=draft, state=state)
-        if pull.draft and not changed.draft and changed.state == "open":  # the pull request is no longer a draft
+        # The update has made the draft ready for review.
+        if pull.draft and not changed.draft and changed.state == "open":
             self._ask_for_review(key, changed.id)
         return changed
 
@@ -432,7 +433,7 @@ class GitHubForge:
         project, found, _ = url.rpartition("/pull/")
         return f"{project}/tree/{quote(branch)}" if found else ""
 
-    def checks(self, key: TaskKey, commit: str, url: str = "") -> Checks:  # noqa: ARG002 - GitHub needs only the commit
+    def checks(self, key: TaskKey, commit: str, url: str = "") -> Checks:  # noqa: ARG002 - GitHub needs only the commit, so `url` is not used
         """Implements `ForgeReports.checks`."""
         with self.wire.hurried():
             return CheckReader(self.wire, self.places.project_of(key)).read(commit)
@@ -448,7 +449,7 @@ class GitHubForge:
 
     # --- the repository ---------------------------------------------------------------------------------------
 
-    def repository(self, key: TaskKey, issue: IssueText) -> Repository:  # noqa: ARG002 - the key names the repository
+    def repository(self, key: TaskKey, issue: IssueText) -> Repository:  # noqa: ARG002 - the task key names the repository, so `issue` is not used
         project = self.places.project_of(key)
         if project.archived:
             said = f"{project.full_name} is archived: it is read-only, so nothing can be pushed to it"
@@ -459,10 +460,10 @@ class GitHubForge:
         head = f"refs/pull/{issue_number(key)}/head" if key.task_type == "pull_request" else None
         return Repository(host, owner, name, url, project.default_branch, self.wire.ca_file(), head)
 
-    def git_login(self, key: TaskKey) -> tuple[str, str] | None:  # noqa: ARG002 - one token serves all projects
+    def git_login(self, key: TaskKey) -> tuple[str, str] | None:  # noqa: ARG002 - one token serves all projects, so `key` is not used
         return GIT_USER, self.wire.tokens.current()
 
-    def renew_login(self, key: TaskKey) -> None:  # noqa: ARG002 - one token serves all projects
+    def renew_login(self, key: TaskKey) -> None:  # noqa: ARG002 - one token serves all projects, so `key` is not used
         self.wire.tokens.refresh()
 
     def close(self) -> None:

@@ -8,8 +8,8 @@ facts from GitHub's own clock:
 - the pushes to one branch, each with its time and the commits before and after (REST, "List repository activities");
 - the commit that a review was written on (REST, "List reviews for a pull request").
 
-If the last push (`pushed_at`) is older than the request for work, the branch has not changed since the request, and no
-further request to GitHub is needed; this is the usual case.
+If the last push to the fork (`pushed_at`) is older than the request for work, the branch has not changed since the
+request, and no further request to GitHub is needed; this is the usual case.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _commit_at(forge: GitHub, fork: str, branch: str, when: datetime) -> str | N
             continue
         if clock.parse(str(push["timestamp"])) < when:
             return str(push.get("after") or "")
-        # the hash is all zeros if the push created the branch
+        # the hash before the push is all zeros if the push created the branch
         later = str(push.get("before") or "").strip("0") and str(push["before"])
     return later
 

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 TRIES = 3
 LIMITED_TRIES = 5
-QUICK = 5.0  # maximum wait in seconds for a rate limit before a request that is repeated soon anyway
-PATIENT = 900.0  # maximum wait in seconds for a rate limit before any other request
+QUICK = 5.0  # maximum wait in seconds for a rate limit before a request that the program repeats soon anyway
+PATIENT = 900.0  # maximum wait in seconds for a rate limit before any other request to GitHub
 KEPT_BYTES = 8 << 20
 AGENT = f"makimono/{__version__}"
 API = "application/vnd.github+json"
@@ -50,8 +50,8 @@ VERSION = "2022-11-28"
 class GitHubWire:
     """Sends requests to the API at `section.base_url`, as the account of the section.
 
-    `projects` are used to find the installation of a GitHub App.  `learn` makes the redactor mask secrets that are not
-    in the settings (`Redactor.learn`).
+    `projects` are used to find the installation of a GitHub App. `learn` is called with each secret that is not in the
+    settings, so that logs and texts mask the secret (`Redactor.learn`).
     """
 
     def __init__(
@@ -78,12 +78,13 @@ class GitHubWire:
         self.kept = EtagCache(KEPT_BYTES)
         self.reads = SingleReads()
         self.answered_at: float | None = None  # time of the host's last answer, by the monotonic clock
-        self.pause = 0.0  # seconds between two polls that the host last demanded
+        self.pause = 0.0  # seconds between two polls that GitHub last demanded
         self._manner = threading.local()
         self._requesters: dict[str, Any] = {}
 
     def _account(self) -> str:
-        """The same text for the same account in each process, for `SharedFacts`: an App has another token each hour."""
+        """A name of the account that is the same in each process, for `SharedFacts`: the token is no such name, since
+        an App gets a new one each hour."""
         app = self.section.app
         if app is None:
             return self.tokens.current()
@@ -102,10 +103,10 @@ class GitHubWire:
         """Send one request, and repeat the request if it fails and a repetition is safe.
 
         `again`: the request may be sent a second time although the first may have been executed (the default for all
-        verbs but POST); otherwise ForgeUnreachable with `maybe` is raised.  `checked`: the shape of the answer is
-        checked (`answer_shapes.py`), and AnswerOdd is raised when the shape is wrong.  The other errors of `call` are
+        verbs but POST); otherwise ForgeUnreachable with `maybe` is raised. `checked`: the shape of the answer is
+        checked (`answer_shapes.py`), and AnswerOdd is raised when the shape is wrong. The other errors of `call` are
         ForgeLimited, ForgeUnreachable, ForgeAccessRefused, ForgeRefused, and IssueUnreadable for an archived
-        repository.  In a scope of `reads` the same GET is sent once until a change is sent.
+        repository. In a scope of `reads` the same GET is sent to GitHub only once until a change is sent.
         """
         if (known := self.reads.find(verb, path, query)) is not None:
             return known
@@ -152,12 +153,13 @@ class GitHubWire:
             if page and (status >= 500 or status in http.OF_A_PROXY):
                 raise ForgeUnreachable(f"{what}: {page}", maybe=verb != "GET")
             raise answers.error_of(what, verb, status, message, reasons)
-        raise AssertionError  # not reached, since the loop ends only with a return or an error
+        raise AssertionError  # Not reached, since the loop of attempts ends only with a return or an error.
 
     @contextmanager
     def hurried(self, reserve: float = 0.0) -> Iterator[None]:
-        """A context in which this thread waits at most 5 s for a rate limit, because the same request is repeated soon
-        anyway.  `reserve` is the share of the rate limit that requests in this context leave for other requests."""
+        """A context in which this thread waits at most 5 s for a rate limit, because the program repeats the same
+        request soon anyway. `reserve` is the share of the rate limit that requests in the context `hurried` leave for
+        other requests."""
         before = self._manner.__dict__.get("now", (PATIENT, 0.0))
         self._manner.now = (QUICK, reserve)
         try:
@@ -244,12 +246,12 @@ class GitHubWire:
 
     def ca_file(self) -> Path | None:
         """The path of a file with the CA certificates for the host: those of the system, and those of the setting
-        `ca_file`.  The file is written again first if one of its sources has changed.  The result is None if the
-        section has no `ca_file`; then the default certificates are used."""
+        `ca_file`. The file of CA certificates is written again first if one of its sources has changed. `ca_file` is
+        None if the section has no setting `ca_file`; then the default certificates are used."""
         return None if self.trust is None else self.trust.file()
 
     def close(self) -> None:
-        """Close the connections and remove the stored answers."""
+        """Close the connections to GitHub and remove the stored answers."""
         if self._requesters:
             from agent.forge.github import requester
 
@@ -268,7 +270,8 @@ class GitHubWire:
                 key = private_key(self.section)
                 self.learn(key)
                 token = requester.app_token(self.section.app.id, key)
-                # the redactor masks the token for longer than the ten minutes in which it is valid
+                # the redactor masks the app's JSON web token for longer than the ten minutes in which the token is
+                # valid
                 self.learn(token, until=clock.now())
                 return token
 
@@ -312,7 +315,7 @@ class GitHubWire:
                 raise ForgeUnreachable(f"{what}: {http.came(status, kind, text.encode())}")
             message, reasons = answers.parse_error(text)
             raise answers.error_of(what, verb, status, message, reasons)
-        raise AssertionError  # not reached, since the loop ends only with a return or an error
+        raise AssertionError  # Not reached, since the loop of attempts ends only with a return or an error.
 
     def _next(self, link: str) -> str | None:
         """The path of the next page of a list, without the prefix of the API; the host in the `Link` header is
@@ -339,12 +342,12 @@ class GitHubWire:
         self.limiter.note_budget(named, remaining=remaining, limit=limit, reset_in=reset - http.server_now(headers))
 
     def _limited(self, bucket: str, status: int, headers: Mapping[str, str], message: str) -> float | None:
-        """Seconds to wait when the answer is a rate limit, None when the answer is another error.
+        """Seconds to wait when the answer is a refusal by a rate limit, None when the answer is another error.
 
-        An error with `x-ratelimit-remaining: 0` and without Retry-After means the primary limit; only requests of the
-        same bucket wait, until the reset.  An error with Retry-After, or with GitHub's message about a secondary rate
-        limit, means the secondary limit; requests of all buckets wait.  A 403 without a sign of a rate limit is another
-        error, such as a missing permission.
+        An error with `x-ratelimit-remaining: 0` and without Retry-After means GitHub's primary rate limit; only
+        requests of the same bucket wait, until the limit's reset. An error with Retry-After, or with GitHub's message
+        about a secondary rate limit, means the secondary rate limit; requests of all buckets wait. A 403 without a sign
+        of a rate limit is another error, such as a missing permission.
         """
         if status not in (403, 429):
             return None

@@ -39,17 +39,17 @@ class Pulls:
             "direction": "desc",
         }
         items = [item for item in self.wire.pages(self.path, query=query) if self._is_of(item, head)]
-        for item in items:  # the list has all fields that `update` reads from a single pull request
+        for item in items:  # the items of the list have all fields that `update` reads from a single pull request
             self.wire.reads.put_item(f"{self.path}/{item['number']}", item)
         found = [pull_ref(item) for item in items]
         found.sort(key=lambda pull: int(pull.id), reverse=True)
         return next((pull for pull in found if pull.state == "open"), found[0] if found else None)
 
     def open(self, *, title: str, body: str, head: str, base: str, draft: bool) -> PullRef:
-        """Open a pull request with a POST.
+        """Open a pull request of GitHub with a POST.
 
-        If the result of the POST is unknown, `open` searches for the pull request before the second attempt; if GitHub
-        reports "already exists", `open` returns the existing pull request.
+        If the result of the POST for a new pull request is unknown, `open` searches for the pull request before the
+        second attempt; if GitHub reports "already exists", `open` returns the existing pull request.
         """
         wanted = {"title": fit_title(title), "body": fit_body(body), "head": head, "base": base, "draft": draft}
         for attempt in (1, 2):
@@ -88,7 +88,7 @@ class Pulls:
         draft: bool | None,
         state: Literal["open", "closed"] | None,
     ) -> PullRef:
-        """Update a pull request; only the fields that differ from the present ones are sent."""
+        """Update a pull request; only the fields that differ from the present ones are sent to GitHub."""
         if not number.isascii() or not number.isdigit():
             raise ForgeError(f"{number!r} is not the number of a pull request")
         path = f"{self.path}/{number}"

@@ -92,9 +92,9 @@ class Repositories:
         return project
 
     def labels(self, listed: Sequence[tuple[str, str]], serves: Callable[[str, str], bool]) -> Mapping[str, list[str]]:
-        """Repository → names of its labels, for at most MOST_PROJECTS repositories: those that the section lists, or,
-        if it lists none, those that the token can see and `serves` accepts.  Repositories that cannot be read are left
-        out, since a poll reports the error."""
+        """Repository → names of its labels, for at most MOST_PROJECTS repositories: the repositories that the section
+        lists, or, if the section lists none, those that the token can see and `serves` accepts. Repositories whose
+        labels cannot be read are left out, since a poll reports the error."""
         found = {}
         for owner, repo in islice(listed or (one for one in self._seen() if serves(*one)), MOST_PROJECTS):
             with suppress(IssueUnreadable, ForgeRefused, ForgeAccessRefused, AnswerOdd):
@@ -168,10 +168,11 @@ class Repositories:
         return login(user).casefold() == self.own().casefold()
 
     def is_person(self) -> bool:
-        """Whether the own account may be the account of a person: it is no GitHub App, GitHub does not mark it as a
-        machine, and `bot_name` does not name it as the agent's.
+        """Whether the own account may be the account of a person: the account is no GitHub App, GitHub does not mark it
+        as a machine, and `bot_name` does not name it as the agent's.
 
-        What such an account writes without a sign of this program (`markers.is_signed`) is the person's."""
+        A text of an account that may be a person's counts as the person's text if it has no sign of this program
+        (`markers.is_signed`)."""
         if self.bot_name or isinstance(self.wire.tokens, AppToken):
             return False
         return not is_bot(self._user())
@@ -181,8 +182,8 @@ class Repositories:
         return self.is_own(user) and (not self.is_person() or is_signed(body))
 
     def is_self_assignment(self, user: Any) -> bool:
-        """Whether an assignment of the own account by `user` is one by a person to themselves, which asks for no work
-        unless `allowed_users` lists the person."""
+        """Whether `user` is a person who uses the own account and assigned that account, and so themselves, to the
+        issue; this asks for no work unless `allowed_users` lists the person."""
         return self.is_own(user) and self.is_person() and login(user).casefold() not in self.allowed
 
     def may_ask(self, project: Project, user: Any) -> bool:
@@ -211,7 +212,7 @@ class Repositories:
         return writes
 
     def check_host(self, url: str) -> str:
-        """Check that an address for git is on the configured host, because git sends the token to it.
+        """Check that an address for git is on the configured host, because git sends the token to that address.
 
         Raises ForgeError when the address has another scheme, host or port.
         """

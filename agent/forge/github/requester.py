@@ -55,7 +55,7 @@ class _Http(HTTPRequestsConnectionClass):
         return _send(self)
 
     def close(self) -> None:
-        """Does nothing, so that the session stays open for the next request."""
+        """Does nothing, so that the session of `requests` stays open for the next request."""
 
 
 class _Https(HTTPSRequestsConnectionClass):
@@ -63,7 +63,7 @@ class _Https(HTTPSRequestsConnectionClass):
         return _send(self)
 
     def close(self) -> None:
-        """Does nothing, so that the session stays open for the next request."""
+        """Does nothing, so that the session of `requests` stays open for the next request."""
 
 
 class _LiveToken(Auth):
@@ -99,7 +99,7 @@ def make(base_url: str, current: Callable[[], str], ca_file: Path | None, agent:
 def app_token(app_id: int, private_key: str) -> str:
     """A JWT with which the GitHub App itself logs in (valid for at most 10 minutes).
 
-    Raises ConfigError when the key is invalid.
+    Raises ConfigError when the private key of the GitHub App is invalid.
     """
     try:
         return AppAuth(app_id, private_key).create_jwt()
@@ -108,6 +108,6 @@ def app_token(app_id: int, private_key: str) -> str:
 
 
 def close_sessions() -> None:
-    """Close GitHub's connections of this thread."""
+    """Close this thread's connections to GitHub."""
     for session in _sessions.__dict__.pop("of", {}).values():
         session.close()

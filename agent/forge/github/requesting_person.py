@@ -48,8 +48,8 @@ def last_actor(forge: GitHub, project: Project, events: Iterable[dict[str, Any]]
     """The account of the newest event that asks for work (with `labelled` the addition of the bot label, otherwise an
     assignment of the bot).
 
-    Returns None if no event asks for work, {} if the account was deleted.  An event of the own account counts only if
-    that account has permission to ask for work.
+    Returns None if no event of the issue asks for work, {} if the account that asked was deleted. An event that the own
+    account caused counts as a request for work only if that account has permission to ask for work.
     """
     actor = None
     for event in events:
@@ -60,8 +60,8 @@ def last_actor(forge: GitHub, project: Project, events: Iterable[dict[str, Any]]
 
 
 def assigned_again(forge: GitHub, events: Iterable[dict[str, Any]]) -> tuple[str, Any] | None:
-    """(id, account) of the newest assignment of the bot, if it is newer than the newest label that shows the end of a
-    task; else None."""
+    """(id, account) of the newest assignment of the issue to the bot, if that assignment is newer than the newest label
+    that shows the end of a task; else None."""
     found = None
     for event in events:
         label = forge.items.own_name((event.get("label") or {}).get("name"))
@@ -74,7 +74,7 @@ def assigned_again(forge: GitHub, events: Iterable[dict[str, Any]]) -> tuple[str
 
 def who_asked(forge: GitHub, project: Project, events: Iterable[dict[str, Any]]) -> Any:
     """The account that last asked for the work on an issue with the events `events`, by the label, or else by an
-    assignment; None if there is no such account."""
+    assignment; None if no account did."""
     listed = list(events)
     return last_actor(forge, project, listed, labelled=True) or last_actor(forge, project, listed, labelled=False)
 
@@ -91,7 +91,8 @@ def _asks(forge: GitHub, event: dict[str, Any], *, labelled: bool) -> Any:
 
 
 def _asks_by_assignment(forge: GitHub, event: dict[str, Any]) -> Any:
-    """The account that asks for work by an assignment; None if the event is none, or one by a person to themselves."""
+    """The account that asks for work by an assignment; None if the event is no assignment of the bot, or if a person
+    assigned the issue to themselves."""
     who = _asks(forge, event, labelled=False)
     return None if who and forge.places.is_self_assignment(who) else who
 
@@ -117,8 +118,8 @@ def altered(
     since: str = "",
 ) -> str:
     """The reason why somebody must request the work again, "" if nobody must (see `Forge.altered`): an account without
-    permission edited the title or text after the request, or edited it and no request by an account with permission is
-    known."""
+    permission edited the title or text after the request, or edited them while no request by an account with permission
+    is known."""
     may_ask = forge.places.may_ask
     # GitHub allows edits of an issue by its author and by accounts with write access.  If the issue was transferred,
     # accounts with write access to the earlier repository may have edited it.
@@ -139,9 +140,9 @@ def altered(
 
 
 def _edits_of_text(forge: GitHub, project: Project, item: dict[str, Any]) -> list[tuple[datetime, Any]]:
-    """(time, account) of each edit of the text, oldest first.
+    """(time, account) of each edit of the issue's text, oldest first.
 
-    GitHub lists the original text as the first edit; the original text is left out here.
+    GitHub lists the original text of an issue as its first edit; the original text is left out here.
     """
     owner, name = project.full_name.split("/", 1)
     answer = forge.wire.graph("repository", EDITS, {"owner": owner, "name": name, "number": int(item["number"])})
@@ -160,7 +161,7 @@ def request_review(forge: GitHub, project: Project, pull: str, actor: Any) -> No
     """Request a review from an account, also if it has reviewed before; do nothing for a machine account or the own
     account.
 
-    If GitHub refuses the reviewer, the refusal is logged and no error is raised."""
+    If GitHub refuses the reviewer of a pull request, the refusal is logged and no error is raised."""
     if not actor or not login(actor) or is_bot(actor) or forge.places.is_own(actor):
         return
     try:
@@ -171,8 +172,8 @@ def request_review(forge: GitHub, project: Project, pull: str, actor: Any) -> No
 
 
 def who_ended(forge: GitHub, project: Project, number: str, act: Act) -> str:
-    """The account of the newest event by which a person ended a task in the way `act`; "" if there is no such event.
-    Events of an own account that is no person's do not count."""
+    """The account of the newest event by which a person ended a task in the way `act`; "" if the issue has no such
+    event. Events that the own account caused do not count, unless a person uses that account."""
     ours = {forge.labels.queued, forge.labels.processing, forge.labels.paused}
     for event in reversed(events_of(forge, project, number)):
         label = forge.items.own_name((event.get("label") or {}).get("name"))

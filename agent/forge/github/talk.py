@@ -74,7 +74,7 @@ def find_reply(
     wire: GitHubWire, project: Project, comment: Comment, marker: str, is_own: Callable[[Any], bool]
 ) -> str | None:
     """The id of the own account's answer with the marker, in the thread of the comment or in the conversation; None if
-    there is none."""
+    there is no such answer."""
     number, thread = _place(comment)
     places = [(f"issues/{number}/comments", ""), *([(f"pulls/{number}/comments", "r")] if thread else [])]
     for path, kind in places:
@@ -85,8 +85,8 @@ def find_reply(
 
 
 def _place(comment: Comment) -> tuple[str, str]:
-    """Reads the address of a comment: (number of the issue or pull request, id of the first comment of the thread or
-    "")."""
+    """Reads the parts of `Comment.address`: (number of the issue or pull request, id of the first comment of the thread
+    or "")."""
     number, _, rest = comment.address.partition("/")
     if re.fullmatch(r"[1-9][0-9]{0,9}", number) is None:
         raise ForgeError(f"comment {comment.id!r} has no place that this program knows")

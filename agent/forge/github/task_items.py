@@ -30,7 +30,8 @@ class Items:
         self.places = places
         self.labels = labels
         self._spelling = {name.casefold(): name for name in labels.names()}
-        self._described: set[tuple[str, str]] = set()  # (repository, label) of each label that has got a description
+        # (repository, label) of each label to which this process has given a description.
+        self._described: set[tuple[str, str]] = set()
 
     def own_name(self, name: Any) -> str:
         """A label in the spelling of the settings; GitHub treats `Coding Agent` and `coding agent` as the same
@@ -56,7 +57,7 @@ class Items:
             if found.casefold() == project.full_name.casefold():
                 return project, item
             if attempt == 1:
-                self.places.forget(key)  # the repository may have been renamed since its facts were stored
+                self.places.forget(key)  # the repository may have been renamed since the facts about it were stored
         raise IssueUnreadable(f"{key} was moved to {found}#{item.get('number')}; set the label there")
 
     def call(self, key: TaskKey, verb: str, path: str, body: Any = None, **more: Any) -> Any:
@@ -97,8 +98,8 @@ class Items:
         """Give a label its colour and description if GitHub has just created it.
 
         GitHub creates an unknown label that is added to an issue, in a default colour and without a description:
-        https://github.com/github/docs/issues/35718.  If GitHub refuses to set colour and description of the label, this
-        is ignored, since the label works without them.
+        https://github.com/github/docs/issues/35718. If GitHub refuses to set colour and description of the label, the
+        refusal is ignored, since the label works without them.
         """
         name = self.labels.name(state)
         new = any(
@@ -112,7 +113,8 @@ class Items:
                 self.wire.call("PATCH", f"{project.path}/labels/{quote(name, safe='')}", body=body)
 
     def _take_label_off(self, path: str, name: str) -> bool:
-        """Remove a label; returns whether this call removed it, False when another process removed it first.
+        """Remove a label from an issue; returns whether this call removed it, False when another process removed it
+        first.
 
         If the answer of one attempt was lost and the label is gone afterwards, this call counts as the one that removed
         the label: otherwise no daemon would regard the issue as its own.
@@ -132,7 +134,7 @@ class Items:
                 clock.sleep(4.0 ** (attempt - 1))
             else:
                 return True
-        raise AssertionError  # not reached, since the third attempt returns or raises
+        raise AssertionError  # Not reached, since the third attempt to remove the label returns or raises.
 
     def was_unassigned(self, project: Project, key: TaskKey) -> bool:
         """Whether the bot was removed from the assignees after the run began (after the processing label was set)."""

@@ -49,8 +49,8 @@ class GitHubTaskGetter(EventTaskGetter):
     # --- listing ----------------------------------------------------------------------------------------------
 
     def _candidates(self) -> Iterator[tuple[str, str, dict[str, Any]]]:
-        """(owner, repository name as in task keys, GitHub's object) of each issue or pull request that may be
-        waiting."""
+        """(owner, repository name as in task keys, GitHub's object) of each issue or pull request that may be waiting
+        for work."""
         if self.forge.searches:
             yield from self._searched()
             return
@@ -94,8 +94,8 @@ class GitHubTaskGetter(EventTaskGetter):
     # --- selection --------------------------------------------------------------------------------------------
 
     def _task(self, owner: str, repo: str, item: dict[str, Any]) -> Task | None:
-        """The task of an issue or pull request; None when it does not wait for work, or when the person who asked
-        cannot be determined."""
+        """The task of an issue or pull request of GitHub; None when it does not wait for work, or when the person who
+        asked for work cannot be determined."""
         present = self.forge.items.label_names(item)
         ours = present & (self.forge.labels.names() - self._without_effect())
         labelled = self.forge.labels.queued in self._labels() and self.forge.labels.queued in present
@@ -104,7 +104,7 @@ class GitHubTaskGetter(EventTaskGetter):
         waits = not present.isdisjoint(self._labels()) or (assigned and not ours) or again
         if item.get("state") != "open" or not waits:
             return None
-        # the label of a taken task is the processing label, and no longer the bot label
+        # a task that a daemon has taken has the processing label, and no longer the bot label
         labelled = labelled or (self._left and not assigned)
         kind = "pull_request" if item.get("pull_request") else "issue"
         key = TaskKey(self.forge.source, owner, repo, kind, str(item["number"]), self.forge.instance)
@@ -120,8 +120,9 @@ class GitHubTaskGetter(EventTaskGetter):
         """The login of the account that set the label or assigned the bot; the author of the issue if GitHub reports no
         such account.
 
-        Raises IssueUnreadable when no account with permission has asked.  Whether the text of the issue was edited
-        after the request is not checked here: the worker checks this (`Forge.altered`) and reports it on the issue.
+        Raises IssueUnreadable when no account with permission has asked. Whether the text of the issue was edited after
+        the request is not checked in the poll: the worker checks this (`Forge.altered`) and reports an edit on the
+        issue.
 
         The account that asked is looked up during a poll if the issue's author has no permission, otherwise when the
         task is taken; it is looked up again when the issue has changed.

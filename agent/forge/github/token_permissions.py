@@ -1,9 +1,9 @@
 """Checks the rights of a GitHub token, as far as that is possible without a change on GitHub.
 
 GitHub reports the scopes of a classic token in a header of every answer, and the permissions of an app in the answer
-that contains its token.  GitHub reports neither scopes nor permissions of a fine-grained token: this module sends read
-requests with such a token, and a header of GitHub's refusal names the missing permission.  No sentence that this module
-makes contains the token.
+that contains its token. GitHub reports neither scopes nor permissions of a fine-grained token: this module sends read
+requests with such a token, and a header of GitHub's refusal names the missing permission. No sentence of this module
+about the token's rights contains the token.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ def _of_scopes(instance: str, header: str) -> Iterator[str]:
 
 
 def _of_expiry(instance: str, header: str) -> Iterator[str]:
-    """A sentence if the token expires soon; `header` has the form `2026-12-01 00:00:00 UTC`, or `+0100` in place of
-    `UTC`."""
+    """A sentence that warns if the token expires soon; `header` has the form `2026-12-01 00:00:00 UTC`, or `+0100` in
+    place of `UTC`."""
     if (day := re.match(r"\d{4}-\d\d-\d\d", header)) is None:
         return
     if (clock.parse(f"{day[0]}T00:00:00Z") - clock.now()).days < EXPIRES_SOON:
@@ -86,7 +86,7 @@ def _of_project(forge: GitHub, owner: str, repo: str, *, tried: bool) -> Iterato
     try:
         project = forge.places.project(owner, repo)
     except IssueUnreadable:
-        return  # the poll for tasks reports this error
+        return  # the poll for tasks reports the error that this request met
     if project.may_push is False:
         yield (
             f"{forge.instance}: the account of the token may not push to {project.full_name}; give it the role Write "
@@ -103,7 +103,8 @@ def _of_project(forge: GitHub, owner: str, repo: str, *, tried: bool) -> Iterato
 
 
 def _of_checks(forge: GitHub, owner: str, repo: str) -> Iterator[str]:
-    """Sentences about checks that the token may not read; a classic token with the scope `repo` can read all checks."""
+    """Sentences for `doctor` about CI checks that the token may not read; a classic token with the scope `repo` can
+    read all checks."""
     try:
         project = forge.places.project(owner, repo)
     except IssueUnreadable:

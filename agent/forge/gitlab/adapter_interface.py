@@ -23,9 +23,9 @@ class GitLab(Forge, Protocol):
     """`projects`: the projects that the adapter's section in the settings lists, by path or number.
 
     `lists`: the API paths of the projects and groups in which the last poll searched for issues with the label.
-    `groups`: owners of projects that are groups, not people.  `members`: (time of the request by the monotonic clock,
-    (path, project) of each project of which the account is a member).  Each poll has a new
-    `task_getter.BaseTaskGetter`, so `told`, `askers` and `unanswered`, which a later poll needs, are stored here."""
+    `groups`: owners of projects that are groups, not people. `members`: (time of the request by the monotonic clock,
+    (path, project) of each project of which the account is a member). Each poll of GitLab has a new task getter, so
+    `told`, `askers` and `unanswered`, which a later poll needs, are stored in the adapter."""
 
     section: Any
     wire: GitLabWire

@@ -52,7 +52,8 @@ def recent_in(
     `served`: (owner, repository) as in task keys → project."""
     query = {"scope": "all", "state": "opened", "order_by": "updated_at", "sort": "asc", "updated_after": since}
     path = f"{served[owner, repo].path}/issues"
-    with suppress(ForgeRefused, ForgeAccessRefused):  # the poll for waiting issues reports it
+    # The poll for waiting issues reports a project that cannot be read.
+    with suppress(ForgeRefused, ForgeAccessRefused):
         for item in forge.wire.pages(path, query=query, patience=QUICK, reserve=RESERVE, odd=lambda _: None):
             if item.get("confidential") or item.get("state") != "opened":
                 continue
@@ -69,7 +70,7 @@ def _places(forge: GitLab, key: TaskKey, url: str | None) -> set[Place]:
     try:
         project = forge.places.project_of(key, patience=QUICK).id
     except (IssueUnreadable, ForgeAccessRefused):
-        return set()  # the project is gone or not accessible; the poll for waiting issues reports it
+        return set()  # the project is gone or not accessible, which the poll for waiting issues reports
     merge = number_in(url)
     found = {(project, collection_of(key), key.task_id)}
     return found | ({(project, "merge_requests", merge)} if merge else set())

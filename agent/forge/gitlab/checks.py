@@ -22,8 +22,8 @@ STATES: dict[str, CheckState] = {
     "failed": "failed",
     **dict.fromkeys(("canceled", "skipped", "manual"), "neutral"),
 }
-"""GitLab's states of a pipeline that has ended, or waits for a person → state of a check; every other state counts as
-pending."""
+"""GitLab's state of a pipeline that has ended, or waits for a person → state of a check; a pipeline in any other state
+counts as pending."""
 
 
 class CheckReader:
@@ -34,9 +34,9 @@ class CheckReader:
         self.project = project
 
     def read(self, commit: str, merge_request: str | None) -> Checks:
-        """The checks of a commit, which is the newest one of a merge request if `merge_request` is given.
+        """The CI checks of a commit; with `merge_request`, the commit is the newest one of that merge request.
 
-        The result has no checks if the merge request has another newest commit by now.  Raises ForgeError.
+        The result has no checks if the merge request has got a newer commit. Raises ForgeError.
         """
         try:
             pipeline = self._newest(commit) if merge_request is None else self._of_head(commit, merge_request)
@@ -54,8 +54,8 @@ class CheckReader:
             return Checks(unread=(said,))
 
     def log(self, check: Check) -> str:
-        """The end of the log of a job; "" for a status of another service, or a log that is gone or may not be read.
-        Raises ForgeError."""
+        """The end of the log of a job; "" for a commit status of another service, or if the log is gone or may not be
+        read. Raises ForgeError."""
         if not check.log.isdigit():
             return ""
         try:

@@ -18,10 +18,10 @@ LONGEST = 300
 
 
 def parse_error(body: bytes) -> tuple[str, ...]:
-    """The messages in the body of an error, one sentence for each.
+    """The messages in the body of a GitLab error, one sentence for each.
 
-    An error has its messages in one of several forms: `message` as text, list, or mapping of field to list; `error`
-    with `error_description`; plain text, for example of a proxy.
+    A GitLab error has its messages in one of several forms: `message` as text, list, or mapping of field to list;
+    `error` with `error_description`; plain text, for example of a proxy.
     """
     text = body.decode("utf-8", "replace")
     try:
@@ -51,7 +51,7 @@ def _sentences(value: Any, field: str = "") -> Iterator[str]:
 
 
 def error_of(what: str, verb: str, status: int, reasons: tuple[str, ...]) -> ForgeError:
-    """The error for an answer with a status of 400 or above, except for a rate limit."""
+    """The program's error for a GitLab answer with a status of 400 or above, except for a rate limit."""
     words = f"{what}: {status} {'; '.join(reasons)}".rstrip()
     if status >= 500:
         return ForgeUnreachable(words, maybe=verb != "GET")
@@ -67,8 +67,8 @@ def error_of(what: str, verb: str, status: int, reasons: tuple[str, ...]) -> For
 
 
 def retry_delay(headers: Mapping[str, str]) -> float | None:
-    """Seconds to wait after a 429: the value of Retry-After, else the time until `RateLimit-Reset`; None if both
-    headers are missing."""
+    """Seconds to wait after GitLab answered 429: the value of Retry-After, else the time until `RateLimit-Reset`; None
+    if both headers are missing."""
     wait = retry_after(headers)
     if wait is not None:
         return wait

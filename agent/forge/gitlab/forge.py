@@ -91,7 +91,7 @@ class GitLabForge:
         self.wire = GitLabWire(section, self.base_url, settings.base_dir, self.instance)
         self.places = Projects(self.wire, section)
         self.items = Items(self.wire, self.places, self.labels, section.start)
-        self.told: set[str] = set()  # problems that were reported, so that each problem is reported once
+        self.told: set[str] = set()  # problems that were reported, so that each is reported once
         self.unanswered = UnansweredLists(lambda: self.wire.get("/version", patience=QUICK))
         self.listed = ListedProjects(self.projects, section.owner, self.places, self.unanswered, self.told)
         self.groups: set[str] = set()  # project owners that are groups, not people
@@ -301,7 +301,8 @@ class GitLabForge:
         try:
             project, item = self.items.get(key, patience=QUICK)
         except IssueUnreadable:
-            return "stop"  # the issue was deleted, or moved to a project that the account cannot see
+            # The issue was deleted, or moved to a project that the account cannot see, so its task has to stop.
+            return "stop"
         if self.labels.requested(self.items.label_names(item), state_of(item)) == "stop":
             return "stop"
         if any(self.places.is_own(user) for user in item.get("assignees") or ()):
@@ -387,7 +388,7 @@ class GitLabForge:
                 raise
             else:
                 return pull
-        raise AssertionError  # not reached, since the last attempt returns or raises
+        raise AssertionError  # not reached, since the last attempt returns or raises an error
 
     def update_pull(
         self,
@@ -414,7 +415,8 @@ class GitLabForge:
 
     def ask_again(self, key: TaskKey, pull: PullRef, login: str) -> None:
         """Implements `ForgeReports.ask_again`."""
-        if login.casefold() != self.places.own()[1].casefold():  # the author of the merge request
+        # the own account is the author of the merge request, and is not asked for a review of it.
+        if login.casefold() != self.places.own()[1].casefold():
             MergeRequests(self.wire, self.places.project_of(key)).ask_again(pull.id, login)
 
     def acknowledge(self, key: TaskKey, comment: Comment | None) -> None:
@@ -436,8 +438,8 @@ class GitLabForge:
         talk.settle(self.wire, self.places.project_of(key).path, comment)
 
     def shows_whole(self, text: str) -> bool:
-        """Implements `ForgeReports.shows_whole`: the text is not shown unchanged if it contains lines that GitLab might
-        execute as quick actions."""
+        """Implements `ForgeReports.shows_whole`: GitLab does not show a text unchanged if it contains lines that GitLab
+        might execute as quick actions."""
         return outgoing_text.plain(text) == text
 
     def branch_page(self, url: str, branch: str) -> str:
@@ -463,7 +465,7 @@ class GitLabForge:
 
     # --- the repository ---------------------------------------------------------------------------------------
 
-    def repository(self, key: TaskKey, issue: IssueText) -> Repository:  # noqa: ARG002 - the key names the repository
+    def repository(self, key: TaskKey, issue: IssueText) -> Repository:  # noqa: ARG002 - the task key names the project, so `issue` is not used
         project = self.places.project_of(key)
         if project.archived:
             said = f"{project.full_name} is archived: it is read-only, so nothing can be pushed to it"
@@ -472,13 +474,13 @@ class GitLabForge:
             what = "its repository is" if not project.has_code else "merge requests are"
             raise IssueUnreadable(f"{project.full_name}: {what} switched off, so no result can be shown; switch it on")
         host = re.sub(r"[^A-Za-z0-9.-]", "_", self.instance)
-        # The address is built from base_url, not from `http_url_to_repo`: the external URL of GitLab may not be
+        # The address for git is built from base_url, not from `http_url_to_repo`: the external URL of GitLab may not be
         # reachable from this machine.
         url = f"{self.base_url}/{project.full_name}.git"
         head = f"refs/merge-requests/{number_of(key)}/head" if is_merge(key) else None
         return Repository(host, project.owner, project.name, url, project.default_branch, self.wire.ca_file(), head)
 
-    def git_login(self, key: TaskKey) -> tuple[str, str] | None:  # noqa: ARG002 - one token serves all projects
+    def git_login(self, key: TaskKey) -> tuple[str, str] | None:  # noqa: ARG002 - one token serves all projects, so `key` is not used
         return GIT_USER, self.wire.token()
 
     def renew_login(self, key: TaskKey) -> None:

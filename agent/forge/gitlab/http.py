@@ -69,7 +69,7 @@ class GitLabWire(RestWire):
         path: str,
         params: dict[str, Any],
         answer: Answer,
-        number: int,  # noqa: ARG002 - GitLab's header names the next page
+        number: int,  # noqa: ARG002 - GitLab's header names the next page, so `number` is not used
     ) -> tuple[str, dict[str, Any]] | None:
         """The next page of a list if the answer has no `Link` header, which a proxy may have removed; GitLab's header
         `x-next-page` has the number of the next page."""
@@ -78,5 +78,5 @@ class GitLabWire(RestWire):
 
 
 def is_missing(error: ForgeRefused) -> bool:
-    """Whether the status is 404: the resource is missing, or the token may not see it."""
+    """Whether GitLab refused with the status 404: the resource is missing, or the token may not see it."""
     return error.status == 404

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 class ListedProjects:
-    """The projects `projects` that a section lists, each by its path or its number; `owner` is the section's.  `told`:
-    the problems that were reported, so that each problem is reported once."""
+    """The projects that a section of the settings lists (`projects`), each by its path or its number; `owner` is the
+    setting `owner` of the same section. `told`: the problems that were reported, so that each is reported once."""
 
     def __init__(
         self,
@@ -36,8 +36,8 @@ class ListedProjects:
         self._problems: list[ForgeError] = []
 
     def may_cover(self, key: TaskKey) -> bool:
-        """Whether this section of the settings covers the project of a key, given that the key belongs to this GitLab
-        host."""
+        """Whether this section of the settings covers the project of a task key, given that the key belongs to this
+        GitLab host."""
         name = f"{key.owner}/{key.repo}".casefold()
         if self.projects:
             return any(name == self.name(one).casefold() for one in self.projects)
@@ -98,7 +98,7 @@ class ListedProjects:
 
 
 def _unfit(project: Project) -> str | None:
-    """The reason why a project cannot have tasks, None if it can."""
+    """The reason why no task can be done in a project (None if tasks are possible)."""
     if project.archived:
         return "it is archived, so nothing can be asked for there"
     if not (project.has_issues or project.has_merges):

@@ -1,5 +1,5 @@
-"""The merge requests of one project: finds one by its branch, opens at most one per branch, changes single fields;
-and the numbers of those that the bot opened for a task.
+"""The merge requests of one project: finds one by its branch, opens at most one per branch, changes single fields, and
+finds the numbers of the merge requests that the bot opened for a task.
 
 Peculiarities of GitLab: a draft is marked in the title; a branch may be unknown to the API for some seconds after its
 push; GitLab answers 409 to a second merge request with the same branch and target.
@@ -43,8 +43,8 @@ _STATES: dict[str, Literal["open", "closed", "merged"]] = {
 
 
 class BranchUnknown(ForgeError):
-    """GitLab's API does not know the source branch, perhaps because GitLab is still processing the push in the
-    background."""
+    """The error that GitLab's API does not know the source branch, perhaps because GitLab is still processing the push
+    in the background."""
 
 
 class MergeRequests:
@@ -66,17 +66,17 @@ class MergeRequests:
             for item in self.wire.pages(self.path, query=query)
             if item.get("source_branch") == head and item.get("source_project_id") == self.project.id
         ]
-        for item in items:  # the list has all fields that `update` reads from a single merge request
+        for item in items:  # the items of the list have all fields that `update` reads from a single merge request
             self.wire.reads.put_item(f"{self.path}/{item['iid']}", item)
         found = [pull_ref(item) for item in items]
         found.sort(key=lambda pull: int(pull.id), reverse=True)
         return next((pull for pull in found if pull.state == "open"), found[0] if found else None)
 
     def open(self, *, title: str, body: str, head: str, base: str, draft: bool, reviewer: int | None) -> PullRef:
-        """Open a merge request with a POST.
+        """Open a merge request of GitLab with a POST.
 
-        If the result of the POST is unknown, `open` searches for the merge request before the second attempt; if GitLab
-        reports "already exists", `open` returns the existing merge request.
+        If the result of the POST for a new merge request is unknown, `open` searches for the merge request before the
+        second attempt; if GitLab reports "already exists", `open` returns the existing merge request.
 
         Raises BranchUnknown when GitLab does not know the branch; after BranchUnknown the caller waits and tries again.
         """
@@ -124,7 +124,7 @@ class MergeRequests:
         state: Literal["open", "closed"] | None,
         reviewer: Callable[[], int | None],
     ) -> PullRef:
-        """Update a merge request; only the fields that differ from the present ones are sent.
+        """Update a merge request; only the fields that differ from the present ones are sent to GitLab.
 
         If the update makes a draft ready for review, `reviewer` becomes the reviewer of the merge request, unless the
         merge request has reviewers already.
@@ -142,7 +142,8 @@ class MergeRequests:
                 "description": None if body is None else outgoing_text.truncate(body, outgoing_text.MAX_DESCRIPTION),
             }
             if title is None and draft in (None, now.draft):
-                wanted["title"] = None  # the title does not change, so the title that a person wrote is not normalised
+                # Only the draft state changes, so the title that a person wrote is not normalised.
+                wanted["title"] = None
             changes: dict[str, Any] = {
                 name: value for name, value in wanted.items() if value is not None and value != (item.get(name) or "")
             }
@@ -160,8 +161,8 @@ class MergeRequests:
         """Ask an account for a review of the merge request, also if the account has reviewed it before.
 
         GitLab's API cannot ask the same reviewer again; the quick action `/request_review` can, in a note that GitLab
-        does not store (docs.gitlab.com, "GitLab quick actions").  If GitLab refuses the reviewer, the refusal is logged
-        and no error is raised."""
+        does not store (docs.gitlab.com, "GitLab quick actions"). If GitLab refuses the reviewer of a merge request, the
+        refusal is logged and no error is raised."""
         if re.fullmatch(r"[A-Za-z0-9_.-]+", name) is None:
             return
         path = f"{self.path}/{number}"
@@ -186,8 +187,8 @@ class MergeRequests:
         return None
 
     def _is_unknown(self, error: ForgeRefused, head: str) -> bool:
-        """Whether a refusal means that the source branch is unknown: the message of the refusal says so, or GitLab
-        answers 404 to a request for the branch."""
+        """Whether GitLab refused to open a merge request because the source branch is unknown: the message of the
+        refusal says so, or GitLab answers 404 to a request for the branch."""
         words = " ".join(error.reasons).lower()
         if "source" in words and "not exist" in words:
             return True

@@ -1,9 +1,9 @@
 """Reads the comments of an issue and of its merge requests: notes, and the discussions that contain them.
 
-System notes ("assigned to @x") are left out, and so are internal notes, because the text of an internal note must not
-reach a public merge request.  Notes are listed by newest change, so if there is no new note, one request for each issue
-or merge request is enough.  The discussions are read only when a new note belongs to a thread.  The number of a note is
-unique on the GitLab host.
+System notes of GitLab ("assigned to @x") are left out, and so are internal notes, because the text of an internal note
+must not reach a public merge request. GitLab lists notes by newest change, so if there is no new note, one request for
+each issue or merge request is enough. The discussions on GitLab are read only when a new note belongs to a thread. The
+number of a note is unique on the GitLab host.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ https://gitlab.com/gitlab-org/gitlab/-/blob/master/app/services/merge_requests/u
 THREADED = ("DiffNote", "DiscussionNote")
 BY_CHANGE = {"sort": "desc", "order_by": "updated_at"}
 COMMENTS = {"sort": "asc", "order_by": "created_at", "activity_filter": "only_comments"}
-"""Queries for a list of notes: all notes, the last changed first (`BY_CHANGE`), and the notes that are comments,
-oldest first (`COMMENTS`)."""
+"""Query parameters for a list of notes: all notes, the last changed first (`BY_CHANGE`), and the notes that are
+comments, oldest first (`COMMENTS`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +76,8 @@ class NoteReader:
         self, cursor: CommentCursor, *, with_edits: bool = True
     ) -> tuple[tuple[Comment, ...], CommentCursor, int]:
         """The comments since a cursor: (new and edited comments of people with permission, the next cursor, the number
-        of comments of people without permission).  With `with_edits` False `editor` is not determined, so that the same
-        list is requested as by `own`."""
+        of comments of people without permission). With `with_edits` False, `since` does not determine `editor`, so that
+        it requests the same list of notes as `own`."""
         newest, digests, left_out = cursor.since, dict(cursor.digests), 0
         news: list[tuple[ItemNumber, dict[str, Any]]] = []
         edited: set[str] = set()
@@ -107,8 +107,8 @@ class NoteReader:
         return next((one.id for one in self.marked() if marker in one.markers), None)
 
     def marked(self) -> list[MarkedComment]:
-        """Notes of the own account with markers, ordered by number, since their times come from the clocks of several
-        machines."""
+        """Notes of the own account with markers, ordered by number and not by time, since the times of notes come from
+        the clocks of several machines."""
         found = [
             MarkedComment(str(note["id"]), markers, utc(note.get("updated_at")))
             for note in self.own()
@@ -132,8 +132,8 @@ class NoteReader:
         for thing in dict.fromkeys((self.thing, *pulls)):
             for note in self.wire.pages(self.notes(thing), query=query, patience=self.patience, odd=odd_comment):
                 updated = utc(note.get("updated_at"))
-                # An old note without a digest does not end the loop: when a merge request is read for the first time,
-                # some of its notes are older than the newest note of the issue.
+                # An old note without a digest does not end the loop over the notes: when a merge request is read for
+                # the first time, some of its notes are older than the newest note of the issue.
                 if after is not None and updated and clock.parse(updated) < after and str(note["id"]) in cursor.digests:
                     break
                 is_edit = note.get("system") and str(note.get("body") or "").startswith(EDITS)
@@ -200,7 +200,7 @@ class NoteReader:
 
 
 def _asks(note: dict[str, Any]) -> bool:
-    """Whether a note says that a reviewer requests changes."""
+    """Whether a system note says that a reviewer requests changes."""
     return bool(note.get("system")) and str(note.get("body") or "").strip() == REQUESTED
 
 
@@ -211,10 +211,10 @@ def utc(text: Any) -> str:
 
 
 def _place(position: dict[str, Any], body: str) -> str:
-    """File and lines of a note on a change, and what its suggestions replace.
+    """The file and lines on which a review note stands, and the lines that its suggestions replace.
 
-    A line without a number in the new file is a removed line; `line_range` has the first and the last line of a note on
-    several lines: https://docs.gitlab.com/api/discussions/ ("Parameters for multiline comments").
+    A note's line without a number in the new file is a removed line; `line_range` has the first and the last line of a
+    note on several lines: https://docs.gitlab.com/api/discussions/ ("Parameters for multiline comments").
     """
     path = position.get("new_path") or position.get("old_path")
     if not path:

@@ -33,10 +33,10 @@ _ANY_DRAFT = re.compile(r"^(?:\s*(?:draft:|\[draft\]|\(draft\)))+\s*", re.IGNORE
 def plain(text: str) -> str:
     """`text` in which quick actions are escaped, and unpaired surrogates and NUL are replaced.
 
-    A quick action gets a backslash before its slash.  A block of code stays unchanged, so that a patch in the block can
+    A quick action gets a backslash before its slash. A block of code stays unchanged, so that a patch in the block can
     be applied, if both Markdown and GitLab's parser of quick actions treat the block as code; if only one of them
-    treats it as code, quick actions in the block get the backslash too.  GitLab removes carriage returns before it
-    searches for quick actions, so `plain` first replaces them by line feeds.
+    treats it as code, quick actions in the block get the backslash too. GitLab removes carriage returns before it
+    searches for quick actions, so `plain` first replaces carriage returns by line feeds.
     """
     text = text.encode("utf-8", "replace").decode().replace("\0", "\ufffd")
     text = text.replace("\r\n", "\n").replace("\r", "\n")
@@ -53,7 +53,8 @@ def plain(text: str) -> str:
 
 
 def truncate(text: str, limit: int) -> str:
-    """`text` after `plain`, cut to at most `limit` characters; a text that was cut still contains its hidden marker."""
+    """`text` after the escapes of `plain`, cut to at most `limit` characters; a text that was cut still contains its
+    hidden marker."""
     text = plain(text)
     if len(text) <= limit:
         return text
@@ -65,7 +66,8 @@ def truncate(text: str, limit: int) -> str:
 
 
 def draft_title(text: str, *, draft: bool) -> str:
-    """The title `text` on one line and of at most MAX_TITLE characters, for a draft with the prefix `Draft: `."""
+    """`text` as a merge request's title on one line and of at most MAX_TITLE characters, with the prefix `Draft: ` for
+    a draft."""
     line = without_draft(" ".join(text.encode("utf-8", "replace").decode().split())) or "Untitled"
     room = MAX_TITLE - len(DRAFT)
     line = line if len(line) <= room else f"{line[: room - 1]}…"

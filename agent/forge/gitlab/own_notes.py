@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class OwnNotes:
-    """The notes of the own account; `known` has the ids of those that this process has written or read."""
+    """The notes of the own account; `known` has the ids of the notes that this process has written or read."""
 
     def __init__(self, items: Items, places: Projects) -> None:
         self.items = items

@@ -1,7 +1,7 @@
 """Finds out facts about projects and people for one GitLab account: which project a task key means, who may ask for
 work, and which accounts are machines.
 
-Facts about projects are stored in memory for ten minutes, facts about people in `SharedFacts`.
+Facts about GitLab's projects are stored in memory for ten minutes, facts about people in `SharedFacts`.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Projects:
             return f"project {project_id}"
 
     def forget(self, key: TaskKey) -> None:
-        """Remove the stored facts about the project of a task key, because they may be outdated."""
+        """Remove the stored facts about the project of a task key, because these facts may be outdated."""
         self._projects.pop(f"{key.owner}/{key.repo}", None)
 
     def learn(self, found: dict[str, Any]) -> Project:
@@ -161,37 +161,39 @@ class Projects:
         return number(user) == self.own()[0]
 
     def is_person(self) -> bool:
-        """Whether the own account may be the account of a person: GitLab does not mark it as a bot (as it marks the
-        users of project and group access tokens, and service accounts), and `bot_name` is not set.
+        """Whether the own account may be the account of a person: GitLab does not mark the account as a bot (as it
+        marks the users of project and group access tokens, and service accounts), and `bot_name` is not set.
 
-        What such an account writes without a sign of this program (`markers.is_signed`) is the person's."""
+        A text of an account that may be a person's counts as the person's text if it has no sign of this program
+        (`markers.is_signed`)."""
         if self.bot_name:
             return False
         self.own()
         return not self.is_machine(self._account)
 
     def is_agents(self, user: Any) -> bool:
-        """Whether the user is an account of the agent: the own account if it is no person's, or the account that
-        `bot_name` names.  Such an account has permission only when `allowed_users` lists it."""
+        """Whether the user is an account of the agent: the own account if no person uses it, or the account that
+        `bot_name` names. An account of the agent has permission to ask for work only when `allowed_users` lists it."""
         if self.is_own(user):
             return not self.is_person()
         return bool(self.bot_name) and username(user).casefold() == self.bot_name
 
     def is_ours(self, user: Any, body: str) -> bool:
-        """Whether the note with the text `body` is not passed to a run, since this program or an account of the agent
-        has written it."""
+        """Whether the note with the text `body` is hidden from a run, since this program or an account of the agent has
+        written it."""
         return self.is_agents(user) or self.is_written_by_us(user, body)
 
     def is_written_by_us(self, user: Any, body: str) -> bool:
-        """Whether this program has written the note with the text `body`.  A note with nothing but a request for a
-        review is one that GitLab has stored although this program meant it as a quick action (`ask_again`)."""
+        """Whether this program has written the note with the text `body`. A note that contains only a request for a
+        review is a quick action of this program (`ask_again`), which GitLab has stored as a note instead of executing
+        it."""
         if not self.is_own(user):
             return False
         return not self.is_person() or is_signed(body) or ASKED_AGAIN.fullmatch(body.strip()) is not None
 
     def is_self_assignment(self, user: Any) -> bool:
-        """Whether an assignment of the own account by `user` is one by a person to themselves, which asks for no work
-        unless `allowed_users` lists the person."""
+        """Whether `user` is a person who uses the own account and assigned that account, and so themselves, to the
+        issue; this asks for no work unless `allowed_users` lists the person."""
         return self.is_own(user) and self.is_person() and username(user).casefold() not in self.allowed
 
     def may_ask(self, project: Project, user: Any, *, patience: float = PATIENT) -> bool:
@@ -219,15 +221,16 @@ class Projects:
             if found is None:
                 try:
                     found = bool(self.wire.get(f"/users/{who}", patience=patience).get("bot"))
-                except (ForgeRefused, ForgeAccessRefused):  # the token may not read this account
+                # The token may not read this account, so nothing marks it as a bot.
+                except (ForgeRefused, ForgeAccessRefused):
                     found = False
                 self.wire.facts.put(fact, found)
             self._machines[who] = bool(found)
         return self._machines[who]
 
     def access_of(self, project: Project, who: int, patience: float, *, anew: bool = False) -> int:
-        """The access level of an account in a project, which may be inherited; 0 if the account has no access.  `anew`:
-        GitLab is asked also if the level is known."""
+        """The access level of an account in a project, which may be inherited; 0 if the account has no access. `anew`:
+        the access level is requested from GitLab even if it is known."""
         fact = f"{project.id} access of {who}"
         if not anew and (known := self.wire.facts.find(fact)) is not None:
             return int(known)

@@ -1,10 +1,10 @@
-"""Sends requests with python-gitlab, and changes three behaviours of python-gitlab.
+"""Sends requests with the library python-gitlab, and changes three behaviours of that library.
 
 `requester.py` imports python-gitlab, which takes 0.15 s; it is imported at the first request, so a process without a
-GitLab task does not import python-gitlab.  python-gitlab drops the headers of an error (such as Retry-After), follows a
+GitLab task does not import python-gitlab. python-gitlab drops the headers of an error (such as Retry-After), follows a
 redirect to any host with the token, and reads `~/.netrc`; `requester.py` stores the last answer with its headers,
-refuses a redirect to another host, and does not read `~/.netrc`.  `requester.py` does not wait for a rate limit and
-does not repeat a request that failed.
+refuses a redirect to another host, and does not read `~/.netrc`. `requester.py` does not wait for a rate limit and does
+not repeat a failed request.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TIMEOUT = 30.0
 
 
 class _Session(OneHost):
-    """A session of `requests` that stores the last answer."""
+    """A session of the library `requests` that stores the last answer."""
 
     def __init__(self, address: str) -> None:
         super().__init__(address)
@@ -59,8 +59,8 @@ class Requester:
     ) -> tuple[int, dict[str, str], bytes]:
         """Send one request and return (status, headers with lower-case names, body).
 
-        Raises the exceptions of `requests` when GitLab does not answer, and HostChanged for a redirect to another host
-        or of a change.
+        Raises the exceptions of `requests` when GitLab does not answer, and HostChanged when GitLab redirects to
+        another host, or redirects a request that changes something.
         """
         client, session = self._of_thread(token)
         session.answer = None

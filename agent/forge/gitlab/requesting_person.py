@@ -52,7 +52,8 @@ def who_labelled(wire: GitLabWire, path: str, label: str, *, patience: float) ->
     """The account that last added `label` to the issue or merge request with the API path `path`; None if GitLab does
     not report that account."""
     actor = None
-    with suppress(ForgeRefused, ForgeAccessRefused):  # no events in this version, or the account may not read them
+    # This version of GitLab has no label events, or the account may not read them.
+    with suppress(ForgeRefused, ForgeAccessRefused):
         for event in wire.pages(f"{path}/resource_label_events", patience=patience):
             if event.get("action") == "add" and (event.get("label") or {}).get("name") == label:
                 actor = event.get("user")
@@ -60,7 +61,7 @@ def who_labelled(wire: GitLabWire, path: str, label: str, *, patience: float) ->
 
 
 def _assigned_by(wire: GitLabWire, places: Projects, path: str, patience: float) -> Any:
-    with suppress(ForgeRefused, ForgeAccessRefused):  # the account may not read the notes
+    with suppress(ForgeRefused, ForgeAccessRefused):  # the account may not read the system notes
         for note in _activity(wire, path, patience):
             if assigned(str(note.get("body") or ""), places.own()[1]) is True:
                 return note.get("author")
@@ -68,8 +69,8 @@ def _assigned_by(wire: GitLabWire, places: Projects, path: str, patience: float)
 
 
 def assigned_again(wire: GitLabWire, places: Projects, path: str, labels: Labels) -> tuple[str, Any] | None:
-    """(id, account) of the newest assignment of the bot, if it is newer than the newest label that shows the end of a
-    task; else None."""
+    """(id, account) of the newest assignment of the issue to the bot, if that assignment is newer than the newest label
+    that shows the end of a task; else None."""
     notes = (note for note in _activity(wire, path, QUICK))
     newest = next((one for one in notes if assigned(str(one.get("body") or ""), places.own()[1]) is True), None)
     if newest is None:
@@ -114,8 +115,8 @@ def altered(
     if not edits:
         return ""
     asked = times_of_requests(wire, places, project, path, item, label, since=since, patience=patience, notes=notes)
-    # the events contain no request if the issue was moved from another project and the label of that project was
-    # deleted
+    # no request for work is among the events if the issue was moved from another project and the label of that project
+    # was deleted
     return said_altered(edits, max(asked)) if asked else said_unasked(edits)
 
 
@@ -134,7 +135,8 @@ def times_of_requests(
     """The times at which people with permission asked for the work, by a label, by an assignment, or by a comment
     (`since` is the time of that comment).
 
-    `path` is the issue's path in the API; `notes` are the issue's system notes, which are requested if `notes` is None.
+    `path` is the issue's path in the API; `notes` are the issue's system notes; if `notes` is None, they are requested
+    from GitLab.
     """
     asked = [clock.parse(since)] if since else []
     asked += [
@@ -161,7 +163,7 @@ def times_of_requests(
 
 
 def taken_away(wire: GitLabWire, places: Projects, path: str, label: str) -> bool:
-    """Whether the bot's assignment was removed after `label` (the processing label) was last added."""
+    """Whether the bot was unassigned from the issue after `label` (the processing label) was last added."""
     name = places.own()[1]
     words = [
         (clock.parse(str(note["created_at"])), meant)
@@ -180,7 +182,7 @@ def taken_away(wire: GitLabWire, places: Projects, path: str, label: str) -> boo
 
 def who_ended(wire: GitLabWire, places: Projects, path: str, labels: Labels, act: Act) -> str:
     """The account that last ended the task in the way `act`: removed the program's label, set the stopped label, or
-    unassigned the bot; "" if that account is unknown, or the own account and no person's."""
+    unassigned the bot; "" if that account is unknown, or if it is an own account that no person uses."""
     who: Any = None
 
     def is_agent(user: Any) -> bool:
@@ -221,9 +223,11 @@ def _activity(wire: GitLabWire, path: str, patience: float) -> Any:
 
 
 def reviewer_of(items: Items, key: TaskKey, project: Project) -> int | None:
-    """The id of the person who asked for the work, if that person has permission.
+    """The id of the person who asked for the work, to make that person the reviewer; None if the person has no
+    permission.
 
-    The bot label that started the task is no longer on the issue, but GitLab still lists the event of its addition.
+    The bot label that started the task is no longer on the issue, but GitLab still lists the event by which the label
+    was added.
     """
     who = who_labelled(items.wire, items.path(key, project), items.labels.queued, patience=PATIENT)
     if who is None:

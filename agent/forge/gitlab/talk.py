@@ -26,7 +26,7 @@ _ADDRESS = re.compile(r"((?:issues|merge_requests)/[1-9][0-9]{0,9})(?:/([0-9a-f]
 
 def react(wire: GitLabWire, project: str, item: str, comment: Comment | None) -> None:
     """Add the reaction 👀 to the note, or, if there is no note, to `item`, the API path of the issue or merge request.
-    `project` is the path of the project.
+    `project` is the API path of the project.
 
     If the account has given the note this emoji already, GitLab answers 404 and "has already been taken":
     https://docs.gitlab.com/api/emoji_reactions/ and https://gitlab.com/gitlab-org/gitlab/-/issues/26060.
@@ -45,7 +45,8 @@ def place_of(comment: Comment) -> str:
 
 
 def _place(comment: Comment) -> tuple[str, str]:
-    """Reads the address of a note: (issue or merge request as a part of an API path, id of the discussion or "")."""
+    """Reads the parts of `Comment.address`: (issue or merge request as a part of an API path, id of the discussion or
+    "")."""
     found = _ADDRESS.fullmatch(comment.address)
     if found is None:
         raise ForgeError(f"comment {comment.id!r} has no place that this program knows")
@@ -53,8 +54,8 @@ def _place(comment: Comment) -> tuple[str, str]:
 
 
 def reply(wire: GitLabWire, project: str, comment: Comment, text: str, is_own: Callable[[Any], bool]) -> str:
-    """Answer a note in its discussion; a note without a discussion becomes the first note of a new discussion.  If the
-    discussion is gone, the answer is a separate note: https://docs.gitlab.com/api/discussions/."""
+    """Answer a note in its discussion; a note without a discussion becomes the first note of a new discussion. If the
+    discussion is gone, the answer is posted as a separate note: https://docs.gitlab.com/api/discussions/."""
     item = f"{project}/{place_of(comment)}"
     thread = "" if comment.requests_changes else discussion_of(wire, project, comment)
     marker = hidden_in(text)
@@ -79,7 +80,7 @@ def find_reply(
     wire: GitLabWire, project: str, comment: Comment, marker: str, is_own: Callable[[Any], bool]
 ) -> str | None:
     """The id of the own account's note with the marker on the issue or merge request of the comment; None if there is
-    none."""
+    no such note."""
     for note in wire.pages(f"{project}/{place_of(comment)}/notes", query=COMMENTS):
         if marker in all_in(str(note.get("body") or "")) and is_own(note.get("author")):
             return str(note["id"])
@@ -95,8 +96,8 @@ def settle(wire: GitLabWire, project: str, comment: Comment) -> None:
 
 
 def discussion_of(wire: GitLabWire, project: str, comment: Comment) -> str:
-    """The id of the discussion of a note, "" if the discussion is gone; the discussions are read only if the note had
-    no thread when it was read."""
+    """The id of the discussion of a note, "" if the discussion is gone; the discussions are requested only if the note
+    had no thread when it was read."""
     place, thread = _place(comment)
     if thread:
         return thread

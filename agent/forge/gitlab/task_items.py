@@ -73,12 +73,12 @@ class Items:
             raise IssueUnreadable(said, code="repository_archived") from error
 
     def move(self, key: TaskKey, to: LabelState, present: Iterable[str] | None = None) -> None:
-        """Change the labels of an issue with one request: it adds the label of the state `to` and removes the other
-        labels of the six that are in `present` (all others of the six if `present` is None).
+        """Change the labels of an issue with one request, which adds the label of the state `to` and removes those of
+        the program's other labels that are in `present` (all its other labels if `present` is None).
 
-        GitLab executes this change of labels atomically, creates a missing label, and leaves the other labels of the
-        issue unchanged.  GitLab ignores a label in `remove_labels` that the issue does not have
-        (docs.gitlab.com/api/issues, "Update an issue").
+        GitLab executes a change of labels atomically, creates a missing label, and leaves the other labels of the issue
+        unchanged. GitLab ignores a label in `remove_labels` that the issue does not have (docs.gitlab.com/api/issues,
+        "Update an issue").
         """
         here = sorted(self.labels.names() - {self.labels.name(to)}) if present is None else present
         remove, add = self.labels.change(here, to)
@@ -87,8 +87,8 @@ class Items:
             self.call(key, "PUT", self.path(key, self.places.project_of(key)), body)
 
     def take(self, key: TaskKey, *, again: bool) -> bool:
-        """Set the processing label if the issue waits for work; returns whether it did.  `again`: a new task after the
-        end of one is asked for."""
+        """Set the processing label if the issue waits for work; returns whether the label was set. `again`: somebody
+        asks for a new task on an issue whose last task has ended."""
         _, item = self.get(key)
         waits = self.waits(item)
         if again:
@@ -104,8 +104,8 @@ class Items:
         return frozenset(str(label) for label in labels if label)
 
     def waits(self, item: dict[str, Any]) -> bool:
-        """Whether an issue is open and asks for work: it has the bot label, or is assigned to the bot and has none of
-        the six labels; `start` may switch either of the two off."""
+        """Whether an issue is open and asks for work: the issue has the bot label, or is assigned to the bot and has
+        none of the six labels; the setting `start` may switch off either way of asking."""
         present = self.label_names(item)
         if item.get("state") != "opened":
             return False
@@ -114,12 +114,12 @@ class Items:
         return not present & (self.labels.names() - {self.labels.queued}) and self.is_assigned(item)
 
     def is_assigned(self, item: dict[str, Any]) -> bool:
-        """Whether an issue is assigned to the bot, and assignments ask for work."""
+        """Whether an issue is assigned to the bot, and the setting `start` lets assignments ask for work."""
         return self.start.assignee and any(self.places.is_own(user) for user in item.get("assignees") or ())
 
     def may_be_assigned_again(self, item: dict[str, Any]) -> bool:
-        """Whether an issue is open, shows the end of a task, and is assigned to the bot; the assignment may be older
-        than the end."""
+        """Whether an issue is open, shows the end of a task, and is assigned to the bot; the assignment may have been
+        made before the task ended."""
         ended = self.labels.ended(self.label_names(item))
         return item.get("state") == "opened" and bool(ended) and self.is_assigned(item)
 
@@ -149,8 +149,8 @@ def state_of(item: dict[str, Any]) -> Literal["open", "closed"]:
 
 
 def number_of(key: TaskKey) -> str:
-    """The number of the issue in a task key, within its project; the number is checked, so that it can be part of an
-    address.
+    """The number of the issue in a task key, within its project; the function checks the number, so that it can be part
+    of an address.
 
     Raises IssueUnreadable if the task key does not contain a valid number.
     """

@@ -1,10 +1,10 @@
 """Lists the issues and merge requests of GitLab that wait for the agent (see `base.TaskGetter`).
 
 An issue waits for work when it has the bot label or is assigned to the bot, and the account that set the label or
-assigned the bot has permission.  Issues with the label are searched for in each listed project; if none is listed, in
-each project or group of which the account is a member.  Other projects are not searched, so a label that strangers set
-in their own project has no effect.  Two lists (issues and merge requests) contain the assignments to the own account in
-all projects.
+assigned the bot has permission. Issues with the bot label are searched for in each listed project; if no project is
+listed, in each project or group of which the account is a member. Only projects of the account are searched, so a label
+that strangers set in their own project has no effect. Two lists (issues and merge requests) contain the assignments to
+the own account in all projects.
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ class GitLabTaskGetter(BaseTaskGetter):
     # --- selection --------------------------------------------------------------------------------------------
 
     def _task(self, names: str, project: Project, kind: str, item: dict[str, Any]) -> Task | None:
-        """The task of an issue or merge request; None when it does not wait for work, or when the person who asked
-        cannot be determined."""
+        """The task of an issue or merge request of GitLab; None when it does not wait for work, or when the person who
+        asked for work cannot be determined."""
         places = self.forge.places
         items = self.forge.items
         again = not self._left and items.may_be_assigned_again(item)
@@ -110,7 +110,7 @@ class GitLabTaskGetter(BaseTaskGetter):
             return None
         present = self.forge.items.label_names(item)
         labelled = self.forge.labels.queued in self._labels() and self.forge.labels.queued in present
-        if self._left:  # the label of a taken task is the processing label, and no longer the bot label
+        if self._left:  # a task that a daemon has taken has the processing label, and no longer the bot label
             labelled = not any(places.is_own(user) for user in item.get("assignees") or ())
         where = f"{names}{'!' if kind == 'merge_requests' else '#'}{item['iid']}"
         if project.archived:
@@ -150,8 +150,8 @@ class GitLabTaskGetter(BaseTaskGetter):
 
     def _assigned_again(self, key: TaskKey, project: Project, kind: str, item: dict[str, Any]) -> Task | None:
         """The task of an issue or merge request that was assigned to the bot again after the end of a task; None if it
-        was not, or if a person without permission did it.  The note about it is looked up again when the issue has
-        changed."""
+        was not assigned again, or if a person without permission assigned it. The system note about an assignment is
+        read again only when the issue has changed."""
         places = self.forge.places
         state = (project.id, kind, item["iid"], item.get("updated_at"), "again")
         if state not in self.forge.askers:
@@ -175,7 +175,7 @@ _ODD_PROJECTS = Items.logging("projects")
 
 
 def odd_project(error: AnswerOdd) -> None:
-    """Log that GitLab's answer about a project has a wrong shape, once for each error text; the reader leaves the
+    """Log that GitLab's answer about a project has a wrong shape, once for each error text; the caller leaves the
     project out."""
     with _ODD_PROJECTS.handling(str(error)):
         raise error

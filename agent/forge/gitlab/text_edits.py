@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def edit_of(items: Items, key: TaskKey, seen: str, who: dict[str, Any] | None) -> tuple[tuple[Comment, ...], str]:
-    """(an edit of the issue's title or text as a comment, if the digest of title and text is no longer `seen`; the
-    digest of the present title and text); an edit by an account without permission is left out.  `who` is the
-    author of GitLab's system note about the edit; if it is None, there was no edit, and no request is sent."""
+    """(the edit of the issue's title or text as a comment, the digest of the present title and text); there is such an
+    edit if the digest is no longer `seen`, and an edit by an account without permission is left out. `who` is the
+    author of GitLab's system note about the edit; None means that nobody edited the text, and no request is sent."""
     if not seen or who is None:
         return (), seen
     try:

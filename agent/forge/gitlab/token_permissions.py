@@ -31,7 +31,7 @@ def rights(forge: GitLab) -> Iterator[str]:
             project = forge.places.project(one, patience=QUICK)
             role = forge.places.access_of(project, number, QUICK, anew=True)
         except (IssueUnreadable, ForgeAccessRefused):
-            continue  # the poll for tasks reports this error
+            continue  # the poll for tasks reports the error that this request met
         if role < DEVELOPER:
             yield (
                 f"{forge.instance}: {name}, the account of the token, is {ROLES.get(role, f'of level {role}')} in "

@@ -35,8 +35,8 @@ _SEEN = re.compile(r"(text|[0-9]+|h[0-9a-f]{12}(?:-[0-9]+)?):([0-9a-f]{12})")
 
 
 class CommentUnreadable(ForgeError):
-    """A line of the comments file is no valid comment; the message of the error names the fault and the expected form.
-    This module catches CommentUnreadable: the line is left out and reported."""
+    """The error that a line of the comments file is no valid comment; its message names the fault and the expected
+    form. CommentUnreadable does not leave this module: the unreadable line is left out and reported."""
 
     code = "comment_unreadable"
 
@@ -64,7 +64,7 @@ class LocalComments:
             except CommentUnreadable as error:
                 problems.append(f"{where}: {error}; the line is left out")
                 continue
-            # a second comment with the same digest as id gets another id
+            # if two comments would have the same digest as id, the second one gets another id
             if comment.id in seen and comment.id.startswith("h"):
                 same = sum(one == comment.id or one.startswith(f"{comment.id}-") for one in seen)
                 comment = replace(comment, id=f"{comment.id}-{same + 1}")
@@ -84,8 +84,8 @@ class LocalComments:
         """The comments since a cursor: (new and edited comments of people, the next cursor, sentences about the
         unreadable lines).
 
-        `edit` has the present title and text of the issue; `edit` is returned as one more comment if the title or text
-        has changed since the cursor.
+        `edit` has the present title and text of the issue; `since` returns `edit` as one more comment if the title or
+        text has changed since the cursor.
         """
         comments, problems = self.of_people()
         known = _known(cursor)
@@ -101,7 +101,7 @@ class LocalComments:
         )
 
     def find(self, marker: str) -> str | None:
-        """The id of the oldest comment of the own account with the marker."""
+        """The id of the oldest comment of the own account with the marker; None if there is no such comment."""
         return next((one.id for one in self.marked() if marker in one.markers), None)
 
     def marked(self) -> tuple[MarkedComment, ...]:
@@ -159,8 +159,8 @@ class LocalComments:
             self.files.rewrite(self.relative, change)
 
     def _is_ours_torn(self, line: bytes) -> bool:
-        """Whether an unfinished line was left by a killed `post`: it begins like a comment of the own account, and is
-        not complete."""
+        """Whether an unfinished line of the comments file was left by a killed `post`: the line begins like a comment
+        of the own account, and is not complete."""
         author = orjson.dumps(self.bot)
         try:
             _comment(line)
@@ -188,8 +188,8 @@ def line_of(comment: Comment) -> bytes:
 
 
 def cursor_of(comments: tuple[Comment, ...], known: dict[str, str] | None = None, text: Comment | None = None) -> str:
-    """The text of a cursor: id and digest of each comment, and the digest of the issue's title and text, if `text` is
-    given.
+    """The text of a cursor of comments: id and digest of each comment, and the digest of the issue's title and text, if
+    `text` is given.
 
     A comment of an earlier cursor (`known`) that cannot be read at present stays in the new cursor, so that it is not
     reported as new later.
@@ -221,8 +221,8 @@ def _comment(line: bytes) -> Comment:
         raise CommentUnreadable(f'"{wrong[0]}" must be text')
     created = time_of(record.get("created_at"))
     updated = time_of(record.get("updated_at")) or created
-    # the id is `h` and a digest of the comment: such an id differs from every number, and does not depend on the other
-    # lines
+    # the id of a comment without a number is `h` and a digest: such an id differs from every number, and does not
+    # depend on the other lines
     if number is None:
         said = f"{record['author']}\0{created}\0{record['body']}".encode("utf-8", "replace")
         return Comment(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-MODE = 0o644  # readable for all, since people read and edit these files; the umask may remove rights
+MODE = 0o644  # the files are readable for all, since people read and edit them; the umask may remove rights
 LARGEST = 256 << 20
 LARGEST_PICTURE = 10_000_000
 TRIES = 20
@@ -55,7 +55,7 @@ class TrackerFiles:
         If the tracker has no such folder, both results of `numbers` are empty.
         """
         try:
-            names = os.listdir(self.root / folder)  # noqa: PTH208 - the names alone are needed
+            names = os.listdir(self.root / folder)  # noqa: PTH208 - this function needs the file names only
         except FileNotFoundError:
             if self.root.is_dir():
                 return [], []
@@ -74,7 +74,7 @@ class TrackerFiles:
         """The names of the `*.md` files in a folder that have another name than a number, without hidden files; no
         names when the folder cannot be listed."""
         try:
-            names = os.listdir(self.root / folder)  # noqa: PTH208 - only the names are needed
+            names = os.listdir(self.root / folder)  # noqa: PTH208 - this function needs the file names only
         except OSError:
             return []
         others = (name for name in names if name.endswith(".md") and not name.startswith("."))
@@ -103,7 +103,7 @@ class TrackerFiles:
             raise PictureRefused("it lies on the web; put the file into the tracker's folder")
         path = unquote(parts.path)
         for relative in (f"issues/{path}", path) if not path.startswith("/") else (path.lstrip("/"),):
-            relative = posixpath.normpath(relative)  # noqa: PLW2901 - `normpath` removes `..` from the path
+            relative = posixpath.normpath(relative)  # noqa: PLW2901 - `normpath` removes `..`, which the path may contain
             if relative.startswith("../"):
                 continue
             root = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -135,9 +135,10 @@ class TrackerFiles:
             yield
 
     def rewrite(self, relative: str, change: Callable[[bytes], bytes]) -> None:
-        """Replace the content of a file by `change(content)`; the caller must hold the lock (`locked`).
+        """Replace the content of a tracker's file by `change(content)`; the caller must hold the tracker's lock
+        (`locked`).
 
-        The owner and mode of the file stay the same; if `change` returns the same bytes, nothing is written.
+        `rewrite` preserves the owner and mode of the file; if `change` returns the same bytes, nothing is written.
         """
         path = self.root / relative
         _sweep(path)
@@ -156,20 +157,21 @@ class TrackerFiles:
         raise ForgeError(f"{path} was saved by somebody else {TRIES} times while it was to be changed; try again")
 
     def create(self, relative: str, data: bytes) -> None:
-        """Write a new file; the caller must hold the lock (`locked`)."""
+        """Write a new file of the tracker; the caller must hold the tracker's lock (`locked`)."""
         path = self.root / relative
         durable_files.make_dir(path.parent, 0o755)
         _sweep(path)
         with durable_files.replacing(path, MODE) as temporary:
             durable_files.write_all(temporary, data)
-            _take_owner(temporary, os.stat(self.root))  # noqa: PTH116 - `_take_owner` takes an os.stat_result
+            _take_owner(temporary, os.stat(self.root))  # noqa: PTH116 - `_take_owner` needs an os.stat_result
 
     def append_line(self, relative: str, line: bytes, *, torn: Callable[[bytes], bool]) -> None:
-        """Append `line` and a newline in one write, and flush it to the disk; the caller must hold the lock (`locked`).
+        """Append `line` and a newline to a tracker's file in one write, and flush the file to the disk; the caller must
+        hold the tracker's lock (`locked`).
 
         If the last line of the file has no newline and `torn` recognises that line as the rest of an interrupted write
-        of this program, that line is removed.  If `torn` does not recognise the last line, another program wrote it: a
-        newline is added first, so that the two lines do not join.
+        of this program, `append_line` removes that line. If `torn` does not recognise the unfinished last line, another
+        program wrote it: `append_line` first adds a newline, so that the two lines do not join.
         """
         path = self.root / relative
         with durable_files.writing(path):
@@ -178,7 +180,7 @@ class TrackerFiles:
         try:
             size = os.fstat(descriptor).st_size
             if not size:
-                _take_owner(descriptor, os.stat(self.root))  # noqa: PTH116 - `_take_owner` takes an os.stat_result
+                _take_owner(descriptor, os.stat(self.root))  # noqa: PTH116 - `_take_owner` needs an os.stat_result
             glue = b""
             if size and durable_files.read_at(descriptor, 1, size - 1) != b"\n":
                 start, rest = next(durable_files.read_backwards(descriptor, size))
@@ -217,7 +219,7 @@ class TrackerFiles:
 
 
 def _replace(path: Path, new: bytes, before: os.stat_result) -> bool:
-    """Replace the content of the file `path` by `new`; returns False, without a change, if the file no longer has the
+    """Replace the content of the file `path` by `new`; returns False and changes nothing if the file no longer has the
     state `before` (inode, size, time)."""
     try:
         with durable_files.replacing(path, MODE) as temporary:
@@ -234,7 +236,7 @@ def _sweep(path: Path) -> None:
     """Remove the temporary files that an interrupted rewrite of the file `path` has left; no other process can be using
     these temporary files, since the caller holds the lock."""
     leftover = re.compile(rf"\.{re.escape(path.name)}\.[0-9]+\.tmp")
-    for name in os.listdir(path.parent):  # noqa: PTH208 - only the names are needed
+    for name in os.listdir(path.parent):  # noqa: PTH208 - this function needs the file names only
         if leftover.fullmatch(name):
             with suppress(OSError):
                 (path.parent / name).unlink()
@@ -269,7 +271,7 @@ def _version_of(status: os.stat_result) -> tuple[int, int, int]:
 
 
 def _take_after(descriptor: int, before: os.stat_result) -> None:
-    """Give the new file the owner and the mode of the file that it replaces."""
+    """Give the new file the owner and the mode of the old file that it replaces."""
     _take_owner(descriptor, before)
     with suppress(PermissionError):
         os.fchmod(descriptor, before.st_mode & 0o777)

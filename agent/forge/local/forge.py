@@ -123,12 +123,12 @@ class LocalForge:
         permission."""
         return True
 
-    def author_may_ask(self, key: TaskKey) -> bool:  # noqa: ARG002 - the contract of a forge has these parameters
+    def author_may_ask(self, key: TaskKey) -> bool:  # noqa: ARG002 - the contract of a forge defines the parameters
         """Implements `ForgeReports.author_may_ask`."""
         return True
 
-    def altered(self, key: TaskKey, since: str = "") -> str:  # noqa: ARG002 - the contract has these parameters
-        return ""  # a person with write access to the tracker can set labels
+    def altered(self, key: TaskKey, since: str = "") -> str:  # noqa: ARG002 - the contract of a forge defines the parameters
+        return ""  # every person who can edit an issue's file can also set its labels
 
     def comments_since(self, key: TaskKey, cursor: str | None) -> tuple[tuple[Comment, ...], str]:
         news, following, problems = self._comments(key).since(cursor, self._text(key) if cursor else None)
@@ -210,7 +210,7 @@ class LocalForge:
         try:
             data = self.files.read(relative, front_matter.LIMIT)
         except FileNotFoundError:
-            return "stop"  # the issue was removed
+            return "stop"  # the issue's file was removed, so its task has to stop
         issue = _issue(key, front_matter.split(data, self._name(relative))[0])
         return self.labels.requested(issue.labels, issue.state)
 
@@ -235,7 +235,7 @@ class LocalForge:
         with self.files.locked():
             self._comments(key).edit(comment_id, text)
 
-    def find_pull(self, key: TaskKey, head: str) -> PullRef | None:  # noqa: ARG002 - the name of the branch suffices
+    def find_pull(self, key: TaskKey, head: str) -> PullRef | None:  # noqa: ARG002 - the name of the branch suffices, so `key` is not used
         return self.pulls.find(head)
 
     def open_pull(self, key: TaskKey, *, title: str, body: str, head: str, base: str, draft: bool) -> PullRef:
@@ -269,16 +269,16 @@ class LocalForge:
     def renew_login(self, key: TaskKey) -> None:
         """Does nothing: a folder needs no login."""
 
-    def git_login(self, key: TaskKey) -> tuple[str, str] | None:  # noqa: ARG002 - a parameter of the contract
+    def git_login(self, key: TaskKey) -> tuple[str, str] | None:  # noqa: ARG002 - the contract of a forge defines the parameter
         return None
 
     def close(self) -> None:
         """Does nothing: no connection is open."""
 
     def was_at(self) -> str | None:
-        """The path of the tracker's folder when the program last used it, if the folder was moved since then:
-        `instance` is that path, so the tracker has another `instance` now.  Returns None if the folder is a copy of a
-        tracker that still exists: the copy counts as another tracker."""
+        """The path of the tracker's folder at its last use, if the folder was moved since then: the path is the
+        tracker's `instance`, which has changed with the move. Returns None if the folder is a copy of a tracker that
+        still exists: the copy counts as a new tracker."""
         found = self._identity()
         was = found.get("path")
         if not isinstance(was, str) or was == self.instance:
@@ -289,8 +289,8 @@ class LocalForge:
     def remember(self) -> None:
         """Write identity and path of the tracker to its file `.id`, unless the file has this path already.
 
-        If the file `.id` cannot be written (in a tracker of another user), no error is raised, and a later move of the
-        folder cannot be recognised.
+        If the file `.id` cannot be written (in a tracker of another user), no error is raised; then the program cannot
+        recognise a later move of the folder.
         """
         found = self._identity()
         if found.get("path") == self.instance or not self.files.root.is_dir():
@@ -322,14 +322,14 @@ class LocalForge:
     def task(self, number: int, *, labels: Collection[str] | None = None) -> Task | None:
         """The task of an open issue that has one of `labels` (of any open issue if `labels` is None), else None.
 
-        `task` reads the beginning of the issue's file, which contains the front matter.
+        `task` reads only the beginning of the issue's file, which contains the front matter.
         """
         relative = f"issues/{number}.md"
         name = self._name(relative)
         try:
             head, _ = front_matter.split(self.files.read(relative, front_matter.LIMIT), name)
         except FileNotFoundError:
-            return None  # the issue was removed after the folder was listed
+            return None  # somebody removed the issue after the folder was listed
         repo = head.value("repo") or REPO
         key = TaskKey(self.source, OWNER, repo, "issue", str(number), self.instance)
         issue = _issue(key, head)

@@ -27,7 +27,7 @@ _OPEN = re.compile(rb"(?:\xef\xbb\xbf)?---[ \t]*\r?\n")
 _CLOSE = re.compile(rb"^(?:---|\.\.\.)[ \t]*\r?(?:\n|\Z)", re.MULTILINE)
 _NULL = "tag:yaml.org,2002:null"
 _TEXT = "tag:yaml.org,2002:str"
-# the loader in Python (SafeLoader) if PyYAML was built without libyaml
+# The loader in Python (SafeLoader) is used if PyYAML was built without libyaml.
 _FAST: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -47,7 +47,7 @@ class FrontMatter:
     nodes: Mapping[str, yaml.Node]
 
     def line(self, key: str) -> int:
-        """The number of the line with the value of `key`, counted from 1; 1 if the key is missing."""
+        """The number of the line of the file with the value of `key`, counted from 1; 1 if the key is missing."""
         node = self.nodes.get(key)
         return 1 if node is None else node.start_mark.line + 2
 
@@ -62,7 +62,8 @@ class FrontMatter:
         return str(node.value)
 
     def flag(self, key: str, default: bool) -> bool:
-        """The value of `key`, which must be true or false; `default` when the key is missing or has no value."""
+        """The value of `key` in the front matter, which must be true or false; `default` when the key is missing or has
+        no value."""
         value = self.value(key)
         if value is None:
             return default
@@ -86,7 +87,7 @@ class FrontMatter:
         return tuple(str(item.value) for item in node.value)
 
     def error(self, key: str, problem: str) -> IssueUnreadable:
-        """An IssueUnreadable that names the file and the line of `key`."""
+        """An IssueUnreadable error that names the file and the line of `key`."""
         return IssueUnreadable(f"{self.name}:{self.line(key)}: {problem}")
 
     def with_items(self, key: str, remove: tuple[str, ...], add: str | None) -> FrontMatter:
@@ -153,8 +154,8 @@ class FrontMatter:
 
 
 def is_there(data: bytes) -> bool:
-    """Whether `data` begins with front matter, that is, with an opening and a closing line; the YAML between these
-    lines may be invalid."""
+    """Whether `data` begins with front matter, that is, whether it has an opening and a closing line `---`; the YAML
+    between these lines may be invalid."""
     opening = _OPEN.match(data)
     return opening is not None and _CLOSE.search(data, opening.end(), LIMIT) is not None
 
@@ -192,7 +193,7 @@ def decode(data: bytes, name: str, line: int = 1) -> str:
 
 
 def _hint(error: yaml.MarkedYAMLError) -> str:
-    """Advice for the two most frequent causes of a YAML error; "" for any other error."""
+    """Advice for a person about the two most frequent causes of a YAML error; "" for any other error."""
     if "mapping values are not allowed" in str(error.problem):
         return "; put a value that has a colon in it in quotes"
     return "; indent with spaces" if "'\\t'" in str(error.problem) else ""
@@ -209,7 +210,7 @@ def parse(text: str, name: str) -> FrontMatter:
     try:
         root = _compose(text[start:end])
     except yaml.MarkedYAMLError as error:
-        # if a bracket or quote was not closed, the error names the line where it was opened
+        # if a bracket or quote was not closed, the error message names the line where it was opened
         inside = error.context_mark is not None and "block" not in str(error.context)
         mark = error.context_mark if inside else error.problem_mark or error.context_mark
         line = mark.line + 2 if mark else 1
@@ -244,8 +245,8 @@ def render(values: Mapping[str, str]) -> str:
 def _edit_list(
     text: str, start: int, node: yaml.SequenceNode, old: tuple[str, ...], new: list[str], gone: list[int]
 ) -> str:
-    """Replace, append and delete items of a YAML list in `text`, beginning with the last item, so that the offsets of
-    the earlier items stay valid."""
+    """Replace, append and delete items of a YAML list in `text`, from the last item to the first, so that the offsets
+    of the earlier items stay valid."""
     spans = [(start + item.start_mark.index, start + item.end_mark.index) for item in node.value]
     frame = "[{}]" if node.flow_style else "- {}"
     if len(new) > len(old):
@@ -297,14 +298,14 @@ def _scalar(text: str, frame: str, like: yaml.Node | None = None) -> str:
 def _reads_back(text: str, frame: str) -> bool:
     if not text or "\n" in text or not text.isprintable():
         return False
-    # libyaml accepts a text with `?` in a list without quotes, but not every parser does
+    # libyaml accepts an unquoted text with `?` in a list, but not every parser does
     if "?" in text and frame.startswith("["):
         return False
     try:
         node = _compose(frame.format(text))
     except yaml.YAMLError:
         return False
-    if node is None or len(node.value) != 1:  # the text was not parsed to exactly one value
+    if node is None or len(node.value) != 1:  # YAML did not parse the text to exactly one value
         return False
     inner = node.value[0][1] if isinstance(node, yaml.MappingNode) else node.value[0]
     return bool(isinstance(inner, yaml.ScalarNode) and inner.tag == _TEXT and not inner.style and inner.value == text)
@@ -329,7 +330,7 @@ def _fit(root: yaml.Node | None) -> yaml.Node | None:
     nodes, seen = [root], set[int]()
     while nodes:
         node = nodes.pop()
-        if id(node) in seen:  # the walk has visited this node before, through an alias
+        if id(node) in seen:  # the walk over the nodes has visited this node before, through an alias
             continue
         seen.add(id(node))
         if isinstance(node, yaml.ScalarNode):

@@ -61,9 +61,9 @@ def issue_path(tracker: Path, number: str) -> Path:
 
 
 def number_at(tracker: Path, path: Path) -> str | None:
-    """The name, without `.md`, of the issue's file `path` (for an issue of the tracker: its number); None if the file
-    is not in the tracker's folder `issues`.  The caller passes `tracker` and `path` as absolute paths without symbolic
-    links."""
+    """The name, without `.md`, of the issue's file `path` (which is the issue's number if the file is in the tracker);
+    None if the file is not in the tracker's folder `issues`. The caller passes `tracker` and `path` as absolute paths
+    without symbolic links."""
     return path.name.removesuffix(".md") if path.parent == tracker / "issues" else None
 
 
@@ -82,8 +82,8 @@ def comment_lines(said: Iterable[Comment]) -> bytes:
 
 
 def read_comments(path: Path) -> bytes:
-    """The content of an issue's comments file; `path` is the issue's own file.  The result is b"" if the comments file
-    cannot be read."""
+    """The content of an issue's comments file; `path` is the issue's own file. `read_comments` returns b"" if the
+    comments file cannot be read."""
     try:
         return _comments_beside(path).read_bytes()
     except OSError:

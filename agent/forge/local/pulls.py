@@ -30,8 +30,8 @@ class LocalPulls:
     def find(self, head: str) -> PullRef | None:
         """The open pull request of the branch; if none is open, the newest closed or merged one.
 
-        Raises ForgeError when a file that is no valid pull request contains the name of the branch, since that file may
-        be a pull request of the branch.
+        Raises ForgeError when a file in `pulls` that is no valid pull request contains the name of the branch, since
+        that file may be a pull request of the branch.
         """
         found: list[PullRef] = []
         for number in self.files.numbers(FOLDER)[0]:
