@@ -1,9 +1,9 @@
 """The tasks that a poll has found and that are not in the ledger yet, in a fair order: a person with few requests does
 not wait for a person with many.
 
-There are pauses between label changes on a forge, so it takes minutes to queue a thousand issues of one person.  The
-order of the tasks is that of the ledger (`BaseLedger.reserve`): the highest priority first, and within one priority
-round robin over (person who asked, repository).
+A forge accepts label changes only with pauses between them, so it takes minutes to queue a thousand issues of one
+person. The order of the tasks is that of the ledger (`BaseLedger.reserve`): the highest priority first, and within one
+priority round robin over (person who asked, repository).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Backlog:
     def __init__(self, priority: Callable[[Task], int]) -> None:
         self._priority = priority
         self._waiting: dict[tuple[int, Party], deque[Task]] = {}
-        self._last: dict[Party, int] = {}  # party → a running number, given when a task of the party was last taken
+        self._last: dict[Party, int] = {}  # party → a running number, which is given when a task of the party is taken
         self._numbers = count(1)
 
     def __len__(self) -> int:

@@ -1,11 +1,12 @@
 """Watches for comments and new issues that call the program on issues without a task (`start.mention`).
 
 A mention of the account, or `/makimono` at the beginning, in a comment or in the text of a new issue starts a task, if
-a person with permission wrote it.  Issues with an open task, and issues of which a task ended a short time ago, are
-left to the task and to the comment poller.
+a person with permission wrote it. Issues with an open task, and issues of which a task ended a short time ago, are not
+watched here: the task or the comment poller reads their comments.
 
-Nothing is stored: a process that starts looks at what was written in the last LOOK_BACK.  The ledger, and for daemons
-with separate ledgers the progress comment, accept the id of a comment that starts a task only once.
+The watch for calls stores nothing: after a start, it looks at what was written in the last LOOK_BACK. A comment that
+calls the program starts only one task: the ledger accepts the comment's id only once, and for daemons with separate
+ledgers the progress comment does.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from agent.values import TaskKey
 
 LOOK_BACK = timedelta(days=1)
-"""A call that is older than this starts nothing."""
+"""A call of the program that is older than this starts no task."""
 AT_ONCE = 30
 """The maximum number of changed issues of which one poll reads the comments."""
 OF_ISSUE = "issue-text"
@@ -38,7 +39,7 @@ OF_ISSUE = "issue-text"
 
 
 class CallWatch:
-    """Watches the listed projects of one forge."""
+    """Watches the listed projects of one forge for calls of the program."""
 
     def __init__(
         self,
@@ -52,11 +53,12 @@ class CallWatch:
         self.told: set[TaskKey] = set()  # issues that were reported as altered
         self.items = Items(skipped)
         self.cursor: str | None = None
-        self.waiting: dict[TaskKey, Comment] = {}  # changed issues with their texts, to be read
+        # Changed issues with their texts, in which calls are still to be looked for.
+        self.waiting: dict[TaskKey, Comment] = {}
 
     def poll(self, started: list[str]) -> None:
-        """Look for new calls; the uuids of the tasks that they start are added to `started`.  Raises ForgeError when
-        the forge does not answer; then the next poll looks again."""
+        """Look for new calls of the program; the uuids of the tasks that they start are added to `started`. Raises
+        ForgeError when the forge does not answer; then the next poll looks for the calls again."""
         if not start_of(self.intake.forge).mention:
             return
         cursor = self.cursor or clock.stamp(clock.now() - LOOK_BACK)
@@ -75,7 +77,7 @@ class CallWatch:
         self.items.finish()
 
     def _look(self, key: TaskKey, text: Comment, started: list[str]) -> bool:
-        """Look for a call on one issue; returns whether the issue needs no further look."""
+        """Look for a call of the program on one issue; returns whether the issue needs no further look."""
         if self._has_task(key):
             return True
         call = self._call_in(key, text)
@@ -105,7 +107,8 @@ class CallWatch:
         return not is_over or clock.now() - clock.parse(str(row.completed_at)) < days
 
     def _call_in(self, key: TaskKey, text: Comment) -> Comment | None:
-        """The newest call on an issue: a comment of a person with permission, or the text of the issue itself."""
+        """The newest call of the program on an issue: a comment of a person with permission, or the text of the issue
+        itself."""
         names = self.intake.forge.own_names()
         try:
             comments = self.intake.forge.comments_since(key, None)[0]
@@ -119,8 +122,8 @@ class CallWatch:
         return text if ForgeReports(self.intake.forge).author_may_ask(key) and self._is_of_author(key) else None
 
     def _is_of_author(self, key: TaskKey) -> bool:
-        """Whether nobody without permission has edited title or text of an issue; on GitLab people may who may not ask
-        for work."""
+        """Whether nobody without permission has edited title or text of an issue; on GitLab, people who may not ask for
+        work can edit an issue."""
         is_altered = bool(self.intake.forge.altered(key))
         if is_altered and key not in self.told:
             self.told.add(key)

@@ -2,10 +2,10 @@
 red.
 
 The checks of the commit that the task pushed last are read at each poll until they have ended, and then twice an hour,
-since people may run a job again; a day after the end of the task they are not read any more.  Red (failed) checks start
-a task that continues the last task, at most `ci.fix_rounds` times for a pull request; after that a comment says what
-was tried.  No task is started for a commit that somebody else has pushed, for checks that are red on the base too, and
-for a pull request that is not open any more.
+since people may run a job again; one day after the end of the task the program stops reading them. Red (failed) checks
+start a task that continues the last task, at most `ci.fix_rounds` times for a pull request; after that, a comment on
+the issue lists the attempts to repair CI. No task is started for a commit that somebody else has pushed, for checks
+that are red on the base too, and for a pull request that is not open any more.
 """
 
 from __future__ import annotations
@@ -37,27 +37,28 @@ QUIET_SECONDS = 600.0
 """Seconds for which the checks of a commit are read at each poll after all of them have ended and none is red, since
 further checks may begin."""
 AGAIN_SECONDS = 1800.0
-"""Seconds between two looks after that."""
+"""Seconds between two reads of a commit's checks after QUIET_SECONDS."""
 NONE_SECONDS = 3600.0
-"""Seconds for which the checks of a commit are read again if it has none."""
+"""Seconds for which the checks of a commit are read again if the commit has no checks."""
 TRIED = "ci-tried"
 LONGEST_SUMMARY = 1500
 """Maximum characters of the summary of one task in the comment about all tasks that red CI has started."""
 
 
 class CiWatch:
-    """Watches CI of the pull requests on one forge.  The state of a CiWatch only saves requests; for example, it
-    records which tasks need no further look at their checks."""
+    """Watches CI of the pull requests on one forge. A CiWatch may lose its state without harm, since the state only
+    saves requests; for example, it records which tasks need no further look at their checks."""
 
     def __init__(self, intake: Intake, skipped: Callable[[str, str], None]) -> None:
         self.intake = intake
         self.items = Items(skipped)
-        self.settled: set[str] = set()  # uuids of tasks with checks that need no further look
+        self.settled: set[str] = set()  # uuids of tasks of which the checks are not read any more
         # uuid of a task → its pull request, which does not change after the end of the task
         self.rounds: dict[str, CiRounds | None] = {}
         # uuid of a task → time of the monotonic clock when a poll found that all its checks had ended
         self.ended_at: dict[str, float] = {}
-        self.again_at: dict[str, float] = {}  # uuid of a task → time of the monotonic clock of the next look
+        # Uuid of a task → time of the monotonic clock at which its checks are read next.
+        self.again_at: dict[str, float] = {}
         self.told: set[str] = set()
 
     def poll(self, rows: Iterable[Row], started: list[str]) -> None:
@@ -79,7 +80,7 @@ class CiWatch:
         self.items.finish()
 
     def _look(self, row: Row, started: list[str]) -> bool:
-        """Read the checks of one task's pull request; returns whether these checks need no further look."""
+        """Read the checks of one task's pull request; returns whether these checks need not be read again."""
         if row.uuid not in self.rounds:
             self.rounds[row.uuid] = rounds_of(self.intake.ledger, row)
         if (rounds := self.rounds[row.uuid]) is None:
@@ -122,7 +123,7 @@ class CiWatch:
                 )
 
     def _say_tried(self, row: Row, rounds: CiRounds, red: tuple[Check, ...]) -> None:
-        """Post a comment on the issue, once for a pull request, which says what was tried to repair its red CI."""
+        """Post a comment on the issue, once for a pull request, that lists the attempts to repair its red CI."""
         folders = self.intake.settings.base_dir / "completed"
         tried = [summary_of(folders / one.uuid, one)[:LONGEST_SUMMARY] for one in reversed(rounds.made)]
         door = PublishFilter.for_task(self.intake.settings, self.intake.events, self.intake.forge.instance, row.uuid)
@@ -138,7 +139,8 @@ class CiWatch:
 
 
 def watched_until(settings: Settings, row: Row) -> datetime | None:
-    """The time until which CI of the pull request of an ended task is read; None if it is not, or no longer."""
+    """The time until which the checks of an ended task's pull request are read; None if they are not read, or not any
+    longer."""
     if settings.ci.fix_rounds < 1 or row.status is not Status.COMPLETED or not row.completed_at:
         return None
     until = clock.parse(row.completed_at) + LONGEST

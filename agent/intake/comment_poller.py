@@ -6,9 +6,9 @@ When a person answers the question of a task, the task continues.  The commands 
 requests changes starts a new task that continues the ended one (docs/forges.md, "Talk").  Red CI of the pull request of
 an ended task also starts a task that continues it (`ci_watch.py`).
 
-Few requests are needed: lists per repository return the changed issues (`Forge.changed_since`), and only the changed
-issues are read.  No comment takes effect twice: the task's row stores the id of each executed command's comment, and
-the ledger accepts the id of a comment that starts a task only once.
+The comment poller needs few requests: lists per repository return the changed issues (`Forge.changed_since`), and only
+the comments of changed issues are read. No comment takes effect twice: the task's row stores the id of each executed
+command's comment, and the ledger accepts the id of a comment that starts a task only once.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ if TYPE_CHECKING:
     from agent.values import TaskKey
 
 SKEW = timedelta(minutes=10)
-"""The largest allowed difference between the forge's clock and the local clock: a change of an issue counts for an
-ended task unless the change is more than SKEW before the end of the task."""
+"""The largest allowed difference between the forge's clock and the local clock: a change of an issue concerns an ended
+task unless the change is more than SKEW before the end of the task."""
 
 PAUSED_SECONDS = 3600.0
 """The interval in seconds at which a waiting task is checked even if no change of its issue was listed, since no list
@@ -77,10 +77,10 @@ class CommentPoller:
         self.intake = Intake(settings, ledger, forge, events)
         self.cursor: str | None = None
         self.stirred: set[TaskKey] = set()  # keys of tasks with changes that are not processed yet
-        # (uuid, attempt, status) of the rows without a worker at the last poll
+        # (uuid, attempt, status) of the rows that no worker had at the last poll
         self.released: set[tuple[str, int, Status]] | None = None
         self.paused_at = -PAUSED_SECONDS
-        # keys of tasks in `stirred` that could not be processed at the last poll; they are processed last
+        # keys of tasks in `stirred` for which processing failed at the last poll; they are processed last
         self.late: set[TaskKey] = set()
         self.seen = Acknowledgements(forge, events)
         self.items = Items(self._skipped)
@@ -131,13 +131,14 @@ class CommentPoller:
     def _let_go(self, rows: Mapping[TaskKey, Row]) -> set[TaskKey]:
         """The keys of tasks that a worker has put back or ended since the last poll.
 
-        The comments on such a task are read because nobody may have read a comment that was posted while the worker had
-        the task, although the cursor of the list of changes is already past that comment.  Once every `PAUSED_SECONDS`
-        the keys of all waiting tasks with a run are returned too.
+        The comments on a task that its worker has left are read because nobody may have read a comment that was posted
+        while the worker had the task, although the cursor of the list of changes is already past that comment. Once
+        every `PAUSED_SECONDS`, `_let_go` also returns the keys of all waiting tasks with a run.
         """
         waiting = {_state(row): row for row in rows.values() if _is_begun(row)}
         closed = {_state(row): row for row in rows.values() if row.status in CLOSED_STATUSES}
-        # the first poll returns no ended tasks here, since its cursor begins before the ends of all of them
+        # the first poll finds the ended tasks by its cursor, which begins before all their ends, so none is returned
+        # here
         before = set(closed) if self.released is None else self.released
         self.released = {*waiting, *closed}
         if clock.monotonic() - self.paused_at >= PAUSED_SECONDS:
@@ -179,7 +180,7 @@ class CommentPoller:
         return True, None
 
     def _is_stopped(self, row: Row) -> bool:
-        """Whether a person ended the task on the forge."""
+        """Whether a person ended the task on the forge (closed the issue, for example)."""
         wish = self.forge.requested(row.key)
         if wish != "stop":
             return False
@@ -187,18 +188,21 @@ class CommentPoller:
         return not is_closed_by_merge(self.forge, row.key, row.branch, merged=merged)
 
     def _believe(self, row: Row) -> bool:
-        """Whether the label shows an end of the task that is missing in the row, because a backup was restored.
+        """Whether the label on the issue shows an end of the task that is missing in the row, because an older backup
+        of the ledger was restored.
 
-        If the label shows an end, the label is newer than the row, and the row gets the status that the label shows.
+        If the label shows an end of the task, the label is newer than the row, and the row gets the status that the
+        label shows.
         """
-        with suppress(IssueUnreadable):  # the issue was deleted
+        with suppress(IssueUnreadable):  # the issue was deleted, so it has no label
             status = shown_end(self.forge, row.key, row.uuid, self.forge.read_issue(row.key).labels)
             if status is None:
                 return False
-            with suppress(ClaimLost):  # a worker has taken the row meanwhile; the worker finds the end of the task too
+            # A worker has claimed the row meanwhile; the worker finds the end of the task too.
+            with suppress(ClaimLost):
                 adopt_end(self.ledger, row, owner(self.settings.base_dir), status)
                 until = clock.now() + SKEW
-                # the end is not reported again, since the forge already shows it
+                # the end of the task is not posted again, since the forge already shows it
                 if self.ledger.begin_notification(row.uuid, until):
                     self.ledger.mark_notified(row.uuid, until)
                 self.events.emit("row_settled", uuid=row.uuid, was=str(row.status), status=str(status))
@@ -206,7 +210,7 @@ class CommentPoller:
         return False
 
     def _comments(self, row: Row) -> tuple[Comment, ...]:
-        """The comments since the last run of the task, including those on its pull request."""
+        """The comments since the last run of the task, including comments on its pull request."""
         if row.branch:
             pull = self.forge.find_pull(row.key, row.branch)
             if row.status in CLOSED_STATUSES and pull is not None:
@@ -224,8 +228,8 @@ class CommentPoller:
     # --- a waiting task ---------------------------------------------------------------------------------------
 
     def _handle(self, row: Row, comment: Comment) -> bool:
-        """Execute the command in a comment, unless the command was executed before; returns whether the comment
-        contains a command."""
+        """Execute the command in a comment, unless it was executed before; returns whether the comment contains a
+        command."""
         order = commands.command_in(comment, self.forge.own_names())
         if order is None:
             return False
@@ -236,7 +240,7 @@ class CommentPoller:
                 return True
             self.events.emit("order_obeyed", uuid=row.uuid, order=order, author=comment.author, comment=comment.id)
             self.seen.show(row.key, comment)
-            if status in WAITING:  # the end of a stopped task is reported by `daemon/finalize.py`
+            if status in WAITING:  # `daemon/finalize.py` posts the end of a stopped task
                 show_status(self.settings, self.ledger, lambda: self.forge, self.events, row, why)
         return True
 
@@ -248,8 +252,8 @@ class CommentPoller:
         waiting: str | None = None,
         why: str | None = None,
     ) -> Status | None:
-        """Make a request in the ledger; returns the new status of the row, None when another process has closed it in
-        the meantime."""
+        """Make a request (stop, pause, resume) in the ledger; returns the new status of the row, None when another
+        process has closed the row in the meantime."""
         said = comment.id if comment is not None else None
         try:
             who = comment.author if comment is not None else None
@@ -270,12 +274,12 @@ class CommentPoller:
         """
         comments = _said_to(row, self._comments(row))
         if comments and is_held(self.forge, row.key, row.uuid, over_in(self.ledger)):
-            return True, None  # a task of another ledger has the issue and reads the comments
+            return True, None  # a task of another daemon's ledger has the issue, and that daemon reads the comments
         asked = False
         for asking in (one for one in comments if self._starts(row, one)):
             uuid, refused = self._continue(row, asking)
             asked = True
-            if refused != "known":  # a comment that has started a task already does not hide a later one
+            if refused != "known":  # the loop goes on to later comments if this comment has started a task already
                 return refused not in ("limit", "refused"), uuid
         if asked:
             return True, None
@@ -285,7 +289,8 @@ class CommentPoller:
         return True, None
 
     def _continue(self, row: Row, asking: Comment) -> tuple[str | None, Refusal]:
-        """Queue a task that continues the ended task, on request of the comment `asking` (see `continue_task`)."""
+        """Queue a task that continues the ended task, because the comment `asking` asks for more work (see
+        `continue_task`)."""
         uuid, refused = continue_task(
             self.intake,
             row,
@@ -333,21 +338,21 @@ class CommentPoller:
 def _said_to(row: Row, comments: tuple[Comment, ...]) -> list[Comment]:
     """The comments that concern the task of `row`.
 
-    A row has no comment cursor if no run has read the comments; then comments from before the creation of the row are
-    left out.
+    If no run has read the comments, the row has no comment cursor; then comments from before the creation of the row
+    are left out.
     """
     return comments_since(comments, row.created_at, row.started_by) if row.cursor is None else list(comments)
 
 
 def _is_begun(row: Row) -> bool:
     """Whether a worker has already worked on a waiting task, so that its issue must have the processing or paused
-    label; only then does a missing label mean that people ended the task.  The result is False if the task's end is
-    decided but not yet published, because the label on the issue may already show the end."""
+    label; only then does a missing label mean that people ended the task. `_is_begun` returns False if the task's end
+    is decided but not yet published, because the label on the issue may already show the end."""
     return not row.is_decided and (row.status is Status.PAUSED or (row.status is Status.QUEUED and row.last_seq > 0))
 
 
 def _state(row: Row) -> tuple[str, int, Status]:
-    """(uuid, attempt, status) of the row, which each run of a worker changes."""
+    """(uuid, attempt, status) of the row; each run of a worker changes this value."""
     return (row.uuid, row.attempt, row.status)
 
 

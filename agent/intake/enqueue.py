@@ -1,4 +1,4 @@
-"""Puts a task into the ledger, then shows on the forge that the task is taken.
+"""Puts a task into the ledger, then shows on the forge that a daemon has taken the task.
 
 If the process crashes after it has put a task into the ledger and before it has changed the label, the next poll or the
 worker changes the label (docs/design/context.md, 4.6).  After the row is in the ledger and before the label changes,
@@ -38,9 +38,9 @@ Refusal = Literal["", "limit", "known", "taken", "refused"]
 """The reason why a task was not queued, "" if it was queued.  `limit`: a daily limit is used up, so the task has to
 wait until tomorrow.
 
-`known`: a task with this key is open, or the comment has already started a task.  `taken`: the issue does not wait for
-work (any more), because it is closed or another daemon has it.  `refused`: the forge refuses changes of this account in
-the repository; a change is tried again later (`forge/refused_changes.py`).
+`known`: a task with this key is open, or the comment has already started a task. `taken`: the issue does not wait for
+work, because it is closed or another daemon has it. `refused`: the forge refuses changes of this account in the
+repository; a change is tried again later (`forge/refused_changes.py`).
 """
 
 HELD = timedelta(seconds=30)
@@ -50,7 +50,7 @@ process crashes meanwhile, the row becomes due after this time."""
 
 @dataclass(frozen=True, slots=True)
 class Intake:
-    """The forge whose issues become tasks, and the ledger that takes them."""
+    """A forge, of which the issues become tasks, together with the ledger that stores the tasks."""
 
     settings: Settings
     ledger: Ledger
@@ -59,7 +59,8 @@ class Intake:
 
 
 def start_of(forge: Forge) -> Start:
-    """What asks for a task on a forge (`start` of its section of the settings); the defaults if it has none."""
+    """The events that ask for a task on a forge (the setting `start` of its section); the default setting if the
+    section has none."""
     found = getattr(getattr(forge, "section", None), "start", None)
     return found if isinstance(found, Start) else Start()
 
@@ -81,11 +82,12 @@ def enqueue_task(
 ) -> tuple[str | None, Refusal]:
     """Put a task into the ledger: (the uuid of the new task, or None; the reason why no task was queued).
 
-    `started_by`: the id of the comment that asks for this task, if the last task of the issue has ended.  `take` shows
-    on the forge that the task is taken (`Forge.mark_taken` by default).  `uuid`: the uuid for the row, if a task that
-    lost its row already has a claim on the issue.  `quiet`: the time without a change after which claims of other
-    daemons expire (`quiet_of` by default).  `seen` shows on the forge that the program has read the request for work;
-    `seen` is called when the row is new.  `has_comments` is False if the issue had no comments when it was listed.
+    `started_by`: the id of the comment that asks for this task, if the last task of the issue has ended. `take` shows
+    on the forge that a daemon has taken the task (`Forge.mark_taken` by default). `uuid`: the uuid for the new row, if
+    the issue has a claim of a task that has lost its row. `quiet`: the time without a change of the issue after which
+    claims of other daemons expire (`quiet_of` by default). `seen` shows on the forge that the program has read the
+    request for work; `seen` is called when the row is new. `has_comments` is False if the issue had no comments when it
+    was listed.
     """
     settings, ledger, forge, events = intake.settings, intake.ledger, intake.forge, intake.events
     of_project = for_project(settings, getattr(forge, "section", None), f"{key.owner}/{key.repo}")
@@ -126,7 +128,7 @@ def enqueue_task(
             place = {"source": forge.source, "instance": forge.instance}
             events.emit("issue_unwritable", **place, task=str(key), why=str(error))
         if uuid is not None and ledger.withdraw(uuid):
-            with suppress(ForgeError):  # a part of the claim may be on the issue
+            with suppress(ForgeError):  # a part of the claim may be on the issue after the error, so it is withdrawn
                 withdraw(forge, key, uuid)
             return None, "refused"
     except (ForgeError, DiskError) as error:
@@ -152,9 +154,10 @@ def continue_task(
     priority: int | None = None,
     seen: Callable[[], None] = lambda: None,
 ) -> tuple[str | None, Refusal]:
-    """Queue a task that continues the ended task of `row`; arguments and result are those of `enqueue_task`.
+    """Queue a task that continues the ended task of `row`; the other arguments and the result are those of
+    `enqueue_task`.
 
-    If `priority` is None, that of `row` is used.
+    If `priority` is None, the new task gets the priority of `row`.
     """
     return enqueue_task(
         intake,
@@ -200,8 +203,8 @@ def claim_issue(
 
 
 def priority_of(settings: Settings, labels: Iterable[str]) -> int:
-    """The priority of an issue with the labels `labels`: the highest value that `scheduling.priorities` has for one of
-    the labels, 0 if it has none for them.  Upper and lower case of labels are treated as equal, as on GitHub."""
+    """The priority of an issue with the labels `labels`: the highest value in `scheduling.priorities` for one of the
+    labels, 0 if the setting names none of them. Upper and lower case of labels are treated as equal, as on GitHub."""
     known = {label.casefold(): number for label, number in settings.scheduling.priorities.items()}
     return max((known[label.casefold()] for label in labels if label.casefold() in known), default=0)
 
@@ -209,10 +212,10 @@ def priority_of(settings: Settings, labels: Iterable[str]) -> int:
 def adopt_open_task(ledger: Ledger, key: TaskKey) -> bool:
     """Whether this process may set the processing label for a task that already has a row.
 
-    The result is False while the process that added the row is about to set the label (HELD), since that process would
-    withdraw the row if it found the label already changed.  After the time HELD the process that added the row may have
-    died, and this process may set the label: it first offers the row to workers, so that the row cannot be withdrawn
-    any more.
+    `adopt_open_task` returns False while the process that added the row is about to set the label (HELD), since that
+    process would withdraw the row if it found the label already changed. After the time HELD the process that added the
+    row may have died, and this process may set the label: `adopt_open_task` first offers the row to workers, so that
+    nobody can withdraw the row any more.
     """
     row = ledger.latest(key)
     if row is None or row.status is not Status.QUEUED or row.attempt > 0 or row.not_before is None:
@@ -221,7 +224,7 @@ def adopt_open_task(ledger: Ledger, key: TaskKey) -> bool:
 
 
 def budget_spent(settings: Settings, ledger: Ledger, owner: str, repo: str, instance: str) -> str | None:
-    """The configuration key of a daily limit that the repository has used up, else None."""
+    """The configuration key of a daily limit that the repository has used up; None if no limit is used up."""
     limits = settings.limits
     if limits.runs is None and limits.repository_cost is None:
         return None

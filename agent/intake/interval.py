@@ -26,7 +26,7 @@ class PollingInterval:
         self.longest = max(interval, longest)
         self.interval = interval
         self.due_at = clock.monotonic()
-        self.rests_until = 0.0  # time (of the monotonic clock) until which the forge asked to wait
+        self.rests_until = 0.0  # time (of the monotonic clock) until which the forge asked not to be polled
 
     @classmethod
     def for_forge(cls, settings: Settings, forge: Forge) -> PollingInterval:
@@ -36,7 +36,7 @@ class PollingInterval:
         return cls(base, idle_interval(settings) if hasattr(forge, "per_hour") else base)
 
     def is_due(self) -> bool:
-        """Whether the next poll is due."""
+        """Whether the next poll of the forge is due."""
         return clock.monotonic() >= self.due_at
 
     def polled(self, *, happened: bool, pause: float = 0.0) -> None:

@@ -7,19 +7,19 @@ the ledger is known to be lost, a few times a day, and by `doctor --repair`.  An
 `paused` may also belong to a task of another daemon with another ledger.  The claim on the issue (`issue/claims.py`)
 names the ledger of its task by an id (its home), which decides what happens:
 
-- The claim is from this ledger: the issue is queued under the uuid of the claim, and continues from the task's replica
-  if there is one; at once if the ledger is known to be lost, otherwise after the issue was without a change for
-  `quiet_of`.
-- There is no claim: the issue is queued at once if the ledger is known to be lost, otherwise after a day without a
+- The claim on the issue is from this ledger: the issue is queued under the uuid of the claim, and continues from the
+  task's replica if there is one; at once if the ledger is known to be lost, otherwise after the issue was without a
+  change for `quiet_of`.
+- The issue has no claim: it is queued at once if the ledger is known to be lost, otherwise after a day without a
   change.
-- The claim is from another ledger, or was made by an older version of this program: the issue is queued after a day
-  without a change, and only if it has the label `processing`.
-- The claim is from a task of this ledger of which the end was already reported: the issue is not queued, but the end is
-  shown again.  This happens if an older attempt was suspended between its check that it still owns the task and its
-  write to the issue, and so wrote after the end.
+- The claim on the issue is from another ledger, or was made by an older version of this program: the issue is queued
+  after a day without a change, and only if it has the label `processing`.
+- The claim on the issue is from a task of this ledger of which the end was already posted: the issue is not queued, but
+  the end is shown again. An ended task's issue has the label `processing` if an older attempt was suspended between its
+  check that it still owns the task and its write to the issue, and so wrote after the end.
 
-If a daemon later continues a task on an issue that another daemon has queued again meanwhile, it finds the claim of
-another task there and ends its own task (`claims.check`).
+If a daemon later continues its task on an issue that another daemon has queued again meanwhile, it finds the claim of
+the other daemon's task and ends its own task (`claims.check`).
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ SECONDS = 6 * 3600.0
 OTHERS_SECONDS = 45.0
 """Seconds to wait after the loss of a shared ledger before issues are compared with the ledger.
 
-In the OTHERS_SECONDS after the loss each host restores its rows from its folders, and workers notice that they have no
-row.  A task that was queued under its old uuid before OTHERS_SECONDS have passed would start from the beginning
-although its conversation exists on another host.
+In the OTHERS_SECONDS after the loss of a ledger each host restores its rows from its folders, and workers notice that
+they have no row. A task that was queued under its old uuid before OTHERS_SECONDS have passed would start from the
+beginning although its conversation exists on another host.
 """
 
 AWAY_SECONDS = 60.0
@@ -74,10 +74,10 @@ def enqueue_orphans(
 ) -> list[str]:
     """Queue the issues of which the tasks have lost their rows in the ledger; returns the uuids of the queued tasks.
 
-    `surely`: the ledger is known to be lost.  If the replica of an issue does not answer, `waits` is called with the
-    issue's key and the error, and the issue is left unchanged until the replica answers.  If a part of the forge does
-    not answer, `waits` is called with the name of the forge and the error.  Raises ForgeError when the forge as a whole
-    cannot be read.
+    `surely`: the ledger is known to be lost. If the storage with the replica of an issue's task does not answer,
+    `waits` is called with the issue's key and the error, and the issue is left unchanged until the storage answers. If
+    a part of the forge does not answer, `waits` is called with the name of the forge and the error. Raises ForgeError
+    when the forge as a whole cannot be read.
     """
     found: list[str] = []
     getter = forge.task_getter()

@@ -41,7 +41,7 @@ AT_ONCE = 20
 """The maximum number of new tasks that one poll of a forge puts into the ledger before it reads the comments on waiting
 tasks.
 
-There are pauses between label changes on a forge, so it takes hours to take thousands of tasks.
+A forge accepts label changes only with pauses between them, so it takes hours to queue thousands of tasks.
 """
 
 
@@ -58,8 +58,8 @@ class OrphanCheck:
 class PolledForge:
     """One forge and its state between two polls.
 
-    `backlog`: tasks that were found but not taken yet.  The issues of the forge are listed again at `list_at`, so that
-    a new issue does not wait until the whole backlog is taken.
+    `backlog`: tasks that a poll has found and that are not in the ledger yet. The issues of the forge are listed again
+    at the time `list_at`, so that a new issue does not wait until the whole backlog is in the ledger.
     """
 
     forge: Forge
@@ -73,7 +73,7 @@ class PolledForge:
     labels_checked: bool = False
 
     def show_seen(self, task: Task) -> None:
-        """Add a reaction to the task's issue that shows that the program has read the request."""
+        """Add a reaction to the task's issue that shows that the program has read the request for work."""
         self.comment_poller.seen.show(task.get_task_key())
 
 
@@ -104,7 +104,7 @@ class Poller:
         self.lost = lost
         self.compares = compares
         self.places = [self._place(forge) for forge in forges]
-        # the time (of the monotonic clock) at which the poller last began to process a found task
+        # the time (of the monotonic clock) at which the poller last began to put a found task into the ledger
         self.moved_at = clock.monotonic()
         self.items = Items(self._failed, whole=tuple(one for one in WHOLE if one is not ForgeUnreachable))
 
@@ -138,7 +138,7 @@ class Poller:
         for place in self.places:
             if everything or place.interval.is_due():
                 with self.items.handling(f"{place.forge.source} {place.forge.instance}"):
-                    # `polled` is called before the poll, so that the next poll is not due at once after an error
+                    # `polled` is called before the poll, so that an error does not make the next poll due at once
                     place.interval.polled(happened=False)
                     self._look(place, None if everything else AT_ONCE, new)
         self.items.finish()
@@ -160,7 +160,7 @@ class Poller:
             place.list_at = 0.0
 
     def seconds_to_next_poll(self) -> float:
-        """Seconds until the next poll is due."""
+        """Seconds until the next poll of a forge is due."""
         due = min((place.interval.due_at for place in self.places), default=clock.monotonic() + 1.0)
         return max(0.0, due - clock.monotonic())
 
@@ -198,7 +198,7 @@ class Poller:
             self.away.discard(name)
             if failed is None:
                 self.events.emit("poll_finished", source=forge.source, instance=forge.instance, found=found)
-            else:  # a part of the forge did not answer, the rest was polled
+            else:  # a part of the forge did not answer, and the other parts were polled
                 self.unasked.append(name)
                 self.events.emit("poll_failed", source=forge.source, instance=forge.instance, error=str(failed))
             self._check_labels(place)
@@ -207,9 +207,10 @@ class Poller:
                 place.interval.poll_again()
 
     def _shown(self, place: PolledForge, most: int) -> list[tuple[Task, Callable[[], None]]]:
-        """The next tasks of the backlog, at most `most`, each with the function that shows that its request was seen.
+        """The next tasks of the backlog, at most `most`, each with the function that shows on its issue that the
+        request was seen.
 
-        All requests that will probably start a task are shown as seen here, before the first of the tasks is queued: to
+        All requests that will probably start a task are marked as seen before the first of the tasks is queued: to
         queue a task takes more than a second, and a person should not wait for the tasks of others."""
         found: list[tuple[Task, Callable[[], None]]] = []
         while place.backlog and len(found) < most:
@@ -231,7 +232,7 @@ class Poller:
         try:
             problems = list(ForgeReports(forge).label_problems())
         except (ForgeUnreachable, ForgeLimited):
-            return  # the labels are read again after the next poll
+            return  # the labels of the forge are read again after the next poll
         except ForgeError as error:
             problems = [f"the labels cannot be read: {error}"]
         place.labels_checked = True
@@ -258,7 +259,7 @@ class Poller:
         place.left.at = clock.monotonic() + (AWAY_SECONDS if waiting else LEFT_SECONDS)
 
     def _tell(self, place: PolledForge, problems: list[str]) -> None:
-        """Report the problems that the previous poll did not report."""
+        """Report the problems of this poll that the previous poll did not report."""
         for problem in dict.fromkeys(problems):
             if problem not in place.problems:
                 report_skipped(self.events, place.forge, "", problem)
@@ -267,18 +268,18 @@ class Poller:
 
 
 def report_skipped(events: Events, forge: Forge, item: str, why: str) -> None:
-    """Report an issue that cannot be a task."""
+    """Report an issue that cannot become a task."""
     said = why if not item or item in why else f"{item}: {why}"
     events.emit("issue_skipped", source=forge.source, instance=forge.instance, why=said)
 
 
 def do_nothing() -> None:
-    """Show nothing, since the request was shown as seen already."""
+    """Show nothing on the issue, since the request was marked as seen already."""
 
 
 def starts_now(settings: Settings, ledger: Ledger, task: Task) -> bool:
-    """Whether `enqueue` will probably queue a found task: no task of the issue is open, no event that may have started
-    a task already asks for it, and no daily limit or refusal of the forge holds it back."""
+    """Whether `enqueue` will probably queue a found task: the issue has no open task, the event that asks for the task
+    may not have started one already, and no daily limit or refusal of the forge holds the task back."""
     key = task.get_task_key()
     if task.forge is None or task.started_by is not None:
         return False
@@ -325,6 +326,7 @@ def enqueue(
     task.uuid = uuid
     waiting = ledger.latest(key) if refused == "known" else None
     if waiting is not None and waiting.status is Status.PAUSED:
-        ledger.request(waiting.uuid, "resume")  # the bot label on a paused task is a request to resume it
+        # The bot label on the issue of a paused task is a request to resume the task.
+        ledger.request(waiting.uuid, "resume")
         events.emit("task_resumed", uuid=waiting.uuid)
     return uuid

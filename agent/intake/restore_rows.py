@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 
 YOUNGER = timedelta(minutes=1)
-"""A row that is younger than its task's folder by more than this time was added after the loss of the ledger.
+"""A row that was created this much later than its task's folder was added after the loss of the ledger.
 
 Normally a task's folder is created after its row; the tolerance is for differences between the clocks of hosts.
 """
@@ -93,7 +93,7 @@ def restore_rows(wiring: Wiring, *, everything: bool = False, lost: bool = False
 
 
 def _is_known(wiring: Wiring, folder: Path) -> bool:
-    """Whether the ledger still has the row of the task to which the folder belongs.
+    """Whether the ledger still has the row of the task in the folder.
 
     A row that is younger than the folder (by YOUNGER) does not count, since it was added after the loss of the ledger,
     when the issue was found again (`orphaned_issues.py`).
@@ -114,7 +114,7 @@ def _folders(base: Path, parents: tuple[str, ...] = ("completed", "running")) ->
 
 def _taken_back(wiring: Wiring) -> Iterator[Path]:
     """Move the folders of tasks without a row from `quarantine/` back to `running/` or `completed/`, unless the task
-    has another folder in one of these; yields the moved folders."""
+    has a folder there too; yields the moved folders."""
     base = wiring.settings.base_dir
     for folder in list(_folders(base, (QUARANTINE,))):
         if _said_by(folder) is None or wiring.ledger.get(folder.name) is not None:
@@ -137,8 +137,8 @@ def _said_by(folder: Path) -> tuple[dict[str, Any], TaskKey] | None:
 
 
 def _made_at(metadata: dict[str, Any]) -> str:
-    """The creation time of a task's folder according to metadata.json; the present time if metadata.json has no valid
-    time."""
+    """The creation time of a task's folder according to its metadata.json; the present time if metadata.json has no
+    valid time."""
     said = _text(metadata.get("created_at"))
     with suppress(ValueError, OverflowError):
         if said is not None and clock.parse(said):
@@ -172,7 +172,7 @@ def record_of(folder: Path) -> dict[str, Any] | None:
         "outcome": _text(end.get("outcome")),
         "error_code": _text(end.get("error_code")),
         "error_message": _text(end.get("error_message")),
-        # the number of the last attempt, so that no later attempt uses it again
+        # the row gets the number of the last attempt, so that no later attempt uses that number again
         "attempt": _number(kept.get("attempt")) or 1,
         "priority": _number(kept.get("priority")),
         **{name: _text(kept.get(name)) for name in KEPT if name not in ("attempt", "priority")},
@@ -184,7 +184,7 @@ def _newest_attempt(settings: Settings, uuid: str) -> int:
     """The number of the last attempt that wrote a replica of the task, possibly on another host; 0 if there is no
     replica.
 
-    If the replica is newer than the local folder, the next attempt fetches the replica (`worker/takeover.py`).  The
+    If the replica is newer than the local folder, the next attempt fetches the replica (`worker/takeover.py`). The
     number is also 0 when the storage of the replica does not answer.
     """
     if settings.context_storage.replica is None:
@@ -220,7 +220,8 @@ def _record_in(place: RemoteFolder, key: TaskKey, uuid: str) -> dict[str, Any] |
                     durable_files.make_dir(durable_files.make_dir(folder.parent) / uuid),
                 )
             except ContextError:
-                continue  # files of this manifest are missing or damaged; an older manifest may be complete
+                # Some files of this replica manifest are missing or damaged; an older manifest may be complete.
+                continue
             record = record_of(folder)
         if record is not None:
             is_its = all(record[name] == value for name, value in key.to_dict().items())
@@ -229,7 +230,7 @@ def _record_in(place: RemoteFolder, key: TaskKey, uuid: str) -> dict[str, Any] |
 
 
 def _open(folder: Path, paused: str | None) -> dict[str, str | None]:
-    """Status and outcome of an open task, for its row; `paused` is the reason why the task waits, None when the task
+    """Status and outcome for the row of an open task; `paused` is the reason why the task waits, None when the task
     does not wait."""
     outcome: str | None
     ending = FinalState.load(folder)
@@ -245,7 +246,7 @@ def _open(folder: Path, paused: str | None) -> dict[str, str | None]:
 def _counters(folder: Path) -> dict[str, int | float]:
     """The same counters as `TaskContextManager.counters`, computed from a folder without writing to it.
 
-    Counts of the beginning that was copied from another task are subtracted.
+    The turns and tokens that a task copied from another task's conversation are subtracted.
     """
     found = MessageIndex.read(folder / "messages.jsonl", Cut.read(folder / "compactions.jsonl"))
     newest = last_record(folder / "tools.jsonl")

@@ -25,8 +25,8 @@ class Acknowledgements:
         self.told = False
 
     def show(self, key: TaskKey, comment: Comment | None = None) -> None:
-        """Add the reaction 👀 to the comment, or to the issue if `comment` is None.  An edited comment gets none, since
-        it got one before the edit, and a review without a text has no place for one."""
+        """Add the reaction 👀 to the comment, or to the issue if `comment` is None. An edited comment gets no reaction,
+        since it got one before the edit; a review without a text gets none, since a host shows no reaction there."""
         if comment is not None and (comment.is_edit or not comment.body.strip()):
             return
         try:

@@ -33,9 +33,9 @@ _REFUSED = (ForgeRefused, ForgeAccessRefused, IssueUnreadable)
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer that is ready to be posted.  `comment` is the comment that is answered, without its text; with
-    `settled`, the work that `comment` asks for is done.  `effect` is the name of the effect if it is not the one of the
-    only answer to `comment`."""
+    """An answer that is ready to be posted. `comment` is the comment that the reply answers, without its text; with
+    `settled`, the work that `comment` asks for is done. `effect` is the name of the effect of posting, if the reply is
+    not the only answer to `comment`."""
 
     comment: Comment
     text: Public
@@ -44,12 +44,12 @@ class Reply:
 
     @classmethod
     def to(cls, comment: Comment, text: Public, *, settled: bool) -> Self:
-        """Make an answer to `comment`; the answer does not contain the text of the comment."""
+        """Make a reply to `comment`; the reply does not contain the text of the comment."""
         return cls(replace(comment, body="", hunk=""), text, settled)
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Self:
-        """Make an answer from a result of `to_dict`."""
+        """Make a reply from a result of `to_dict`."""
         return cls(Comment(**record["comment"]), Public(record["text"]), bool(record["settled"]))
 
     def to_dict(self) -> Json:
@@ -57,13 +57,14 @@ class Reply:
 
     @property
     def name(self) -> str:
-        """The name of the effect of posting this answer, and of the answer's marker."""
+        """The name of the effect of posting this reply, and of the reply's marker."""
         return self.effect or f"reply-{re.sub(r'[^A-Za-z0-9._-]', '-', self.comment.id)}"
 
 
 def asking_comment(forge: Forge, key: TaskKey, row: Mapping[str, Any], urls: Iterable[str]) -> Comment | None:
-    """The comment that has started the task of `row` (its column `started_by`), if it does not stand on the issue
-    itself; else None.  `urls` are the addresses of the pull requests on which it may stand.  Raises ForgeError."""
+    """The comment that has started the task of `row` (its column `started_by`), if the comment is in a pull request's
+    thread or review; None if it stands on the issue. `urls` are the addresses of the pull requests on which the comment
+    may stand. Raises ForgeError."""
     started_by = str(row.get("started_by") or "")
     if not started_by or started_by.startswith(NO_COMMENT):
         return None
@@ -75,13 +76,15 @@ def asking_comment(forge: Forge, key: TaskKey, row: Mapping[str, Any], urls: Ite
 
 
 def quoted(door: PublishFilter, comment: Comment, words: str) -> Public:
-    """`words` as an answer to `comment`, with a quotation of the comment where it has no thread."""
+    """`words` as an answer to `comment`; if the comment has no thread, the answer begins with a quotation of the
+    comment."""
     quote = "" if comment.has_thread else _quote(comment.body)
     return door.render("reply", words=words, author=comment.author, quote=quote, link=comment.url)
 
 
 def headed(door: PublishFilter, comment: Comment, text: Public) -> Public:
-    """A text of a task as an answer to `comment`; the quotation of the comment comes first where it has no thread."""
+    """A text of a task as an answer to `comment`; if the comment has no thread, the answer begins with a quotation of
+    the comment."""
     heading = "" if comment.has_thread else f"{quoted(door, comment, '').rstrip()}\n\n"
     return Public(f"{heading}{text}")
 
@@ -103,8 +106,8 @@ def post_replies(
     """Post each answer once, and resolve the thread of its comment if the answer is `settled`.  `check_held` is called
     before each post, since the search for the answer takes time.
 
-    An answer that the forge refuses at its place (a thread that is gone, a locked conversation) is posted on the issue.
-    Raises ForgeError when the forge does not answer.
+    An answer that the forge refuses next to its comment (a thread that is gone, a locked conversation) is posted on the
+    issue. Raises ForgeError when the forge does not answer.
     """
     for one in replies:
         try:
@@ -117,7 +120,7 @@ def post_replies(
         if one.settled:
             try:
                 ForgeReports(forge).settle_thread(key, one.comment)
-            except ForgeError as error:  # if the thread cannot be resolved, the task ends nevertheless
+            except ForgeError as error:  # if the forge cannot resolve the thread, the task ends nevertheless
                 events.emit("effect_failed", uuid=uuid, effect=f"{one.name}-settled", error=str(error))
 
 

@@ -1,8 +1,8 @@
 """Counts the rounds of red (failed) CI of a pull request: the tasks that red CI has started for the pull request.
 
-The rounds of red CI are read from the ledger.  A row of the ledger has the commit that its task pushed last, and the
-commit of the base branch below that commit.  A task that red CI has started continues the task before it, and names the
-red commit in `started_by`; the ledger accepts each value of `started_by` once for an issue.  `intake/ci_watch.py`
+The rounds of red CI are read from the ledger. A row of the ledger has the commit that the row's task pushed last, and
+the commit of the base branch below that commit. A task that red CI has started continues the task before it, and names
+the red commit in `started_by`; the ledger accepts each value of `started_by` once for an issue. `intake/ci_watch.py`
 starts the tasks for red CI; `worker/ci_failures.py` tells the model which checks are red.
 """
 
@@ -28,8 +28,8 @@ MOST_TASKS = 100
 @dataclass(frozen=True, slots=True)
 class CiRounds:
     """One pull request of this program: its address, its branch, the commit that was pushed last (`head`), and the
-    commit of the base branch below `head` ("" if unknown).  `first` is the oldest task of the pull request; `made` are
-    the tasks that red CI has started for it, the newest first."""
+    commit of the base branch below `head` ("" if unknown). `first` is the oldest task of the pull request; `made` are
+    the tasks that red CI has started for the pull request, the newest first."""
 
     url: str
     branch: str
@@ -56,8 +56,8 @@ def red_commit(started: str | None) -> str:
 
 
 def rounds_of(ledger: Ledger, row: Row) -> CiRounds | None:
-    """The CiRounds of the pull request to which the task of `row` and the tasks before it belong; None if they have no
-    pull request, or if no pushed commit is known."""
+    """The CiRounds of the pull request to which the task of `row` and the tasks before it belong; None if these tasks
+    have no pull request, or if no pushed commit is known."""
     rows: list[Row] = []
     url, now = None, ledger.get(row.uuid)
     while now is not None and len(rows) < MOST_TASKS and (url is None or now.url in (None, url)):
@@ -72,7 +72,7 @@ def rounds_of(ledger: Ledger, row: Row) -> CiRounds | None:
 
 
 def red_checks(forge: Forge, key: TaskKey, rounds: CiRounds) -> tuple[Checks, tuple[Check, ...]]:
-    """(the checks of the commit `rounds.head`, the checks that failed there and not on the base).  Raises
+    """(the checks of the commit `rounds.head`, the checks that failed on that commit and not on the base). Raises
     ForgeError."""
     reports = ForgeReports(forge)
     checks = reports.checks(key, rounds.head, rounds.url)

@@ -1,18 +1,18 @@
 """Elects one daemon per issue among daemons that use the same account but do not share a ledger: the order of comments
 on the forge decides.
 
-A claim is the progress comment of a task, which every task posts anyway.  The claim is posted on an issue before the
-label changes.  The marker of the progress comment carries the task's uuid: so a claim belongs to a task, not to a host,
-and can be found after a crash.  A claim is *live* until the final comment of the same task is posted, or until the
-local ledger says that the task has ended.  Among several live claims on an issue the oldest one wins, in the forge's
-order of comments.  A daemon of which the claim did not win deletes its claim and gives up its row.
+A claim on an issue is the progress comment of a task, which every task posts anyway. The claim is posted on an issue
+before the label changes. The marker of the progress comment contains the task's uuid: so a claim belongs to a task, not
+to a host, and any process can find it after a crash. A claim is *live* until the final comment of the same task is
+posted, or until the local ledger says that the task has ended. Among several live claims on an issue the oldest one
+wins, in the forge's order of comments. A daemon of which the claim did not win deletes its claim and gives up its row.
 
-A forge may make an older comment visible after a younger comment (two transactions).  So after a daemon has posted a
+A forge may make an older comment visible after a younger comment (two transactions). So after a daemon has posted a
 claim, it waits `Forge.propagation_delay` seconds, reads the comments again, and then decides whether its claim has won.
-A daemon that has a claim on a waiting issue changes the label at its next poll at the latest.  So if a waiting issue
-has a claim and no activity for the time `quiet_of`, the daemon of the claim is regarded as dead, and the next daemon
-that claims the issue removes this claim.  If the task of a removed claim resumes later, it finds another claim in place
-of its own claim, and ends.
+A daemon that has a claim on a waiting issue changes the issue's label at its next poll at the latest. So if a waiting
+issue has a claim and nothing happened on it for the time `quiet_of`, the daemon of the claim is regarded as dead, and
+the next daemon that claims the issue removes this claim. If the task of a removed claim resumes later, it finds the
+claim of another task in place of its own, and ends.
 
 The id of a comment that requests a new task (`started_by`) is part of a second marker in the progress comment, so that
 the requesting comment starts only one task, even if that task has ended before another daemon reads the comment.
@@ -55,15 +55,15 @@ PROGRESS, FINAL, HOME = "progress", "final", "of-"
 HOME_FILE = "home.id"
 """The name of the file in base_dir with the id of the local ledger, which is written into claims (`home_of`)."""
 QUIET_SECONDS, LOOKS = 900.0, 3
-"""A claim on a waiting issue expires after QUIET_SECONDS without activity, but not before an idle daemon would have
-polled LOOKS times."""
+"""A claim on a waiting issue expires after QUIET_SECONDS without a change of the issue, but not before an idle daemon
+would have polled LOOKS times."""
 
 
 _HOME_ID = re.compile(r"[0-9a-f]{8}")
 
 
 def quiet_of(settings: Settings) -> timedelta:
-    """The time without activity after which a claim on a waiting issue expires."""
+    """The time without a change of the issue after which a claim on a waiting issue expires."""
     return timedelta(seconds=max(QUIET_SECONDS, LOOKS * settings.scheduling.idle_interval))
 
 
@@ -112,9 +112,10 @@ def _digest(kind: str, place: str) -> str:
 
 def with_claim_markers(words: Public, uuid: str, started_by: str | None, home: str, *, ends: bool = False) -> Public:
     """A progress comment with its markers, which name the task, the task's ledger (`home_of`), and the comment that
-    requested the task.
+    asked for the task.
 
-    With `ends` the progress comment also shows the end of the task, which has no other final comment on the issue."""
+    With `ends` the progress comment also shows the end of the task, since the task gets no other final comment on the
+    issue."""
     asking = [marker(uuid, _asking(started_by))] if started_by is not None else []
     end = [marker(uuid, FINAL)] if ends else []
     return with_markers(words, *asking, *end, marker(uuid, f"{HOME}{home}"), marker(uuid, PROGRESS))
@@ -141,8 +142,8 @@ def claim(
     posted yet.  `has_comments` is False if the issue had no comments when it was listed; then its comments are read
     after the claim is posted, and not before.
 
-    If the result of `claim` is False, the claim of the task is not on the issue.  A repeated call of `claim` does no
-    harm, also from another process.  After a ForgeError it is unknown whether the task has the issue; the caller has to
+    If the result of `claim` is False, the claim of the task is not on the issue. A repeated call of `claim` does no
+    harm, even from another process. After a ForgeError it is unknown whether the task has the issue; the caller has to
     call `claim` again.
     """
     if forge.propagation_delay is None and started_by is None:
@@ -189,8 +190,8 @@ def check(
     posted: bool,
     is_over: Callable[[str], bool] = lambda _uuid: False,
 ) -> None:
-    """The worker calls `check` first: it raises TakenElsewhere if the issue belongs to another daemon's task, and
-    claims the issue if the worker's task has no claim yet.
+    """The worker calls `check` before anything else: `check` raises TakenElsewhere if the issue belongs to another
+    daemon's task, and claims the issue if the worker's task has no claim yet.
 
     With `posted` an earlier attempt of the task has posted the progress comment, and the task had the issue then.
     `issue` is the text of the issue, which the caller has just read.
@@ -245,11 +246,11 @@ def is_end_shown(marks: Iterable[MarkedComment], uuid: str) -> bool:
 
 
 def shown_end(forge: Forge, key: TaskKey, uuid: str, present: Iterable[str]) -> Status | None:
-    """The status with which a task has ended, as its final comment and the label on the forge show it; None if final
-    comment or label are missing.
+    """The status with which a task has ended, as its final comment and the label on the forge show it; None if the
+    final comment or the label is missing.
 
-    If the forge shows an end of a task although the task's row is open, the forge is right: the row comes from a backup
-    that was restored.
+    If the forge shows an end of a task and the task's row is open, the forge is right: the row comes from a backup that
+    was restored.
     """
     here = set(present) - {""}
     status = next((status for status, state in LABELS.items() if forge.labels.name(state) in here), None)
@@ -275,8 +276,8 @@ def is_held(forge: Forge, key: TaskKey, uuid: str, is_over: Callable[[str], bool
 
 
 def _may_go_on(forge: Forge, key: TaskKey) -> bool:
-    """Whether a comment can start a task on the issue: the issue is open, and no task works on it (the same rule as in
-    `Forge.mark_taken`).
+    """Whether a comment can start a task on the issue: the issue is open, and no task works on the issue (the same rule
+    as in `Forge.mark_taken`).
 
     `_may_go_on` is called before the claim is posted, because a new comment makes every daemon read the issue again.
     """
@@ -287,8 +288,8 @@ def _may_go_on(forge: Forge, key: TaskKey) -> bool:
 def _dead(
     forge: Forge, key: TaskKey, others: list[MarkedComment], quiet: timedelta, *, again: bool
 ) -> dict[str, MarkedComment]:
-    """The expired claims among the claims of other tasks, of which the daemons are regarded as dead: uuid of the task →
-    progress comment.
+    """The expired claims of other tasks, of which the daemons are regarded as dead: uuid of the task → progress
+    comment.
 
     If a comment requested the task (`again`), it does not matter when the issue last changed: the requesting comment
     itself has changed the issue, and the label shows that no task works on the issue (`Forge.mark_taken`).  The issue
@@ -307,7 +308,7 @@ def _is_after(when: str, moment: datetime) -> bool:
 
 
 def _has_ended(forge: Forge, issue: IssueText) -> bool:
-    """Whether the issue has the done or the failed label; if the task of this daemon has not ended, another daemon has
+    """Whether the issue has the done or the failed label; if this daemon's own task has not ended, another daemon has
     done the work."""
     return not {forge.labels.done, forge.labels.failed}.isdisjoint(issue.labels)
 
@@ -317,7 +318,7 @@ def _whose(one: MarkedComment) -> str:
 
 
 def _live(marks: Iterable[MarkedComment], own: str, is_over: Callable[[str], bool]) -> dict[str, MarkedComment]:
-    """The live claims among the marked comments: uuid of the task → progress comment, the oldest first.
+    """The live claims among the comments with markers: uuid of the task → progress comment, the oldest first.
 
     The claim of the task `own` counts as live even after the end of that task.
     """

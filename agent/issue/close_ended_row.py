@@ -26,7 +26,7 @@ def adopt_end(
     """Close an open row with the status with which its task has ended.  Raises LedgerError (ClaimLost) if another
     process claims or closes the row meanwhile."""
     attempt = row.attempt
-    # the ledger allows only the process that has claimed a row to complete it, so claim the row first
+    # the ledger lets only the process that has claimed a row complete the row, so the row is claimed first
     if row.status is not Status.RUNNING:
         ledger.request(row.uuid, "resume")
         ledger.offer(row.uuid)

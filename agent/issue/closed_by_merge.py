@@ -18,13 +18,14 @@ if TYPE_CHECKING:
 
 
 MERGED = "merged"
-"""The receipt in effects.jsonl of a task that its pull request was merged while the task ran.  `Forge.find_pull` does
-not show that any more when the task has opened another pull request for its branch."""
+"""The receipt in effects.jsonl of a task that its pull request was merged while the task ran. When the task has opened
+another pull request for its branch, `Forge.find_pull` no longer shows that the first one was merged, so this receipt
+records the merge."""
 
 
 def is_closed_by_merge(forge: Forge, key: TaskKey, branch: str | None, *, merged: bool = False) -> bool:
-    """Whether the closed issue is the only reason to stop the task, and the pull request of `branch` was merged, or an
-    earlier one of the task (`merged`).
+    """Whether the closed issue is the only reason to stop the task, and the pull request of `branch`, or an earlier
+    pull request of the task (`merged`), was merged.
 
     `is_closed_by_merge` is called when `Forge.requested` has returned "stop".  Raises ForgeError."""
     if not branch:

@@ -5,8 +5,8 @@ the first line of a comment (a mention may precede it), so that a quotation, a c
 stops nothing.  A mention in code, in a quotation or in hidden text does not count.  A Markdown parser recognises code,
 quotations and hidden text in a comment (`security/author_text.py`).
 
-`/makimono` at the beginning of a comment calls the program as a mention of its account does.  It is the way to call it
-where the account is a person's, whom a mention may concern instead.
+`/makimono` at the beginning of a comment calls the program as a mention of its account does. A person calls the program
+by `/makimono` where the account belongs to a person, since a mention may then be meant for that person.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ _WORD = re.compile(rf" {{0,3}}/({'|'.join(COMMANDS)})[ \t]*", re.IGNORECASE)
 
 
 def command_in(comment: Comment, names: Sequence[str]) -> Command | None:
-    """The command on the first line of a new comment, with or without a mention before it; None if there is no command.
+    """The command on the first line of a new comment, with or without a mention before it; None if the comment has no
+    command.
 
     An edited comment never counts as a command, since its first version was already processed.
     """
@@ -54,7 +55,7 @@ def mentions(comment: Comment, names: Sequence[str]) -> bool:
         return False
     called = [_mention(name) for name in names]
     if not any(one.search(comment.body) for one in called):
-        return False  # a fast check, so that most comments need not be parsed as Markdown
+        return False  # a fast check of the text, so that most comments need not be parsed as Markdown
     text = own_text(comment.body)
     return any(one.search(text) for one in called)
 

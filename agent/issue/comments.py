@@ -1,7 +1,7 @@
 """Posts the program's comments on an issue: each comment is posted only once, and is shortened if the forge refuses it
 as too long.
 
-The comments about the progress and the end of a task, and replies on the issue, are posted by `comments.py`.
+This module posts the comments about the progress and the end of a task, and replies on the issue.
 """
 
 from __future__ import annotations
@@ -50,8 +50,9 @@ def post_once(
     """Post a comment of the task with the text of `body`, unless the marker with `name` shows that the comment was
     already posted; returns the id of the comment.
 
-    `effects` records the receipt in the task's folder; if `effects` is None, since the task has no folder, only the
-    marker prevents a second post.  `signed` adds the markers to the text, if the comment has more than one.
+    `effects` records in the task's folder that the comment was posted; if `effects` is None, since the task has no
+    folder, only the marker prevents a second post. `signed` is a function that adds the markers to the text, if the
+    comment has more than one marker.
     """
     mark = marker(uuid, name)
 
@@ -64,7 +65,8 @@ def post_once(
         while True:
             try:
                 return {"id": forge.post_comment(key, signed(text) if signed is not None else with_markers(text, mark))}
-            except ForgeRefused as refused:  # status 413: a proxy in front of the forge accepts less than the forge
+            # Status 413 means that a proxy in front of the forge accepts shorter comments than the forge.
+            except ForgeRefused as refused:
                 if refused.status != http.HTTPStatus.REQUEST_ENTITY_TOO_LARGE or len(text) <= SHORT:
                     raise
                 text = _cut(text, max(SHORT // 2, len(text) // 4), uuid)

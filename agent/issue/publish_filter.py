@@ -1,10 +1,10 @@
 """Cleans the texts that this program publishes: comments, pull requests, titles, commit messages, branch names.
 
-A `PublishFilter` belongs to one forge.  The filter cleans each value that is filled into a template separately, since
-only the template itself may contain a closing keyword or mention a person.  After the values are filled in, the filter
-cleans the whole text, because two values side by side may form a secret.  The cleaned text has the type `Public`; the
-methods of a forge that publish a text accept no other type (`forge/base.py`; the type checker enforces this).  An event
-`publication_masked` reports how many passages of a text were masked or made harmless, by the rule ids of
+A `PublishFilter` belongs to one forge. The filter cleans each value that is filled into a template separately, since
+only the template itself may contain a closing keyword or mention a person. After the values are filled in, the filter
+cleans the whole text, because two values side by side may form a secret. The cleaned text has the type `Public`; the
+methods of a forge that publish a text accept no other type (`forge/base.py`; the type checker enforces this). An event
+`publication_masked` reports how many passages of a published text were masked or made harmless, by the rule ids of
 `security/finding_catalogue.py`.
 """
 
@@ -85,8 +85,8 @@ class PublishFilter:
 
     def filter(self, text: str, kind: Kind, found: Counter[str]) -> str:
         """Clean a value that is filled into a text: remove control sequences, invisible characters and markers, mask
-        secrets, and alter words that would have an effect on the forge.  The number of findings of each rule is added
-        to `found`."""
+        secrets, and alter words that would have an effect on the forge. `filter` adds the number of findings of each
+        rule to `found`."""
         text = without_markers(_shown(text))
         return str(getattr(Inert(self._own, found), kind)(self._masked(text, found)))
 
@@ -96,15 +96,15 @@ class PublishFilter:
         return self._masked(text, Counter())
 
     def render(self, name: str, /, **values: object) -> Public:
-        """Fill the template `name` with cleaned values, mask secrets in the whole text, and return it."""
+        """Fill the template `name` with cleaned values, mask secrets in the whole text, and return the text."""
         found: Counter[str] = Counter()
         return self._whole(
             name, prompts.publish(name, lambda text: self.filter(text, KINDS[name], found), **values), found
         )
 
     def title(self, text: str) -> Public:
-        """Clean the title of a pull request.  The title is cleaned like a commit message, since a merge uses it as the
-        subject of a commit."""
+        """Clean the title of a pull request. The title of a pull request is cleaned like a commit message, since a
+        merge uses it as the subject of a commit."""
         found: Counter[str] = Counter()
         return self._whole("title", self.filter(text, "plain", found), found)
 
@@ -128,7 +128,7 @@ class PublishFilter:
         return self._whole("kept", text, Counter())
 
     def shows_whole(self, text: str) -> bool:
-        """Whether the filter would leave `text` in a code block of a comment unchanged."""
+        """Whether the publish filter would leave `text` in a code block of a comment unchanged."""
         return self.masked(without_markers(_shown(text))) == text
 
     def _whole(self, what: str, text: str, found: Counter[str]) -> Public:

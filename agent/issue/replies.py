@@ -1,8 +1,8 @@
 """Replies to a comment with a command or mention that has no effect, and gives the reason; each comment gets one reply.
 
-Only people with permission to give commands get a reply, since the adapters deliver no comments of other people.  The
-task's row records the ids of comments that have a reply.  If the process dies after it has posted a reply and before
-the row records it, the marker of the reply prevents a second reply.
+Only people with permission to give commands get a reply, since the adapters of forges deliver no comments of other
+people. The task's row records the ids of comments that have a reply. If the process dies after it has posted a reply
+and before the row records it, the marker of the reply prevents a second reply.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from agent.taskqueue import Ledger, Row
 
 Why = Literal["closed", "limit", "ended", "running"]
-"""Why a command or mention has no effect: the issue is closed; a daily limit is used up; the task has ended; a worker
-already works on the task."""
+"""The reason why a command or mention has no effect: the issue is closed; a daily limit is used up; the task has ended;
+a worker already works on the task."""
 
 
 def post_reply(

@@ -1,8 +1,8 @@
 """Shows on the issue the state of a task without a worker: paused, or queued to resume.
 
-When the ledger changes the status of a row, it also records that the issue must be updated (the column `tell_at`).  If
-the process dies before it has changed the label, or the forge cannot be reached, the daemon updates the issue later.
-`daemon/finalize.py` shows on the issue that a task has ended.
+When the ledger changes the status of a row, it also records that the issue must be updated (the column `tell_at`). If
+the process dies before it has changed the label, or the forge cannot be reached, the daemon updates the issue's label
+later. `daemon/finalize.py` shows on the issue that a task has ended.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ def show_status(
         return False
     now = ledger.get(row.uuid)
     if now is None or now.status not in WAITING:
-        return False  # the task ended or started meanwhile; the process that ended or started it updates the issue
+        return False  # the task ended or started meanwhile; the process that did so updates the issue
     try:
         _show(settings, forge(), events, now, note)
-    except IssueUnreadable as error:  # the issue was deleted
+    except IssueUnreadable as error:  # the issue was deleted, so nothing can be shown on it
         events.emit("effect_failed", uuid=row.uuid, effect="progress", error=str(error))
     # the update of the issue is tried again later; the caller's command has taken effect already
     except MakimonoError as error:
@@ -61,7 +61,8 @@ def show_status(
     if ledger.mark_notified(row.uuid, until):
         return True
     if (then := ledger.get(row.uuid)) is not None and then.status is Status.RUNNING:
-        forge().move_label(row.key, "processing")  # a worker claimed the task meanwhile
+        # A worker claimed the task meanwhile, so the label must say that it is being processed.
+        forge().move_label(row.key, "processing")
     return True
 
 
@@ -81,7 +82,8 @@ def _show(settings: Settings, forge: Forge, events: Events, row: Row, note: str)
         forge.edit_comment(row.key, progress, with_claim_markers(words, row.uuid, row.started_by, home_of(settings)))
     except IssueUnreadable:
         raise
-    # if a person deleted the progress comment, for example, this is no failure, since the label shows the same state
+    # a failed edit of the progress comment (which a person may have deleted) is ignored, since the label shows the same
+    # state
     except ForgeError as error:
         events.emit("effect_failed", uuid=row.uuid, effect="progress", error=str(error))
 
@@ -92,7 +94,7 @@ def for_the_disk(why: str) -> str:
 
 
 def announce(events: Events, uuid: str, status: Status, attempt: int, why: str) -> None:
-    """Emit the event for the new status of a row that its worker has put back (`Ledger.release`)."""
+    """Emit the event for the new status of a row that its worker has released (`Ledger.release`)."""
     if status is Status.QUEUED:
         events.emit("task_requeued", uuid=uuid, attempt=attempt, why=why)
     elif status is Status.PAUSED:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 def reason_on_forge(forge: Forge, key: TaskKey) -> str:
-    """A sentence about what ended the task, with the account that did so if the forge names the account.  Raises
-    ForgeError."""
+    """A sentence about the action on the forge that ended the task, with the account that did it if the forge names the
+    account. Raises ForgeError."""
     try:
         issue = forge.read_issue(key)
     except IssueUnreadable as error:
@@ -36,5 +36,6 @@ def reason_on_forge(forge: Forge, key: TaskKey) -> str:
 
 
 def said(who: str, done: str, passive: str) -> str:
-    """Make a sentence from `who` (an account) and `done`, or from `passive` alone if the account is unknown ("")."""
+    """Make a sentence from the account `who` and the phrase `done`, or from the phrase `passive` alone if the account
+    is unknown ("")."""
     return f"{plain(who)} {done}." if who else f"{passive}."

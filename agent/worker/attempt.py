@@ -1,9 +1,9 @@
 """The common entry point to run a task, for a worker, `solve` and `replay`; the order is lock → claim → log → task →
 handler.
 
-The process first makes the task's folder and takes its lock, which it holds as long as it works on the task.  The
-process claims the row of the task only when it has the lock.  `Mode` describes the differences between the three
-callers.
+A process that works on a task first makes the task's folder and takes its lock, which it holds as long as it works on
+the task. The process claims the row of the task after it has taken the lock of the task's folder. `Mode` describes the
+differences between the three callers.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ if TYPE_CHECKING:
 LEASE_SECONDS = manager.LEASE_SECONDS
 AGAIN_SECONDS = 60.0
 CLAIMED = "claimed"
-"""The report to the daemon after the row was claimed.  A report other than CLAIMED is the reason why the claim
-failed."""
+"""The report that the process of a task sends to the daemon after it has claimed the row. A report other than CLAIMED
+is the reason why the claim failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mode:
     """How an attempt differs between its three callers: a worker of the daemon, `solve` and `replay`.
 
-    `named`: the process does nothing else, so its title becomes `makimono: {uuid}`, and as a subreaper it becomes the
-    parent of orphaned commands.  `grouped`: the process joins a control group of its own.  `drains`: SIGTERM drains the
-    task; SIGINT is ignored, because the daemon handles it for its workers.  `publishing`: if False, nothing is
-    published outside of this machine.  `asked_here`: the run was started by a person at this machine.  `report` is the
-    connection on which CLAIMED is sent after the claim, so that the daemon can acknowledge a broker's message.  `begin`
-    writes the initial data of the task into its folder.
+    `named`: the process does nothing else than this task, so its title becomes `makimono: {uuid}`, and as a subreaper
+    it becomes the parent of orphaned commands. `grouped`: the process joins a control group of its own. `drains`:
+    SIGTERM drains the task (ends it at the next turn and releases its row); SIGINT is ignored, because the daemon
+    handles it for its workers. `publishing`: if False, nothing is published outside of this machine. `asked_here`: the
+    run was started by a person at this machine. `report` is the connection on which CLAIMED is sent after the claim, so
+    that the daemon can acknowledge a broker's message. `begin` writes the initial data of the task into its folder.
     """
 
     named: bool = True
@@ -74,9 +74,9 @@ def hold(settings: Settings, uuid: str) -> Iterator[Path]:
 
     Raises LockHeld if another process works on the task.
 
-    If `context_storage.enabled` is false, the files of a task are temporary, and its folder is removed at the end.  The
-    folder stays nevertheless if it has messages (from before the setting was changed), or if failed attempts are
-    counted in it.
+    If `context_storage.enabled` is false, the files of a task are temporary, and its folder is removed at the end. The
+    folder of such a task stays nevertheless if it has messages (from before the setting was changed), or if failed
+    attempts are counted in it.
     """
     folder = make_folder(settings, uuid)
     lock = durable_files.lock(folder / "lock")
@@ -95,17 +95,17 @@ def attempt(wiring: Wiring, uuid: str, mode: Mode) -> tuple[Outcome, bool]:
 
     Returns (outcome, whether the task failed).
 
-    Raises ClaimLost, before anything is done, if the row is not free.  After the claim, any error is raised only when
-    the row has been released, and Fenced is raised if another attempt owns the row.
+    Raises ClaimLost, before anything is done, if the row is not free. Any error after the claim is raised only when the
+    row has been released; Fenced is raised if another attempt owns the row.
     """
     settings = wiring.settings
     claim = wiring.ledger.claim(uuid, wiring.owner, LEASE_SECONDS)
     folder = settings.base_dir / "running" / uuid
     handler: TaskHandler | None = None
     try:
-        # End the processes that an attempt that died has left running.  Processes of a dead attempt are ended only
-        # after the row was claimed.  A broker's message is not enough to end processes: the task may belong to a daemon
-        # with another base_dir on this machine.
+        # End the processes that a dead attempt of this task has left running. Processes of a dead attempt are ended
+        # only after the row was claimed. The pointer to a row in a broker's message is no reason to end processes: the
+        # task may belong to a daemon with another base_dir on this machine.
         process_groups.end_tree(settings.base_dir, uuid)
         _settle_in(settings, claim, mode)
         tell(mode.report, CLAIMED)
@@ -137,7 +137,7 @@ def attempt(wiring: Wiring, uuid: str, mode: Mode) -> tuple[Outcome, bool]:
 
 
 def _settle_in(settings: Settings, claim: Claim, mode: Mode) -> None:
-    """Set the process title, the subreaper and the control group, as the mode requires."""
+    """Set the process title, become a subreaper and join a control group, as the mode requires."""
     if mode.named:
         proc.title(f"makimono: {claim.uuid}")
         proc.become_subreaper()
@@ -149,15 +149,15 @@ def give_up_claim(wiring: Wiring, claim: Claim, error: BaseException, unopened_i
     """Release a row that is still `running` after `error`, because the handler had not opened the task yet, or because
     it could not write the row.
 
-    A final error (`error_disposition.FINAL`) ends the task as failed, and the daemon tells the person on the issue.  An
-    interrupt at the terminal ends the task as stopped.  After any other error the task is tried again after
+    A final error (`error_disposition.FINAL`) ends the task as failed, and the daemon posts the failure on the issue. An
+    interrupt at the terminal ends the task as stopped. After any other error the task is tried again after
     AGAIN_SECONDS.
 
-    `unopened_in`: the folder of a task that was not opened, else None.  A task that could not be opened waits longer
-    before each further try, and fails after `error_disposition.ATTEMPTS` tries, unless the error is one of this host
-    (`unopened_attempts.py`).
+    `unopened_in`: the folder of a task that was not opened, else None. A task that an attempt could not open waits
+    longer before each further try, and fails after `error_disposition.ATTEMPTS` tries, unless the error is one of this
+    host (`unopened_attempts.py`).
     """
-    with suppress(MakimonoError):  # the daemon's sweep handles a row that cannot be written now
+    with suppress(MakimonoError):  # if the row cannot be written now, the daemon releases it later
         row = wiring.ledger.get(claim.uuid)
         if isinstance(error, Fenced) or row is None or (row.status, row.attempt) != (Status.RUNNING, claim.attempt):
             return
@@ -187,7 +187,8 @@ def give_up_claim(wiring: Wiring, claim: Claim, error: BaseException, unopened_i
 
 
 def correct_issue(wiring: Wiring, uuid: str) -> None:
-    """Let the daemon write the notice on the issue again, after this attempt found that it no longer owns the row.
+    """Let the daemon write the comment and label on the issue again, after this attempt found that it no longer owns
+    the row.
 
     A host may be suspended between its check that it owns the row and its write to the issue.  A host that was
     suspended may have overwritten a newer comment of the attempt that owns the row."""
@@ -196,8 +197,8 @@ def correct_issue(wiring: Wiring, uuid: str) -> None:
 
 
 def tell(report: Connection | None, word: str) -> None:
-    """Send a report to the daemon; the connection is then closed."""
+    """Send a report about the claim to the daemon, and close the connection."""
     if report is not None and not report.closed:
-        with suppress(OSError):  # the work continues even if the daemon has ended
+        with suppress(OSError):  # the worker continues even if the daemon has ended
             report.send(word)
             report.close()

@@ -1,12 +1,13 @@
 """Chooses the commit at which a task starts and the branch to which it pushes: a new branch, a branch of this program,
 or none.
 
-An issue starts from its base branch.  A pull request that is itself the task starts from its own commits, and the push
-depends on the owner of its branch (docs/forges.md, "A pull request that is the task itself"):
+An issue starts from its base branch. A task that is itself a pull request starts from that pull request's commits, and
+the push depends on the owner of its branch (docs/forges.md, "A pull request that is the task itself"):
 
 - a branch of this program (`makimono/…`): the work continues on it, and the same pull request is updated;
-- a person's branch of this repository: nothing is pushed to it; a new branch gets a pull request that targets it;
-- a fork's branch: the requested commits are read, nothing is pushed anywhere, and the result is a patch.
+- a person's branch of this repository: nothing is pushed to that branch; a new branch gets a pull request that targets
+  it;
+- a fork's branch: the requested commits are fetched, nothing is pushed anywhere, and the result is a patch.
 
 The functions of `branch_plan.py` have no side effects.
 """
@@ -28,10 +29,10 @@ if TYPE_CHECKING:
 class BranchPlan:
     """The branches of a task.
 
-    `branch` receives the commits.  `base` is the branch with which the diff is made and that the pull request targets
-    (None: the default branch).  `start_at` is a branch, ref or commit from which the work starts instead of the base.
-    `refs` are fetched in addition to branches and tags.  `pushes`: if False, nothing is pushed and the result is a
-    patch.  `about` describes the pull request to the model and to people."""
+    `branch` receives the commits. `base` is the branch with which the diff is made and which the pull request targets
+    (None: the default branch). `start_at` is a branch, ref or commit from which the work starts instead of the base.
+    `refs` are fetched in addition to branches and tags. `pushes`: if False, nothing is pushed and the result is a
+    patch. `about` describes the pull request to the model and to people."""
 
     branch: str
     base: str | None
@@ -55,10 +56,11 @@ def plan_branch(
 ) -> BranchPlan:
     """The branches of a task at its start.
 
-    `earlier`: the branch of an earlier task, if this task continues on it.  `name` replaces the issue number in the
-    name of a new branch, if the issue has none.  `decided`: the branch that this task already has, None for a new task;
-    it takes precedence.  `prefix` is the value of `branch.prefix`.  `start`: the commit of a fork from which the task
-    has started, "" if it has not.  `request`: the forge's name for a pull request.
+    `earlier`: the branch of an earlier task, if this task continues on it. `name` takes the place of the issue number
+    in the name of a new branch, if the issue has no number. `decided`: the branch that this task already has, None for
+    a new task; it takes precedence over all other choices. `prefix` is the value of `branch.prefix`. `start`: the
+    commit of a fork from which the task has started, "" if it has not. `request`: the word of the forge for a pull
+    request ("merge request" on GitLab).
     """
     own = decided or f"{prefix}{name or key.task_id}-{uuid[:8]}"
     branch = decided or earlier or own

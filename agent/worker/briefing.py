@@ -1,10 +1,10 @@
 """Makes the first two messages of a task: the system prompt of this program, and the briefing with the texts of people.
 
 Text from outside is cleaned by `security.sanitise` and put between random markers that only this run uses, so that it
-cannot be taken for an instruction of this program (docs/security.md, "Text from outside").  System prompt and briefing
-are written once; a resumed task reads them from its files.  For a smaller window `choose_again` makes a shorter
-briefing from the first one.  Rules and comments are shortened to their budgets (`BriefingBudget`); the title and the
-body of the issue have no budget.
+cannot be taken for an instruction of this program (docs/security.md, "Text from outside"). System prompt and briefing
+are written once; a resumed task reads them from its files. For a smaller window of the model, `choose_again` makes a
+shorter briefing from the first one. Rules and comments are shortened to their budgets (`BriefingBudget`); the title and
+the body of the issue have no budget.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ RULES_SOURCE = "repository rules: "
 COMMENT_SOURCE = "comment"
 
 ISSUE_LIMIT = 1 << 20
-"""Maximum number of characters of a body or a comment, as many as any forge accepts.
+"""Maximum number of characters of an issue's body or a comment, which is as many as any forge accepts.
 
 The text of a task is not shortened to fit into the window: if it does not fit, nothing is sent to the model, and the
 issue gets a comment about that (docs/design/compression.md, FR-5).
 """
 
 OF_ONE = 3
-"""One comment gets at most 2/OF_ONE of the budget that is left for comments, so that one long text does not displace
+"""One comment gets at most 2/OF_ONE of the budget that is left for comments, so that a long comment does not displace
 all earlier comments."""
 
 QUERY, QUERY_COMMENTS, QUERY_COMMENT = 9_900, 3, 1_000
-"""Maximum number of characters of a query for memories, of comments in it, and of characters of each of these
+"""Maximum number of characters of a query for memories, of comments in the query, and of characters of each of these
 comments."""
 
 FENCE = 60
@@ -53,7 +53,7 @@ FENCE = 60
 
 @dataclass(frozen=True, slots=True)
 class BriefingBudget:
-    """Token budgets of the parts of a briefing; `count` counts tokens for the model.
+    """Token budgets of the parts of a briefing; `count` is a function that counts the tokens of a text for the model.
 
     `rules` is for all files of rules together, `comments` for all comments together.  `shorten(text, tokens)` returns
     the beginning and end of a long text, with the name of a file that has the whole text; `keep(text)` saves a text and
@@ -86,9 +86,9 @@ def briefing(
     """The briefing, which is the first user message: repository rules as data, then the task, the summary of an earlier
     task, and comments.
 
-    `news` are the comments that were written after the end of the earlier task.  `takes_up`: the work tree contains the
-    unpublished work of the earlier task.  `pictures`: a note for the model about the pictures in the texts.  `ci`: the
-    failed jobs for which the task was started, fenced.  `pull_name`: the forge's name for a pull request."""
+    `news` are the comments that were written after the end of the earlier task. `takes_up`: the work tree contains the
+    unpublished work of the earlier task. `pictures`: a note for the model about the pictures in the texts. `ci`: the
+    failed jobs for which the task was started, fenced. `pull_name`: the word of the forge for a pull request."""
     title = clean(issue.title, limit=500)
     body = clean(issue.body, limit=ISSUE_LIMIT)
     said = earlier_comments((*comments, *news), marker, budget)
@@ -135,8 +135,8 @@ def repository_rules(
 ) -> Iterable[str]:
     """The files of rules, fenced: AGENTS.md, CLAUDE.md and the `pinned` file as they are in the base commit, and the
     instructions of the workspace, together within `budget.rules`; a shortened file has a note on how to read the rest.
-    Files of rules are not read from the work tree, because anybody could have put them there.  A file that has the same
-    text as an earlier one is left out."""
+    Files of rules are not read from the work tree, because a command or an earlier task could have changed them there.
+    A file of rules that has the same text as an earlier one is left out."""
     found: dict[str, str] = {}
     for name in dict.fromkeys((*RULES, *([pinned] if pinned else []))):
         if data := workspace.read_at_base(name):
@@ -151,8 +151,8 @@ def repository_rules(
 
 
 def cut_rules(text: str, name: str, tokens: int, count: Callable[[str], int]) -> str:
-    """As many whole lines as fit into `tokens`, or the beginning of the first line if it does not fit, with a note on
-    how to read the rest."""
+    """The beginning of a file of rules, with a note on how to read the rest: as many whole lines as fit into `tokens`,
+    or a part of the first line if that line does not fit."""
     if count(text) <= tokens:
         return text
     lines = text.split("\n")
@@ -181,7 +181,7 @@ def _most(high: int, fits: Callable[[int], bool]) -> int:
 
 
 def task_text(comment: Comment) -> str:
-    """The cleaned text of a comment, with its id, by which it is answered, and its place if it has one."""
+    """The cleaned text of a comment, with the id by which the model can answer it, and its place if it has one."""
     about = ", ".join(filter(None, ["" if comment.id.startswith("text") else f"comment {comment.id}", comment.place]))
     hunk = "\n".join(f"    {line}" for line in comment.hunk.splitlines())
     body = "\n\n".join(filter(None, [f"[{about}]" if about else "", hunk, comment.body]))
@@ -203,8 +203,9 @@ def fence_comments(
 ) -> list[tuple[Comment | None, str]]:
     """Comments that arrived together, each with its fenced text, in about `tokens` tokens.
 
-    Short comments are whole; of longer ones the beginning and end are shown, with the name of a file that has the whole
-    text.  If there are too many comments, the oldest are saved together, and a first line names the file."""
+    Short comments are shown whole; of longer ones the beginning and end are shown, with the name of a file that has the
+    whole text. If the comments are too many for `tokens`, the oldest are saved together in a file, and a first line
+    names the file."""
     texts: list[str] = []
     needed = 0
     for comment in reversed(comments):
@@ -221,7 +222,7 @@ def fence_comments(
 
 
 def _kept(comments: Sequence[Comment], marker: str, budget: BriefingBudget) -> str:
-    """Save the comments that are not shown; returns a line that names the file."""
+    """Save the comments that the model does not see in a file; returns a line that names the file."""
     text = "\n\n".join(comment_text(comment, marker) for comment in comments)
     return _not_shown(len(comments), budget.keep(text))
 
@@ -234,9 +235,9 @@ def _not_shown(number: int, name: str) -> str:
 def earlier_comments(comments: Sequence[Comment], marker: str, budget: BriefingBudget) -> list[str]:
     """The comments for the briefing, oldest first, as fenced texts within `budget.comments`.
 
-    The newest comments are whole; of longer and older ones the beginning and end are shown, with the name of a file
-    that has the whole text.  When the budget is used up, the oldest comments are saved together; the first item of the
-    result names the file, and "" replaces each of the others.
+    The newest comments are shown whole; of longer and older ones the beginning and end are shown, with the name of a
+    file that has the whole text. When the budget for comments is used up, the oldest comments are saved together in a
+    file; the first item of the result names the file, and the items of the other saved comments are "".
     """
     shown: list[str] = []
     left = budget.comments
@@ -254,10 +255,11 @@ def earlier_comments(comments: Sequence[Comment], marker: str, budget: BriefingB
 
 
 def choose_again(text: str, marker: str, budget: BriefingBudget) -> str | None:
-    """Shorten a briefing that was written for a larger window; returns None if rules and comments fit into `budget`.
+    """Shorten a briefing that was written for a larger window of the model; returns None if rules and comments fit into
+    `budget`.
 
-    The fences of the run mark the parts of the briefing: no other text can contain such a fence, because its author
-    would have to know the marker."""
+    The fences (random markers) of the run mark the parts of the briefing: no other text can contain such a fence,
+    because its author would have to know the marker."""
     ours = re.escape(marker)
     opening, closing = rf'<<<UNTRUSTED {ours} source="([^"]*)"[^\n]*>>>\n', rf"\n<<<END UNTRUSTED {ours}>>>"
     found = list(re.finditer(f"({opening})(.*?)({closing})", text, re.DOTALL))

@@ -1,10 +1,10 @@
 """Publishes a finished step of the plan as a draft pull request between two turns, and updates the progress comment and
 the replica.
 
-The loop calls `Checkpoint` after it has recorded the results of an answer, and after the heartbeat has confirmed that
-this attempt still owns the row.  Any error other than a refusal of the forge or the repository ends the run, as in any
-other step.  If the forge or the repository refuses a request, an event is emitted, and the report at the end of the
-task mentions it.
+The loop calls `Checkpoint` after the results of an answer's tool calls are recorded, and after the heartbeat has
+confirmed that this attempt still owns the row. Any error in a checkpoint other than a refusal of the forge or the
+repository ends the run, as in any other step. If the forge or the repository refuses a request of a checkpoint, an
+event is emitted, and the report at the end of the task mentions the refusal.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class Checkpoint:
         self.steps_done = 0
 
     def __call__(self) -> None:
-        """Publish a step of the plan that is newly done, and update the comment and the replica.
+        """Publish a step of the plan that is newly done, and update the progress comment and the replica.
 
-        Raises Fenced if another attempt owns the task; nothing is then pushed or edited.
+        Raises Fenced if another attempt owns the task; then nothing is pushed or edited.
         """
         run = self.run
         plan = run.tools.plan() if run.tools is not None else []

@@ -30,8 +30,8 @@ MOST = 5
 
 @dataclass(frozen=True, slots=True)
 class CiFailures:
-    """`red` are the red checks, and `logs` the logs of the first of them.  `over`: the reason why nothing is left to do
-    for the task, "" if something is."""
+    """`red` are the red checks, and `logs` the ends of the logs of the first of them. `over`: the reason why the task
+    has nothing left to do, for example because no check is red any more; "" if the task has work."""
 
     red: tuple[Check, ...] = ()
     logs: tuple[str, ...] = ()

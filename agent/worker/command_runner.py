@@ -32,20 +32,20 @@ if TYPE_CHECKING:
     from agent.worker.session import TaskRun
 
 REFUSAL = "commands"
-"""Name of the receipt in which is recorded whether commands of the model can be run."""
+"""Name of the receipt that records whether commands of the model can be run."""
 
 
 SERVER_STDERR = 1 << 16
-"""Bytes of a server's stderr that are stored, half of them from its beginning and half from its end."""
+"""Maximum bytes of an MCP server's stderr that are stored, half of them from its beginning and half from its end."""
 
 
 class CommandRunner:
     """Runs the commands of one task.
 
     `refusal` is the reason why all commands of the model so far were refused: "" once a command has run, None before
-    the first command.  A process that only publishes usually runs no command; in such a process `refusal` is the reason
-    that an earlier process of the task recorded.  `home` is the home folder for the model's commands, None for an empty
-    one."""
+    the first command. A process that only publishes usually runs no command of the model; then `refusal` is the reason
+    that an earlier process of the task recorded. `home` is the home folder that the model's commands see, None for an
+    empty one."""
 
     def __init__(self, run: TaskRun, sandbox: Sandbox, workspace: Workspace) -> None:
         self.run = run
@@ -109,14 +109,15 @@ class CommandRunner:
         return replace(done, why=memory.why) if memory.why else done
 
     def settle(self) -> None:
-        """Sync the files that a command wrote to disk, and free disk space if the command took too much."""
-        self.run.reports.extend(self.run.disk_overuse.free())  # without free space, the output could not be recorded
+        """Flush the files that a command wrote to disk, and free disk space if the command took too much."""
+        # Without free space, the output of the command could not be recorded.
+        self.run.reports.extend(self.run.disk_overuse.free())
         if self.settings.context_storage.durability != "none":
             durable_files.sync_tree(self.workspace.tree)  # the files of the command must be on disk before its record
 
     def set_up(self) -> None:
-        """Run `workspace.setup`, or copy the stored result of an earlier run; `home` is then the home folder of that
-        result.
+        """Run `workspace.setup`, or copy the stored result of an earlier run of it; `home` is then the home folder of
+        that result.
 
         Raises SetupFailed, or Interrupted if a stop or a drain ended the command.
         """
@@ -147,8 +148,8 @@ class CommandRunner:
         """Run the verify command on a clean check-out of `commit`, so that the commit that is checked is the one that
         is published.
 
-        Raises CommandRefused if other users can write the file that the command comes from, or Interrupted if a stop or
-        a drain ended the command: its result then proves nothing about the work.
+        Raises CommandRefused if other users can write the file that contains the command, or Interrupted if a stop or a
+        drain ended the command, because its result then proves nothing about the work.
         """
         configured_commands.check(self.settings, configured_commands.VERIFY)
         with checked_out(self.workspace, commit) as place:
@@ -190,7 +191,7 @@ class CommandRunner:
         return replace(done, why=is_too_large.why) if is_too_large.why else done
 
     def _announce(self, done: Finished) -> None:
-        """Emit an event for each host that a command reached, or that was refused to it."""
+        """Emit an event for each host that a command contacted, or that the sandbox did not let it contact."""
         events = self.run.events
         for contact in done.contacts:
             said = {"host": contact.host, "port": contact.port, "connections": contact.connections}

@@ -1,7 +1,7 @@
 """Finds the author of a task's commits: the account of the token, as the host of the repository knows it.
 
-A host assigns a commit to an account by its mail address, and its rules may refuse commits with other addresses.  The
-account of the token is the author if `commit.author` is empty.
+A host assigns a commit to an account by the commit's mail address, and the host's rules may refuse commits with other
+addresses. The account of the token is the author if `commit.author` is empty.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def author_at(forge: Forge) -> tuple[str, str] | None:
     """(name, mail address) of the account at the host; None if the host does not give them, or does not answer."""
     try:
         found = ForgeReports(forge).commit_identity()
-    except ForgeError:  # without an answer of the host, the caller uses the default author
+    except ForgeError:  # if the host does not answer, the caller uses the default author
         return None
     if found is None:
         return None

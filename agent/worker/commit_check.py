@@ -1,4 +1,4 @@
-"""Runs the verify command on the commit of a delivery; if it fails there, runs it on the base commit too.
+"""Runs the verify command on the commit of a delivery; if the command fails there, runs it on the base commit too.
 
 The result on the base commit shows whether the change is the cause of the failure (`delivery_report.Report.was_red`).
 """
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 def check_commit(run: TaskRun, commands: CommandRunner, report: Report, command: str) -> Report:
-    """Returns `report` with the result of the check of its commit; if that check failed, also with the result on the
-    base commit.
+    """Returns `report` with the result of the verify command on its commit; if the command failed there, also with the
+    result on the base commit.
 
-    Raises Interrupted if a stop or a drain ends a check.
+    Raises Interrupted if a stop or a drain ends the verify command.
     """
     run.events.emit("verify_started", command=shown_command(command))
     verdict = _verify(run, commands, command, report.commit or "")
@@ -53,7 +53,7 @@ def check_commit(run: TaskRun, commands: CommandRunner, report: Report, command:
 
 
 def _verify(run: TaskRun, commands: CommandRunner, command: str, commit: str) -> Verdict:
-    """The result of the check of one commit; it has no exit code if the command cannot be run."""
+    """The result of the verify command on one commit; the result has no exit code if the command cannot be run."""
     try:
         return verify(
             command,

@@ -10,8 +10,8 @@ _TRAILER = re.compile(r"[A-Za-z][A-Za-z0-9-]*: \S")
 
 
 def signed_off(message: Public, author: tuple[str, str]) -> Public:
-    """`message` with the trailer of the Developer Certificate of Origin, appended to the trailers that it already
-    has."""
+    """`message` with the trailer of the Developer Certificate of Origin, appended to the trailers that `message`
+    already has."""
     last = message.rstrip().rpartition("\n\n")[2].splitlines()
     among = len(message.split("\n\n")) > 1 and all(_TRAILER.match(line) for line in last)
     return Public(f"{message.rstrip()}{chr(10) if among else chr(10) * 2}Signed-off-by: {author[0]} <{author[1]}>\n")

@@ -1,9 +1,9 @@
 """Sends the conditions of the reviewers to the model, up to `consensus.max_rounds` times.
 
-The message has the kind `condition`, and every later compaction keeps it unchanged.  The number of messages of the kind
-`condition` is the number of rounds: if a process dies before it appends such a message, the next process delivers again
-and then sends the message.  If the model finishes without a further change after it got the conditions, the conditions
-are not sent again.
+The message has the kind `condition`, and every later compaction keeps it unchanged. The number of messages of the kind
+`condition` is the number of rounds: if a process dies before it appends such a message, the next process delivers the
+work again and then sends the message. If the model finishes without a further change after it got the conditions, the
+same conditions are not sent again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def goes_back(conversation: Conversation, outcome: Outcome, report: Report) -> b
 
 
 def send_conditions(conversation: Conversation, outcome: Outcome, report: Report) -> bool:
-    """Send the conditions to the model if they are not sent already for this commit, and a round and the limits are
+    """Send the reviewers' conditions to the model if they were not sent for this commit, and a round and the limits are
     left; returns whether the loop continues."""
     run, review = conversation.run, report.review
     if review is None or review["decision"] != "CONDITIONAL":

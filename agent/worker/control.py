@@ -1,9 +1,9 @@
 """Requests to a running task from outside: signals, the column `requested` of its row, the forge (a removed label, a
 command).
 
-Each run of a task has one `TaskControl`.  The loop calls `TaskControl.poll` before each turn and between two tool
-calls, and a watcher thread calls `poll` about once a second while the model answers.  A poll reads the row and the
-forge only if a certain time has passed since the last read, and only one thread reads at a time.
+Each run of a task has one `TaskControl`. The loop calls `TaskControl.poll` before each turn and between two tool calls;
+while the model answers, a watcher thread calls `TaskControl.poll` about once a second. A poll of the control reads the
+row and the forge only if a certain time has passed since the last read, and only one thread reads at a time.
 """
 
 from __future__ import annotations
@@ -20,18 +20,20 @@ if TYPE_CHECKING:
 
 ROW_SECONDS = 2.0
 FORGE_SECONDS = 15.0
-"""Maximum seconds between two reads of the forge.  If the daemon polls the forge more often, the task does so too."""
+"""Maximum seconds between two reads of the forge. If the daemon polls the forge more often, the running task does so
+too."""
 BY_COMMAND = "A person asked for it by a command, where the program runs."
 
 
 class TaskControl:
     """The requests of people and of the daemon to one task.
 
-    `requested` reads the request in the row ("stop", "pause" or None); `wanted` asks the forge for a request of a
-    person.  `limit` returns an outcome if a limit is reached that a single step can exceed (`folder_quota.py`).
-    `often` is the value of `scheduling.interval`.  `patience` is the value of `scheduling.drain_seconds`: the maximum
-    seconds that a drain waits for an answer of the model, or for a publication that has begun.  `why` returns a
-    sentence about the reason for which a person stopped the task on the forge."""
+    `requested` is a function that reads the request in the row ("stop", "pause" or None); `wanted` is a function that
+    asks the forge for a request of a person. `limit` is a function that returns an outcome if the task has reached a
+    limit that a single step can exceed (`folder_quota.py`). `often` is the value of `scheduling.interval`. `patience`
+    is the value of `scheduling.drain_seconds`: the maximum seconds that a drain waits for an answer of the model, or
+    for a publication that has begun. `why` returns a sentence about the reason for which a person stopped the task on
+    the forge."""
 
     def __init__(
         self,
@@ -57,22 +59,23 @@ class TaskControl:
 
     def drain(self) -> None:
         """Record that the daemon shuts down: the task ends before the next turn and releases its row (the signal
-        handler calls this).  A second call of `drain` changes nothing: a service manager may signal both the worker and
-        the daemon."""
+        handler for SIGTERM calls this). A second call of `drain` has no effect: a service manager may signal both the
+        worker and the daemon."""
         if not self.draining.is_set():
             self.drained_at = clock.monotonic()
             self.draining.set()
 
     def has_request(self) -> bool:
-        """Whether there is a request to end the work that no step has followed yet; a step that waits, such as git,
-        should then end (`deadline.is_stopping`).  While the result is published, a drain counts only after `patience`,
-        so that a push that has begun is finished and reported."""
+        """Whether a person or the daemon has asked to end the work and no step has ended because of that yet; a step
+        that waits, such as git, should then end (`deadline.is_stopping`). While the result is published, a drain has an
+        effect only after `patience`, so that a push that has begun is finished and reported."""
         if self.settled:
             return self._stops_publication()
         return self.poll(answering=self.concluding) is not None
 
     def _stops_publication(self) -> bool:
-        """Whether a person has stopped the task while the work that a limit ended is being published."""
+        """Whether a person has stopped the task after a limit ended the model's work and while that work is being
+        published."""
         if self.outcome is None or self.outcome.end is not End.LIMIT or not self.lock.acquire(blocking=False):
             return False
         try:
@@ -82,16 +85,16 @@ class TaskControl:
             self.outcome = asked
             return True
         except Fenced:
-            return False  # the check before the next outside effect notices the other attempt
+            return False  # the check before the next outside effect finds out that another attempt owns the task
         finally:
             self.lock.release()
 
     def finish_work(self, outcome: Outcome) -> None:
-        """Record that the work is over with `outcome` and its publication begins.
+        """Record that the model's work is over with `outcome` and its publication begins.
 
-        A request that came before the end of the work has ended the work already, so it does not end the steps of the
-        publication.  A limit that was reached while the model finished is ignored, so that it does not end the check
-        and the push of finished work.
+        A request from before the end of the model's work has ended that work already, so it does not end the steps of
+        the publication. A limit that was reached while the model finished is ignored, so that the limit does not end
+        the check and the push of finished work.
         """
         if self.outcome is not None and self.outcome.end is End.LIMIT and outcome.end is not End.LIMIT:
             self.outcome = None
@@ -99,11 +102,12 @@ class TaskControl:
         self.concluding = True
 
     def resume(self) -> None:
-        """Record that the model continues: a drain then counts at once again."""
+        """Record that the model continues to work: a drain then has an effect at once again."""
         self.concluding = False
 
     def read_at_once(self, *, forge: bool = False) -> None:
-        """Let the next poll read the row, because a request has just been written into it.
+        """Let the next poll read the row regardless of the time since the last read, because a request has just been
+        written into the row.
 
         With `forge` the next poll also reads the forge, regardless of the time since the last read.
         """
@@ -112,9 +116,9 @@ class TaskControl:
             self.forge_at = -FORGE_SECONDS
 
     def poll(self, *, answering: bool = False) -> Outcome | None:
-        """The reason to end the task now: STOPPED or PAUSED on request, DRAINED after SIGTERM, LIMIT for a limit, else
-        None; later calls return the first result again.  While the model is `answering`, DRAINED is returned only after
-        `patience`."""
+        """The reason to end the task now: STOPPED or PAUSED on a person's request, DRAINED after SIGTERM, LIMIT for a
+        limit, else None; later calls return the first reason again. While the model is `answering`, DRAINED is returned
+        only after `patience`."""
         if self.outcome is None and self.lock.acquire(blocking=False):
             try:
                 self.outcome = self._look(answering=answering)
@@ -127,8 +131,8 @@ class TaskControl:
         try:
             asked = self._asked(now)
         except Fenced:
-            # Another attempt owns the task, so the task ends as if it were drained.  The next step that checks the
-            # ownership of the row notices the other attempt and stops.
+            # Another attempt owns the task, so the task ends as if it were drained. The next step that checks who owns
+            # the row finds the other attempt and stops.
             return Outcome(End.DRAINED, code="fenced")
         if asked is not None:
             return asked
@@ -137,8 +141,8 @@ class TaskControl:
         return self.limit()
 
     def _asked(self, now: float) -> Outcome | None:
-        """The end that a person has requested, read from the row or the forge if the time for the next read has come.
-        Raises Fenced."""
+        """The end (stop or pause) that a person has requested, read from the row or the forge if the time for the next
+        read has come. Raises Fenced."""
         word, why = None, BY_COMMAND
         if now - self.row_at >= ROW_SECONDS:
             self.row_at = now
@@ -147,14 +151,14 @@ class TaskControl:
             except Fenced:
                 raise
             except LedgerError:
-                word = None  # the database is busy; a later poll reads the row
+                word = None  # the database is busy, so a later poll reads the row
         if word is None and now - self.forge_at >= self.every:
             self.forge_at = now
             try:
                 word = self.wanted()
                 why = self.why() if word == "stop" else ""
             except ForgeError:
-                word = None  # the forge is unreachable; the task continues
+                word = None  # the forge is unreachable, and the task continues
         if word == "stop":
             return Outcome(End.STOPPED, code="stopped", summary=why)
         return Outcome(End.PAUSED, code="paused", summary=why) if word == "pause" else None

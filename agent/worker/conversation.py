@@ -1,6 +1,6 @@
 """The model's side of one run: the tools, the client, the window, the first messages, and the loop.
 
-A conversation can continue after a delivery, when finished work is sent back to the model.
+A conversation can continue after a delivery, when the program sends finished work back to the model.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _mcp_tools(run: TaskRun, commands: CommandRunner) -> TaskMcpTools | None:
     """The tools of the task's MCP servers; None if no server is configured now and none was when the task began."""
     if not run.settings.mcp_servers and run.context.get_mcp_store().tools() is None:
         return None
-    # imported only if needed, since a worker without MCP servers needs no event loop
+    # The MCP module is imported only if it is needed, since a worker without MCP servers needs no event loop.
     from agent.worker.mcp_tools import TaskMcpTools
 
     return TaskMcpTools(run, commands)
@@ -56,9 +56,9 @@ def _mcp_tools(run: TaskRun, commands: CommandRunner) -> TaskMcpTools | None:
 class Conversation:
     """The conversation of one task, which continues from its files.
 
-    `tools` exist from the beginning, in the state in which earlier attempts left them; if only publishing is left,
-    nothing else is needed.  Client, window and loop exist only after `begin` was called.  `delivery` publishes finished
-    steps of the plan between two turns."""
+    `tools` exist from the beginning, in the state in which earlier attempts left them; a process that only publishes
+    needs nothing else of the conversation. Client, window and loop exist only after `begin` was called. `delivery`
+    publishes finished steps of the plan between two turns."""
 
     def __init__(self, run: TaskRun, prepared: Prepared, delivery: Delivery) -> None:
         self.run = run
@@ -94,7 +94,8 @@ class Conversation:
     def begin(self) -> None:
         """Make the client and the window, and write the first messages unless an earlier attempt did so.
 
-        Raises DoesNotFit if the window of the model is too small for any task, or ForgeError."""
+        Raises DoesNotFit if the window of the model is too small for any task, or ForgeError if the forge does not
+        answer."""
         run, settings = self.run, self.run.settings
         run.events.on(run.progress)
         self.repetition = Repetition()
@@ -165,10 +166,10 @@ class Conversation:
         )
 
     def new_comments(self, last: bool = False) -> Iterator[FencedComment]:
-        """New comments of people, fenced, and memories about them; `last`: the forge is read at once, because the run
-        is about to end.
+        """New comments of people, fenced, and memories about these comments; with `last`, the forge is read at once,
+        because the run is about to end.
 
-        The cursor after the newest comment moves when the loop has appended all comments.
+        The comment cursor moves past the newest comment when the loop has appended all new comments.
         """
         if self.run.inbox.poll(now=last):
             self.run.control.read_at_once()
@@ -219,8 +220,8 @@ class Conversation:
             ci=ci,
             pull_name=ForgeReports(run.forge).pull_name(),
         )
-        # the cursor is set before the briefing is written: an attempt that finds no briefing writes a new one and sets
-        # the cursor again
+        # the cursor is set before the briefing is written: if the process dies in between, the next attempt writes a
+        # new briefing and sets the cursor again
         self.context.set_columns(comment_cursor=issue.cursor)
         already = comments_since(issue.comments, str(row["created_at"]), row.get("started_by"))
         run.inbox.start(issue.cursor, already, read_at=prepared.read_at)
@@ -230,10 +231,10 @@ class Conversation:
         self.window.write_opening(run.redact(text), query, images, [*map(briefing.identity, (*earlier, *news))])
 
     def _continue(self) -> None:
-        """Adapt the existing conversation to this process, and tell the model what it cannot know: that it continues
-        from an earlier point, or in a restored tree."""
+        """Adapt the existing conversation to this process, and tell the model what it cannot know, for example that it
+        continues from an earlier point, or in a restored work tree."""
         point, restored = self.prepared.tree.point, self.prepared.tree.restored
-        self.shorten_briefing()  # the model's window may be smaller than before
+        self.shorten_briefing()  # the model's window may be smaller than in the earlier attempt
         self.repetition.restore(self.context.get_tool_store().recent())
         if point is not None and self.store.last_seq == point.seq:
             self.store.add_message("user", render("past_point", commit=point.commit or ""), kind="nudge")

@@ -1,8 +1,8 @@
 """Publishes a changed work tree as a branch that can be reviewed: commit, push, pull request, check, ready.
 
-`checkpoint` is used while the task runs, as soon as there is a commit to show, and `deliver` at its end.  Every outside
-step is recorded in `effects.jsonl` or is idempotent by itself, so that a restarted process can repeat it without harm
-(docs/files.md, "Outside effects"; docs/operations.md, "The check").
+`checkpoint` is called while the task runs, as soon as the task has a commit to show, and `deliver` at its end. Every
+outside step of a delivery is recorded in `effects.jsonl` or is idempotent by itself, so that a restarted process can
+repeat it without harm (docs/files.md, "Outside effects"; docs/operations.md, "The check").
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 class Delivery:
     """Publishes the work of one task.
 
-    If the run is not `publishing` (in `replay`), it commits and checks, but pushes nothing.  If the BranchPlan does not
-    push (a fork's pull request), the change is handed over as a patch."""
+    If the run is not `publishing` (in `replay`), the delivery commits and checks the work, but pushes nothing. If the
+    BranchPlan does not push (a fork's pull request), the change is handed over as a patch."""
 
     def __init__(self, run: TaskRun, prepared: Prepared) -> None:
         self.run = run
@@ -52,7 +52,7 @@ class Delivery:
         issue.
 
         Findings, and refusals by the repository or the forge, are returned in the report and not raised: the run
-        continues, and its end reports them.
+        continues, and the report at its end mentions them.
         """
         report = self.commits.report()
         try:
@@ -67,13 +67,14 @@ class Delivery:
         request as ready if there is no problem.  If neither a check nor reviewers decide about the work, the pull
         request is opened as ready at once.
 
-        A refusal that the model or a person can correct is in the report; after ForgeError and GitError the delivery
-        can be tried again."""
+        A refusal that the model or a person can correct is in the report; after ForgeError and GitError the caller can
+        try the delivery again."""
         title = outcome.title or self.issue.title
         try:
             report = self.commits.commit(title)
             behind = [*self.workspace.too_large, *self.workspace.left_behind(self.run.written_paths())]
-        except RulesRefused as refused:  # the model must correct the file before anything can be committed
+        # The model must correct the file that was refused before anything can be committed.
+        except RulesRefused as refused:
             self.run.events.emit("push_refused", findings=list(refused.findings))
             return replace(self.commits.describe_refused(), findings=refused.findings)
         self.workspace.reports.extend(line for line in behind if line not in self.workspace.reports)
@@ -106,7 +107,7 @@ class Delivery:
         return report
 
     def _reviewed(self, outcome: Outcome, report: Report) -> Report:
-        """Ask the reviewers about work that has no other problem; in a replay, use the recorded decision."""
+        """Ask the reviewers about work that has no other problem; in a replay, use the decision that was recorded."""
         run = self.run
         ready = decide(outcome, report).ready or (not run.publishing and may_be_ready(outcome, report))
         if not (ready and is_checked(outcome) and run.settings.consensus.enabled):
@@ -116,7 +117,7 @@ class Delivery:
         return reviewed(run, self.issue, self.workspace, report, self.commands.sandbox.kind)
 
     def _publish(self, report: Report, title: str | None, *, ready: bool, summary: str = "", ended: str = "") -> Report:
-        """Check the commits for secrets, push them, and show them in the pull request, as far as each step is
+        """Check the commits for secrets, push the commits, and show them in the pull request, as far as each step is
         allowed."""
         try:
             self.publisher.check()

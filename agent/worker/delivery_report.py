@@ -1,4 +1,4 @@
-"""The result of a delivery, for the pull request, the comments and the row.
+"""The result of a delivery, in the form that the pull request, the comments and the row use.
 
 `worker/task_commits.py` begins a report, `worker/delivery.py` completes it, and `worker/outcome.py` evaluates it.
 """
@@ -17,16 +17,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The result of a delivery, for the pull request, the comment and the row.
+    """The result of a delivery of one task.
 
     `first`: the pushed branch is the first one of an empty repository, so there is no base for a pull request.
     `landed`: the base branch already contains the whole change from another source, so nothing is left to deliver.
-    `left_behind`: files that tools wrote and that are in no commit, and files that are too large for a commit.  Files
-    that are in no commit do not make the task fail; the model gets a list of these files once.  `unrun`: the reason why
-    every command of the model was refused; "" if at least one ran, or the model asked for none.  `before`: the result
-    of the check on the base commit after it failed on the new commit, None if it was not run there.  `paths`: the paths
-    that this task's commits change.  `review`: the decision of the reviewers (`ConsensusDecision.to_dict`), with `met`
-    (the conditions of earlier rounds, if it is approved) and `rounds`; None if the reviewers were not asked."""
+    `left_behind`: files that tools wrote and that are in no commit, and files that are too large for a commit. Files
+    that are in no commit do not make the task fail; the model gets the list of these files once. `unrun`: the reason
+    why every command of the model was refused; "" if at least one ran, or the model tried to run none. `before`: the
+    result of the verify command on the base commit after it failed on the new commit, None if it was not run on the
+    base. `paths`: the paths that this task's commits change. `review`: the decision of the reviewers
+    (`ConsensusDecision.to_dict`), with `met` (the conditions of earlier rounds, if it is approved) and `rounds`; None
+    if the reviewers were not asked."""
 
     branch: str
     changed: bool = False
@@ -54,7 +55,8 @@ class Report:
 
     @property
     def problem(self) -> tuple[str, str]:
-        """(code, sentence) for the reason why the result is not ready; ("", "") if there is none."""
+        """(code, sentence) with the reason why the result of the delivery is not ready for review; ("", "") if it is
+        ready."""
         if self.findings:
             return "policy", f"not published: {'; '.join(self.findings[:3])}"
         if self.rejected:
@@ -72,7 +74,8 @@ class Report:
 
     @property
     def was_red(self) -> bool:
-        """Whether the check failed on the base commit too, and in the same way: then the change is not the cause."""
+        """Whether the verify command failed on the base commit too, and in the same way: then the task's change is not
+        the cause."""
         return self.verdict is not None and self.before is not None and self.verdict.is_red_as(self.before)
 
     def _red(self) -> str:

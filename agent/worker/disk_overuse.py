@@ -1,17 +1,18 @@
 """If the disk is full, ends the task with the largest growth of its folder, so that the other tasks can continue.
 
-Each worker checks only for its own task.  If the disk of base_dir has less free space than `scheduling.min_free` (or
-too few free inodes), the worker compares the growth of its task's folder with that of the other running tasks of this
-base_dir.  The task with the largest growth ends; the others continue.  A lock ensures that one task ends at a time.
+Each worker measures the disk only on behalf of its own task, and ends only this task. If the disk of base_dir has less
+free space than `scheduling.min_free` (or too few free inodes), the worker compares the growth of its task's folder with
+that of the other running tasks of this base_dir. The task with the largest growth ends; the others continue. A lock
+file ensures that only one task at a time ends because of a full disk.
 
-The task that ends first removes files that commands left in its tree (files unknown to git that no tool wrote), the
-largest or newest first, until there is enough space.  The space is for the other tasks and for the commit of the task
-that ends, in which git stores each remaining file a second time as an object.  After the removal the other tasks find
-enough space again.
+The task that ends because of a full disk removes files that commands left in its work tree (files unknown to git that
+no tool wrote), the largest or newest first, until enough space is free. The freed space is for the other tasks and for
+the commit of the task that ends, in which git stores each remaining file a second time as an object. After the removal
+of these files, the checks of the other tasks find enough free space again.
 
-If all tasks together have grown by less than the missing space, another program filled the disk.  If another program
-filled the disk, no task ends, and a task that cannot write waits (`daemon/disk_monitor.py`).  A task that runs alone
-also waits, unless removing its files gives enough space.
+If all tasks together have grown by less than the missing space, another program has filled the disk. If another program
+filled the disk, no task ends, and a task that cannot write waits (`daemon/disk_monitor.py`). A task that is the only
+running one also waits for disk space, unless the removal of its files frees enough.
 """
 
 from __future__ import annotations
@@ -44,18 +45,18 @@ CODE = "limit_disk"
 SECONDS = 1.0
 """Seconds between two checks of the free disk space."""
 PATIENCE = 10.0
-"""Seconds after a check in which no task had to end until folders are measured again; also the longest time to wait
-while another task checks or removes its files."""
+"""Seconds after a check of the disk in which no task had to end until folders are measured again; also the longest time
+that a task waits while another task checks or removes its files."""
 TICK = 0.1
 LONGEST = 5.0
-"""Maximum seconds for measuring one folder; after that, the count so far is used."""
+"""Maximum seconds for measuring one task's folder; after that, the count so far is used."""
 AT_ONCE = 0.2
 """Maximum seconds that a task waits at its start until its folder is measured; a larger folder is measured in a
 thread."""
 
 AGAIN = 10
-"""The factor by which the required number of free inodes is multiplied when files are removed: a task that begins needs
-some hundred inodes at once.
+"""The factor by which the required number of free inodes is multiplied when files are removed: a new task needs some
+hundred inodes at once.
 
 The required number of free bytes is not multiplied by AGAIN; LEAST_SIZE is added to it as a reserve.
 """
@@ -64,7 +65,7 @@ FAN_OUT = 256
 """The maximum number of folders in which git stores the objects of a repository."""
 
 NAME = "size.json"
-"""File in a task's folder with the size of the folder at the start of the attempt."""
+"""The file in a task's folder that has the size of the folder at the start of the attempt."""
 LOCK = ".overgrown"
 NAMED = 5
 
@@ -82,8 +83,8 @@ class Growth:
 class Leftovers:
     """The files that commands left in a work tree.
 
-    `names`: files unknown to git.  `taken`: those of `names` that a commit would include.  `written`: those of `names`
-    that tools wrote; they are not removed."""
+    `names`: files unknown to git. `taken`: the files of `names` that a commit would include. `written`: the files of
+    `names` that tools wrote, which are not removed."""
 
     tree: Path
     names: Collection[str]
@@ -92,11 +93,11 @@ class Leftovers:
 
 
 class DiskOveruse:
-    """Checks for the task with the folder `folder` whether it must end because the disk is full.
+    """Checks for the task with the folder `folder` whether the task must end because the disk is full.
 
-    A call returns an outcome if the disk is full and this task has the largest growth; otherwise, and within SECONDS
-    after the last check, it returns None.  `left` returns the files that commands left, None while there is no work
-    tree.
+    A call returns an outcome if the disk is full and this task's folder has grown most; otherwise, and within SECONDS
+    after the last check, it returns None. `left` is a function that returns the files that commands left, None while
+    the task has no work tree.
     """
 
     def __init__(self, settings: Settings, folder: Path, left: Callable[[], Leftovers | None]) -> None:
@@ -117,7 +118,8 @@ class DiskOveruse:
             threading.Thread(target=lambda: self._note(_measure(self.folder, 1e9)), daemon=True).start()
 
     def _note(self, use: Use) -> None:
-        with suppress(DiskError, LockHeld, OSError):  # without a recorded size, the whole folder counts as growth
+        # If the size at the start cannot be recorded, the whole folder counts as growth.
+        with suppress(DiskError, LockHeld, OSError):
             durable_files.write_file(
                 self.folder / NAME, orjson.dumps({"size": use.size, "files": use.files}), sync=False
             )
@@ -135,10 +137,10 @@ class DiskOveruse:
             self.lock.release()
 
     def judge(self) -> Outcome | None:
-        """Check now, because a write has failed; a decision to end the task is not changed.
+        """Check the disk now, because a write has failed; a decision to end the task stays as it is.
 
-        `judge` waits while another task checks or removes its files.  `judge` is called before a task pauses because of
-        a full disk: no other task could end a paused task, which keeps all its files."""
+        `judge` waits while another task checks or removes its files. `judge` is called before a task pauses because of
+        a full disk: a paused task would keep all its files, and no other task could end it."""
         until = clock.monotonic() + PATIENCE
         with self.lock:
             while clock.monotonic() < until:
@@ -148,9 +150,10 @@ class DiskOveruse:
         return None
 
     def _look(self) -> Outcome | None:
-        """The outcome that ends this task; None if there is enough space, or if another task should end.
+        """The outcome that ends this task because of a full disk; None if the disk has enough space, or if another task
+        should end.
 
-        Raises LockHeld while another task checks or ends.
+        Raises LockHeld while another task checks the disk or ends.
         """
         if self.outcome is not None:
             return self.outcome
@@ -160,7 +163,7 @@ class DiskOveruse:
         held = None
         try:
             held = durable_files.lock(self.settings.base_dir / LOCK)
-        except DiskError:  # the disk has no space for the lock file
+        except DiskError:  # the disk has no space even for the lock file
             pass
         self.outcome = self._judge("files" if files else "size", files or size)
         if self.outcome is not None:
@@ -186,13 +189,13 @@ class DiskOveruse:
         return Outcome(End.LIMIT, code=CODE, summary=said)
 
     def free(self, *, whole: bool = False) -> list[str]:
-        """Remove the home folder of the commands, and files that commands left in the tree, until there is enough
-        space.
+        """Remove the home folder of the commands, and files that commands left in the work tree, until the disk has
+        enough free space.
 
-        The largest or newest files are removed first; returns sentences about the removed files.  After the removal the
-        lock is released, and the other tasks check again.  If this task was not chosen to end because of the full disk,
-        no file is removed.  `whole`: the remaining files could not be committed; if the disk is still full, all files
-        that commands left are removed."""
+        `free` removes the largest or newest files first, and returns sentences about the removed files. After the
+        removal `free` releases the lock, and the other tasks check the disk again. If this task was not chosen to end
+        because of the full disk, no file is removed. `whole`: git could not commit the remaining files; if the disk is
+        still full, all files that commands left are removed."""
         if self.outcome is None or (whole and not any(missing_space(self.settings))):
             return []
         try:
@@ -213,7 +216,8 @@ class DiskOveruse:
             return outcome
 
     def retry_with_space(self, call: Callable[[], T], reports: list[str]) -> T:
-        """Run `call`; if that fails because of the disk, remove all files that commands left, and run `call` once more.
+        """Run `call`; if that fails because the disk is full, remove all files that commands left, and run `call` once
+        more.
 
         Sentences about the removed files are added to `reports`.  Raises DiskError if no file could be removed.
         """
@@ -238,7 +242,7 @@ class DiskOveruse:
         kept, removed = sum(taken.values()), []
         times, spare = (AGAIN, 0) if by == "files" else (1, LEAST_SIZE)
         for _, size, name in sorted(_removable(left, by), reverse=True):
-            # bytes and inodes for the copies of the files that the commit makes
+            # bytes and inodes that the commit needs for its copies of the files
             beside = (kept + spare, len(taken) + min(len(taken), FAN_OUT))
             if not whole and not any(missing_space(self.settings, times, beside)):
                 break
@@ -309,7 +313,7 @@ def _sizes(tree: Path, names: Iterable[str]) -> Iterator[tuple[str, int]]:
 
 
 def _removable(left: Leftovers, by: str) -> Iterator[tuple[int, int, str]]:
-    """Yields (sort key, bytes on disk, name) for the files that may be removed."""
+    """Yields (sort key, bytes on disk, name) for the files in a work tree that may be removed."""
     for name, status in _regular(left.tree, left.names):
         size = status.st_blocks * 512
         if name not in left.written and (by == "files" or size):

@@ -30,9 +30,9 @@ PUBLISHED = (End.FINISHED, End.ANSWERED, End.ASKED)
 
 
 def disposition_of(run: TaskRun, error: Exception, outcome: Outcome | None) -> Disposition:
-    """Decide about the error by the table of `error_disposition.py`, and log the error.
+    """Decide what the error does to the task, by the table of `error_disposition.py`, and log the error.
 
-    `outcome` is the result of the model's work, None if it had not ended.
+    `outcome` is the result of the model's work, None if that work had not ended.
     """
     state = requeue.state_of(run.context, outcome)
     if isinstance(error, MISTAKES):
@@ -48,10 +48,10 @@ def disposition_of(run: TaskRun, error: Exception, outcome: Outcome | None) -> D
 
 
 def carry_out(run: TaskRun, todo: Disposition, error: Exception, outcome: Outcome | None) -> Outcome | None:
-    """Close, pause or requeue the task, as `todo` demands.
+    """Close, pause or requeue the task, as the disposition `todo` demands.
 
-    Returns the outcome if the task is closed because a person or the forge demands it, None if the caller still has to
-    raise the error; raises the error itself if nothing may be written or posted.
+    `carry_out` returns the outcome if the task is closed because a person or the forge demands it, and None if the
+    caller still has to raise the error; it raises the error itself if nothing may be written or posted.
     """
     match todo.what:
         case "leave":
@@ -73,7 +73,7 @@ def _stop(run: TaskRun, todo: Disposition, outcome: Outcome | None) -> Outcome:
     """Close the task as stopped; without a comment if another daemon works on the issue, because that daemon comments
     there.
 
-    If the stop of a person cannot be confirmed on the issue now, the task ends nevertheless, and the daemon posts the
+    If the program cannot post now that a person stopped the task, the task ends nevertheless, and the daemon posts the
     comment later.
     """
     outcome = outcome or Outcome(End.STOPPED, code=todo.code, summary=todo.why)
@@ -86,7 +86,7 @@ def _stop(run: TaskRun, todo: Disposition, outcome: Outcome | None) -> Outcome:
 
 
 def _believe(run: TaskRun, todo: Disposition, error: Exception) -> Outcome:
-    """Close the task with the end that the issue already shows, and post nothing."""
+    """Close the task with the end that the issue already shows, and post no comment."""
     assert isinstance(error, EndedBefore), "only this one is believed"
     status = Status(error.status)
     outcome = Outcome(ENDS[status], code="" if status is Status.COMPLETED else todo.code, summary=todo.why)
@@ -118,8 +118,8 @@ def _pause_for_disk(run: TaskRun, why: str) -> None:
 def _fail(run: TaskRun, todo: Disposition, outcome: Outcome | None) -> None:
     """Post the failure on the issue and close the task as failed, or with the end that is stored already.
 
-    The message names the place of work that was not published.  If the message about the failure cannot be posted, the
-    daemon posts it later.
+    The message about a failure names the place of work that was not published. If the message about the failure cannot
+    be posted, the daemon posts it later.
     """
     code, message = todo.code, todo.why
     if outcome is not None and outcome.end not in PUBLISHED:
@@ -130,7 +130,7 @@ def _fail(run: TaskRun, todo: Disposition, outcome: Outcome | None) -> None:
     failed = Outcome(End.FAILED, code=code, summary=message)
     ending = kept or FinalState(Status.FAILED, code, message, failed)
     untold = run.publishing
-    if kept is None or kept.final:  # an end without texts was decided on another host
+    if kept is None or kept.final:  # the end was decided on another host, so this host has no texts for it
         try:
             if run.publishing and kept is None:
                 ending = compose(run, failed, None, Decision(Status.FAILED, code, message))

@@ -1,8 +1,8 @@
 """The last step of an attempt: close the task, pause it, or release its row, and show the new state on the issue.
 
-The end of a task is posted on the issue before the task is closed, and the row changes last.  If the end cannot be
-posted now, the next attempt or the daemon posts it later (`daemon/finalize.py`).  A pause is first written into the row
-and then shown on the issue.
+The end of a task is posted on the issue before the task is closed, and the row in the ledger changes last. If the end
+cannot be posted now, the next attempt or the daemon posts it later (`daemon/finalize.py`). A pause of a task is first
+written into the row and then shown on the issue.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def notify_and_close(run: TaskRun, ending: FinalState) -> Outcome:
 
 
 def close_row(run: TaskRun, ending: FinalState, *, untold: bool = False) -> None:
-    """Write the end into the row and move the task's folder.  `untold`: the end was not posted, so the daemon has to
-    post it."""
+    """Write the end of the task into the row and move the task's folder. `untold`: the end was not posted on the issue,
+    so the daemon has to post it."""
     run.ended = ending.status
     run.replica.close()
     if ending.status is Status.COMPLETED:
@@ -56,14 +56,15 @@ def release_row(run: TaskRun) -> None:
     run.heartbeat()
     try:
         run.progress.edit("drained")
-    except MakimonoError as error:  # the row is released even if the progress comment cannot be edited
+    except MakimonoError as error:  # the row is released even if the forge refuses to edit the progress comment
         run.emit("effect_failed", effect="progress", error=str(error))
     status = run.wiring.ledger.release(run.uuid, run.context.attempt)
     announce(run.events, run.uuid, status, run.context.attempt, "drained")
 
 
 def pause_row(run: TaskRun, reason: str, *, message: str = "", tell: Callable[[], None] | None = None) -> None:
-    """Pause the row, together with a time at which the notice on the issue is due; then post the notice with `tell`.
+    """Pause the row, and write into it the time at which the notice on the issue is due; then post the notice with
+    `tell`.
 
     If the process dies before `tell` is done, or the forge cannot be reached, the poller posts the notice when it is
     due (`issue/status.py`).  If a stop was requested meanwhile, the task ends instead of pausing, and the poller posts

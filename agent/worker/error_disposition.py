@@ -1,7 +1,7 @@
 """Decides, by one table, what happens to a task after an error has ended its attempt.
 
-`dispose` has no side effects: it uses only the error and the state of the task; `end_by_error.py` carries out the
-result.
+The function `dispose` has no side effects: it uses only the error and the state of the task; `end_by_error.py` carries
+out the result.
 
 | error | state | disposition | |---|---|---| | another daemon works on the issue | any | stop: without a comment | |
 the issue shows the end of the task | any | believe: close the row with that end, without a comment | | another attempt
@@ -13,8 +13,8 @@ is delivered as a draft | | any other error | a person stopped the task | stop: 
 any other error | the task has tries left | requeue the task | | any other error | the task has no tries left | fail:
 the work so far is delivered as a draft |
 
-FINAL lists the errors for which waiting does not help; every error that no row of the table names counts as temporary.
-Temporary failures of a host, a network or another program cannot all be listed.
+FINAL lists the errors for which waiting does not help; every error that no row of the table above names counts as
+temporary. Temporary failures of a host, a network or another program cannot all be listed.
 """
 
 from __future__ import annotations
@@ -65,11 +65,12 @@ if TYPE_CHECKING:
 
 ATTEMPTS = 8
 FIRST_SECONDS, LONGEST_SECONDS = 60.0, 1800.0
-"""The number of tries of a task that the model has not finished, and the shortest and longest seconds between two
+"""The shortest and longest seconds between two tries of a task that the model has not finished, and the number of
 tries."""
 
 LONGEST_PAUSE = 3600.0
-"""The longest Retry-After, in seconds, for which a task waits in the queue; a longer one belongs to a daily limit."""
+"""The longest Retry-After of the model's server, in seconds, for which a task waits in the queue; a longer one belongs
+to a daily limit."""
 
 PUBLISHING_HOURS = 72.0
 """The number of hours for which a failed publication is tried again: enough for a person to renew a token after a
@@ -83,7 +84,8 @@ FINAL: tuple[type[Exception], ...] = (
     *(ContextOverflow, HistoryRefused, AnswerUnreadable, DoesNotFit, CompactionStuck),  # errors of the conversation
     RecordRefused,
 )
-"""Errors for which waiting does not help; `_may_wait` names further conditions under which an error ends the task."""
+"""Errors that end a task because waiting does not help; `_may_wait` names further conditions under which an error ends
+the task."""
 
 BUG, OF_HOST = "bug", "host"
 """The error codes in the row for a mistake of this program, and for any other error from outside the tree in
@@ -96,13 +98,13 @@ What = Literal["requeue", "pause", "fail", "stop", "leave", "believe"]
 
 @dataclass(frozen=True, slots=True)
 class TaskState:
-    """The state of the task when the error occurred.
+    """The state of the task at the time of the error.
 
-    `outcome` is the result of the model's work, None if it had not ended.  `over`: by the row the model has finished:
-    an end is stored, or publication is pending.  `begun`: the conversation of the task has begun.  `tries`: how often
-    in a row the task was released without an answer of the model in between.  `waits`: for how long publication has
-    been pending, None if it is not pending.  `lost`: the task had many attempts but its folder is new, so `tries`
-    cannot be trusted.  `replaced`: the program's files differ from those that this process has loaded."""
+    `outcome` is the result of the model's work, None if that work had not ended. `over`: the row says that the model
+    has finished: an end is stored, or publication is pending. `begun`: the conversation of the task has begun. `tries`:
+    how often in a row the task was released without an answer of the model in between. `waits`: for how long
+    publication has been pending, None if it is not pending. `lost`: the task had many attempts but its folder is new,
+    so `tries` is too low. `replaced`: the program's files differ from those that this process has loaded."""
 
     outcome: Outcome | None = None
     over: bool = False
@@ -126,7 +128,7 @@ class Disposition:
 
 
 def dispose(error: Exception, state: TaskState) -> Disposition:
-    """Decide about the error by the table in the docstring of `error_disposition.py`."""
+    """Decide what happens to a task after an error, by the table in the docstring of `error_disposition.py`."""
     final, code, why = reading_of(error, replaced=state.replaced)
     if isinstance(error, TakenElsewhere):
         return Disposition("stop", code, why, silent=True)
@@ -140,7 +142,8 @@ def dispose(error: Exception, state: TaskState) -> Disposition:
         if state.outcome is not None and state.outcome.end is End.STOPPED:
             return Disposition("stop", "stopped", why)
         if _may_wait(error, state):
-            silent = isinstance(error, ForgeError)  # a comment about the error would go to the forge that failed
+            # Nothing is posted about an error of the forge, since the same forge would have to show the comment.
+            silent = isinstance(error, ForgeError)
             return Disposition("requeue", code, why, when=_seconds(error, state.tries), silent=silent)
     return Disposition("fail", code, why)
 
@@ -149,8 +152,8 @@ def reading_of(error: Exception, *, replaced: bool) -> tuple[bool, str, str]:
     """Returns (whether the error is final, so that waiting does not help; the code for the row; the message for the
     row).
 
-    `replaced`: the program's files differ from those that this process has loaded.  If the program's files were
-    replaced, a mistake counts as an error of the host, which may pass."""
+    `replaced`: the program's files differ from those that this process has loaded. If the program's files were
+    replaced, a mistake counts as an error of the host, for which waiting helps."""
     why = str(error) or type(error).__name__
     if replaced and isinstance(error, MISTAKES):
         return False, OF_HOST, f"{REPLACED}: {why}"
@@ -164,7 +167,8 @@ def reading_of(error: Exception, *, replaced: bool) -> tuple[bool, str, str]:
 def is_unforeseen(error: BaseException | None) -> bool:
     """Whether the error or one of its causes is a mistake (MISTAKES), so that the log needs a traceback."""
     seen: set[int] = set()
-    while error is not None and id(error) not in seen:  # an error can be its own cause in Python
+    # In Python an error can be its own cause, so the loop remembers the errors it has seen.
+    while error is not None and id(error) not in seen:
         if isinstance(error, MISTAKES):
             return True
         seen.add(id(error))
@@ -173,14 +177,15 @@ def is_unforeseen(error: BaseException | None) -> bool:
 
 
 def _may_wait(error: Exception, state: TaskState) -> bool:
-    """Whether the task may wait for the cause of the error to pass.
+    """Whether the task may wait until the cause of the error is gone.
 
-    A token that never worked is reported at once; for a token that worked before, the task waits until it is renewed.
+    A token that never worked ends the task at once; if the token worked before, the task waits until a person renews
+    it.
     """
     if isinstance(error, SetupFailed) and not error.passing:
         return False
     if isinstance(error, ModelStalled) and error.answering:
-        return False  # the model would again write an answer that is too long
+        return False  # a further try would not help, since the model would again write an answer that is too long
     if isinstance(error, RateLimited) and (error.retry_after or 0.0) > LONGEST_PAUSE:
         return False
     if state.outcome is not None:

@@ -1,13 +1,13 @@
-"""Stores the end of a run before it is posted on the issue.
+"""Stores the end of a run before the end is posted on the issue.
 
 If the process dies while it posts the end of a run, the next process continues the posting.  The next process does not
 ask the model again, because a new answer could contradict the end that people have read.
 
-The end is one receipt with the name `end` in `effects.jsonl`.  The receipt has the texts of both comments, since their
-sources (work tree, result of the check, pull request) may be gone later.  The row's `outcome` also has the end (`ending
-completed finished`), so that on a host without the task's folder a label that this program has moved does not count as
-the request of a person.  `worker/notify.py` composes and posts the texts; `daemon/finalize.py` posts them later if the
-forge could not be reached.
+The end is one receipt with the name `end` in `effects.jsonl`. The receipt of the end has the texts of both comments,
+since their sources (work tree, result of the check, pull request) may be gone later. The row's `outcome` also has the
+end (`ending completed finished`), so that on a host without the task's folder a label that this program has moved does
+not count as the request of a person. `worker/notify.py` composes and posts the texts of the end; `daemon/finalize.py`
+posts them later if the forge could not be reached.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ NOTHING = Public("")
 
 @dataclass(frozen=True, slots=True)
 class FinalState:
-    """`status`, `code` and `message` are the values for the row; `progress` and `final` are the texts of the
-    comments, `replies` the answers to single comments.  `quiet`: `final` stands in one of the answers, or is not
-    needed, so the progress comment alone shows the end on the issue."""
+    """`status`, `code` and `message` are the values for the row; `progress` and `final` are the texts of the comments,
+    `replies` the answers to single comments. `quiet`: one of the answers contains the text of `final`, or `final` is
+    not needed, so only the progress comment shows the end on the issue."""
 
     status: Status
     code: str
@@ -57,7 +57,7 @@ class FinalState:
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> FinalState | None:
-        """The end that the row has, without texts of comments; None if the row has none."""
+        """The end of the run that the row has, without texts of comments; None if the row has no end."""
         mark, *rest = str(row.get("outcome") or "").split(" ")
         if mark != ENDING:
             return None
@@ -66,7 +66,8 @@ class FinalState:
         return cls(Status(status), code, message, Outcome(End(end), code=code, summary=message))
 
     def save(self, context: TaskContextManager) -> None:
-        """Store the end on disk, first in the folder and then in the row.  Raises DiskError, Fenced or LedgerError."""
+        """Store the end of the run on disk, first in the task's folder and then in the row. Raises DiskError, Fenced or
+        LedgerError."""
         kept = asdict(self) | {"status": str(self.status), "outcome": self.outcome.to_dict()}
         context.get_effect_store().done(NAME, kept)
         mark = f"{ENDING} {self.status} {self.outcome.end}"

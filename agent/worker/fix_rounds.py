@@ -1,11 +1,12 @@
 """Sends finished work back to the model with the reasons why it is not ready, up to `limits.fix_rounds` times.
 
-The message to the model has the kind `fix`; the number of these messages is the number of rounds.  If a process dies
+The message to the model has the kind `fix`; the number of these messages is the number of rounds. If a process dies
 before it appends the message to the model, the next process delivers again and then sends the message; if it dies
-afterwards, the next process continues from the message.  Two reasons are sent only once if there is no other reason: a
-check that failed on the base commit in the same way, and files that tools wrote and that are in no commit.  If the work
-conflicts with the base branch, the merge with its conflict markers is first put into the work tree; the next commit is
-then the merge.  If the model finishes without a change after it got its work back, its result is accepted as it is.
+afterwards, the next process continues from the message. Two reasons why work is not ready are sent only once if there
+is no other reason: a check that failed on the base commit in the same way, and files that tools wrote and that are in
+no commit. If the work conflicts with the base branch, git first writes the merge with its conflict markers into the
+work tree; the next commit is then the merge. If the model finishes without a change after it got its work back, the
+result is accepted as it is.
 """
 
 from __future__ import annotations
@@ -33,9 +34,10 @@ if TYPE_CHECKING:
     from agent.worker.session import TaskRun
 
 KIND = "fix"
-"""Kind of the message that sends work back, and name of its receipt.
+"""Kind of the message that sends work back to the model, and name of the receipt about it.
 
-The receipt has the outcome, the commit of the newest message, and whether the check failed on that commit.
+The receipt about work that was sent back has the outcome, the commit of the newest message, and whether the check
+failed on that commit.
 """
 
 NO_ANSWER = (End.ANSWERED, End.LIMIT, End.REPEATING, End.FAILED)
@@ -44,14 +46,14 @@ NO_ANSWER = (End.ANSWERED, End.LIMIT, End.REPEATING, End.FAILED)
 FLAKY = "the check failed on this very commit before it passed: it does not say the same each time"
 
 NAMED = 50
-"""The maximum number of items (findings, or failing tests) that the message lists."""
+"""The maximum number of items (findings, or failing tests) that the message to the model lists."""
 
 
 def send_back(conversation: Conversation, outcome: Outcome, report: Report) -> bool:
     """Send the model the problems that it can correct, if a round and the limits are left; returns whether the loop
     continues.
 
-    If only publishing was left, the conversation is opened again."""
+    If only publishing was left, `send_back` opens the conversation again."""
     run = conversation.run
     before = run.effects.receipt(KIND) or {}
     if report.verdict is not None and report.verdict.ok and before.get("red") and before["commit"] == report.commit:
@@ -70,7 +72,7 @@ def send_back(conversation: Conversation, outcome: Outcome, report: Report) -> b
         return False
     known = {*before.get("left_behind", ())} if said else set()
     if not is_mendable(outcome, replace(report, left_behind=tuple(set(report.left_behind) - known))):
-        return False  # the model got the list of files in no commit once, and did not change them
+        return False  # the model got the list of files in no commit before, and did not change them
     red = report.verdict is not None and report.verdict.is_red
     left_behind = sorted({*known, *report.left_behind})
     receipt = {"commit": report.commit, "outcome": outcome.to_dict(), "red": red, "left_behind": left_behind}
@@ -88,12 +90,12 @@ def send_back(conversation: Conversation, outcome: Outcome, report: Report) -> b
 def reopen(conversation: Conversation, kind: str, receipt: Json) -> None:
     """Record, in the receipt of the given kind, that finished work goes back to the model.
 
-    If only publishing was left, the conversation is opened again."""
+    If only publishing was left, `reopen` opens the conversation again."""
     run = conversation.run
     run.effects.done(kind, receipt)
     unpublished_work.mark_asked(run.effects)
     run.context.set_columns(outcome=None)
-    if run.model is None:  # an earlier process had finished the model's work
+    if run.model is None:  # an earlier process had finished the model's work, so this process has no model client yet
         conversation.begin()
 
 
@@ -124,8 +126,8 @@ def earlier_finish(run: TaskRun, outcome: Outcome) -> Outcome | None:
 def parts_within(
     tokens: int, count: Callable[[str], int], shorten: Callable[[str, int], str], texts: Sequence[str]
 ) -> list[str]:
-    """The texts, in `tokens` together: short ones are whole; of longer ones the beginning and end are shown, with the
-    name of a file that has the whole text."""
+    """The texts, shortened to `tokens` together: short ones are whole; of longer ones the beginning and end are shown,
+    with the name of a file that has the whole text."""
     parts = divide(tokens, [count(text) for text in texts])
     return [shorten(text, max(LEAST, part)) for text, part in zip(texts, parts, strict=True)]
 
@@ -133,7 +135,8 @@ def parts_within(
 def compose(
     marker: str, report: Report, number: int, rounds: int, *, within: Callable[[Sequence[str]], list[str]] = list
 ) -> str:
-    """The text of the message to the model.  `within` shortens the quoted texts so that they fit together."""
+    """The text of the message that sends finished work back to the model. `within` is a function that shortens the
+    quoted texts so that they fit together."""
     verdict, before = report.verdict, report.before
     failing = verdict.outline.failing if verdict is not None else frozenset()
     old = before.outline.failing if before is not None else frozenset()

@@ -30,8 +30,8 @@ the time."""
 
 @dataclass
 class FolderQuota:
-    """A call returns an outcome if the folder is too large; otherwise, and until the next measurement is due, it
-    returns None.  `limit` is in bytes, `files` counts files and folders."""
+    """A call returns an outcome if the task's folder is too large; otherwise, and until the next measurement is due, it
+    returns None. `limit` is the maximum size in bytes; `files` is the maximum number of files and folders."""
 
     folder: Path
     limit: int | None
@@ -43,7 +43,7 @@ class FolderQuota:
     def __call__(self) -> Outcome | None:
         if (self.limit is None and self.files is None) or clock.monotonic() < self.next_look:
             return None
-        # the watcher thread of a model call may be measuring at the same time
+        # another thread (the watcher of a model call) may be measuring the folder at the same time
         if not self.lock.acquire(blocking=False):
             return None
         try:

@@ -19,8 +19,8 @@ without the new entries of the shared log, while a thread goes on to apply them.
 
 
 def follow_shared_log(run: TaskRun) -> None:
-    """Apply the new entries of the log, if several hosts share one.  A failure emits an event, and the task
-    continues."""
+    """Apply the new entries of the shared log to memory.db, if several hosts share a log. If the entries of the shared
+    log cannot be applied, an event is emitted, and the task continues."""
     from agent.wiring.memory import open_memory, shared_place  # `wiring.memory` is not imported while memory is off
 
     if shared_place(run.settings) is None:

@@ -1,10 +1,11 @@
 """Finds the messages after which a new task can begin (`solve --from UUID --at SEQ`): the last message of each group
 after the briefing.
 
-A group is an answer with all results of its calls, or one other message.  The result of a call may be missing because
-its line is damaged, or because the process was killed before it wrote the line.  A group with a missing result counts
-as ended if another message follows it, as it does for the model (`context/projection.py`).  The copy of a summary is
-not a fork point: it has no content of its own, and `show` does not list it.  `fork_points.py` only reads files.
+A group is an answer with all results of its calls, or one other message. The result of a call may be missing because
+its line is damaged, or because the process was killed before it wrote the line. A group with a missing result counts as
+ended if another message follows it, as it does for the model (`context/projection.py`). The copy of a summary in the
+messages is not a fork point: the copy has no content of its own, and `show` does not list it. `fork_points.py` only
+reads files.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ HEAD = {"system", "task"}
 
 
 def messages(folder: Path) -> Iterator[tuple[Json, bool]]:
-    """Yields every message of a task, one in memory at a time, and whether it ends a group."""
+    """Yields every message of a task, with only one in memory at a time, and whether the message ends a group."""
     waiting: set[str] = set()
     head: set[str] = set()
     before: Json | None = None

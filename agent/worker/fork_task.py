@@ -4,9 +4,9 @@ message SEQ.
 The new task gets these parts of the other task: the conversation up to and including SEQ, with the compactions and
 summaries that existed at SEQ, so that the same projection gives the same view; its tool calls with their results and
 saved outputs; and the work tree at the newest commit that the other task had *published* by then (recorded no later
-than SEQ).  The new task does not get other parts, such as uncommitted or unpublished work, files that commands left
-outside the tree, and running processes.  One more message tells the model which parts of the other task are missing.
-The new task has its own uuid, branch, comments and pull request.
+than SEQ). The new task does not get other parts, such as uncommitted or unpublished work, files that commands left
+outside the tree, and running processes. An additional message tells the model which parts of the other task are
+missing. The new task has its own uuid, branch, comments and pull request.
 
 `from.json` in the new folder names the origin of the task; `work_tree_start.py` reads it.  The cost of the copied part
 counts only for the other task: the counters and limits of the new task begin at zero.
@@ -49,12 +49,13 @@ if TYPE_CHECKING:
 
 FILE = "from.json"
 COPIED = ("outputs", "images")
-"""Folders of a task that contain files which messages name."""
+"""Folders of a task with files to which its messages refer."""
 
 
 @dataclass(frozen=True, slots=True)
 class ForkPoint:
-    """From where a task begins: the other task's uuid, its last message, and the commit (None: an empty repository)."""
+    """The point from which a task begins: the other task's uuid, its last message, and the commit (None: an empty
+    repository)."""
 
     uuid: str
     seq: int
@@ -101,8 +102,8 @@ def _time_of(folder: Path, uuid: str, seq: int) -> str:
 
 
 def _published(folder: Path, state: gitdir.WorkspaceState, at: str) -> str | None:
-    """The commit of the last push that was recorded up to the time `at`; if there is none, the commit at which the task
-    started."""
+    """The commit of the other task's last push up to the time `at`; if it had pushed nothing, the commit at which that
+    task started."""
     for _, record in backwards(folder / EFFECTS):
         is_push = record.get("state") == "receipt" and str(record.get("name")).startswith(PUSH)
         # both times have the same format, so their order as strings is their order in time
@@ -112,7 +113,7 @@ def _published(folder: Path, state: gitdir.WorkspaceState, at: str) -> str | Non
 
 
 def fork_from(settings: Settings, point: ForkPoint, folder: Path) -> None:
-    """Fill the folder of the new task."""
+    """Fill the folder of the new task with the copied parts."""
     source = folder_of(settings, point.uuid)
     if source is None:
         raise UsageError(f"task {point.uuid} has no folder any more; nothing can begin from it")
@@ -126,7 +127,7 @@ def fork_from(settings: Settings, point: ForkPoint, folder: Path) -> None:
     # from its issue, or has no compactions.
     _lines(folder / "tools.jsonl", _calls(source, last_call))
     _outputs(source, folder, outputs)
-    # metadata.json has the marker of the fences in the copied texts
+    # metadata.json is copied because it has the marker of the fences in the copied texts
     metadata = orjson.loads((source / "metadata.json").read_bytes())
     own = {"uuid": folder.name, "created_at": clock.stamp(), "process_id": os.getpid(), "hostname": os.uname().nodename}
     pretty = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
@@ -150,7 +151,7 @@ def _cost(folder: Path, tool_calls: int) -> Totals:
     """The cost that the copied part of the conversation had for the other task; the new task counts only its own turns
     and tokens.
 
-    Only requests in messages.jsonl are counted, because requests.jsonl is not copied.
+    Only requests in messages.jsonl are counted for the cost, because requests.jsonl is not copied.
     """
     cut = Cut.read(folder / "compactions.jsonl")
     survey = MessageIndex.read(folder / "messages.jsonl", cut)
@@ -184,7 +185,7 @@ def _recalled(source: Path, seq: int) -> Iterator[Json]:
 
 
 def _offered(source: Path) -> Iterator[Json]:
-    """The descriptions of MCP tools, which the new task offers too."""
+    """The descriptions of the MCP tools of the other task, which the new task offers too."""
     return (record for _, record in records(source / "mcp.jsonl") if record.get("kind") == TOOLS)
 
 
@@ -227,7 +228,7 @@ def _lend(source: Path, commit: str | None, uuid: str) -> None:
     lender = (own / "objects" / "info" / "alternates").read_text("utf-8").splitlines()
     mirror = Path(lender[0]).parent if lender else None
     if commit is None or mirror is None or not mirror.is_dir():
-        return  # the new task will create the mirror
+        return  # the mirror does not exist yet, and the new task will create it
     with durable_files.locked(mirror.with_name(f".{mirror.name}.lock")) as lock:
         if not has_commit(mirror, commit):
             argv = ("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--", str(own))
@@ -235,7 +236,8 @@ def _lend(source: Path, commit: str | None, uuid: str) -> None:
 
 
 def read_fork_point(folder: Path) -> ForkPoint | None:
-    """Read from where the task with this folder begins; None for a task that begins from its issue."""
+    """Read from which point of another task the task with this folder begins; None for a task that begins from its
+    issue."""
     try:
         return ForkPoint(**orjson.loads((folder / FILE).read_bytes()))
     except FileNotFoundError:

@@ -1,9 +1,10 @@
 """Handles one task from its issue to its end: prepare → loop → deliver → notify → close.
 
-The handler runs in the process that holds the task's lock and its claim.  Each step saves its result to disk before the
-next begins.  If the handler runs again from the start after a crash, it repeats no outside effect that was completed.
-What an error does to the task is decided in `error_disposition.py`.  A `session.TaskRun` has the objects that all steps
-use; `Delivery` and `Conversation` exist only after the step that makes them.
+The handler of a task runs in the process that holds the task's lock and its claim. Each step of the handler saves its
+result to disk before the next step begins. If the handler runs again from the start after a crash, it repeats no
+outside effect that was completed. The module `error_disposition.py` decides what happens to the task after an error. A
+`session.TaskRun` has the objects that all steps use; `Delivery` and `Conversation` exist only after the step that makes
+them.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ if TYPE_CHECKING:
 
 
 class TaskHandler:
-    """Handles one task.  `attempt` is the number of the claimed attempt, `publishing` and `asked_here` are as in
-    `TaskRun`."""
+    """Handles one task. `attempt` is the number of the claimed attempt; `publishing` and `asked_here` have the same
+    meaning as in `TaskRun`."""
 
     def __init__(
         self, wiring: Wiring, *, attempt: int | None = None, publishing: bool = True, asked_here: bool = False
@@ -93,11 +94,11 @@ class TaskHandler:
     def _steps(self, run: TaskRun) -> Outcome:
         """Run prepare → loop → deliver → notify → close, from the step at which an earlier attempt stopped."""
         with run.held, deadline.listening(run.control.has_request):
-            # an earlier attempt stored the end, and may have posted it
+            # an earlier attempt stored the end of the task, and may have posted it
             if (ending := FinalState.load(run.context.context_dir)) is not None:
                 self.outcome = ending.outcome
                 return notify_and_close(run, ending)
-            # another host stored the end; that host has the texts
+            # another host stored the end of the task, and only that host has the texts
             if (ending := FinalState.from_row(run.context.row)) is not None:
                 close_row(run, ending, untold=run.publishing)
                 return ending.outcome
@@ -114,7 +115,8 @@ class TaskHandler:
                 return self._conclude(run, run.control.outcome)
 
     def _work(self, run: TaskRun) -> Outcome:
-        """Prepare, then let the model work, from the briefing or from the step at which an earlier attempt stopped."""
+        """Prepare the task, then let the model work, from the briefing or from the step at which an earlier attempt
+        stopped."""
         conversation = self._prepare(run, set_up=True)
         if conversation.prepared.ci.over:
             return Outcome(End.ANSWERED, conversation.prepared.ci.over)
@@ -133,11 +135,12 @@ class TaskHandler:
         conversation = self._prepare(run, set_up=is_checked(outcome))
         work_tree_snapshot.mark_restored(run.context.context_dir)
         run.replica.start(conversation.workspace)
-        run.control.read_at_once(forge=True)  # earlier polls could not read the comments yet
+        run.control.read_at_once(forge=True)  # earlier polls could not read the comments yet, so the forge is read now
         return run.control.poll() or outcome
 
     def _prepare(self, run: TaskRun, *, set_up: bool) -> Conversation:
-        """Prepare issue, sandbox, work tree, set-up and tools.  Without `set_up` the set-up command is not run."""
+        """Prepare the task: issue, sandbox, work tree, set-up and tools. Without `set_up` the set-up command is not
+        run."""
         prepared = prepare(run)
         self.delivery = Delivery(run, prepared)
         if set_up:
@@ -166,7 +169,7 @@ class TaskHandler:
         if report.changed:
             run.context.set_columns(branch=report.branch, url=report.pull.url if report.pull else None)
             if earlier is None and self.conversation is not None and goes_back(self.conversation, outcome, report):
-                self.outcome = None  # sent back to the model: there is no outcome yet
+                self.outcome = None  # the work was sent back to the model, so the run has no outcome yet
                 run.resume_work()
                 return self._conclude(run, run.disk_overuse.run_or_end(self.conversation.work))
         return self._close(run, outcome, report)
@@ -184,23 +187,24 @@ class TaskHandler:
         return notify_and_close(run, ending)
 
     def _wait(self, run: TaskRun, outcome: Outcome) -> Outcome:
-        """Leave the task open for a later attempt: released, paused, or waiting for an answer."""
+        """Leave the task open for a later attempt: the row is released or paused, or the task waits for an answer."""
         if outcome.end is End.DRAINED:
             release_row(run)
         elif outcome.end is End.PAUSED:
             pause_row(run, "paused", tell=lambda: notify_paused(run, outcome))
         else:
-            self.outcome = outcome  # if the question cannot be posted, the posting is tried again as for a result
+            # If the question cannot be posted, a later attempt posts it, as it would publish a result.
+            self.outcome = outcome
             notify_paused(run, outcome)
             unpublished_work.mark_asked(run.effects)
             pause_row(run, "asked")
         return outcome
 
     def _after_error(self, run: TaskRun, error: Exception) -> Outcome | None:
-        """Decide about an error, and carry the decision out.
+        """Decide what an error does to the task, and carry the decision out.
 
-        Returns the outcome if the task is closed because a person or the forge demands it, None if the caller still has
-        to raise the error.
+        `_after_error` returns the outcome if the task is closed because a person or the forge demands it, None if the
+        caller still has to raise the error.
 
         If the task has to fail, the work so far is delivered as a draft, with the reason for the failure.  If the
         delivery of the draft fails too, the first error remains the reason for the failure: the work waits for
@@ -212,6 +216,6 @@ class TaskHandler:
         self.outcome = Outcome(End.FAILED, todo.why, code=todo.code)
         try:
             self._conclude(run, self.outcome)
-        except Exception as second:  # noqa: BLE001 - the first error remains the reason of the failure
+        except Exception as second:  # noqa: BLE001 - the first error remains the reason of the task's failure
             self._after_error(run, second)
         return None

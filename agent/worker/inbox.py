@@ -1,11 +1,12 @@
-"""Comments of people on a running task: the model gets their text before its next turn, and commands take effect at
-once.
+"""Handles comments of people on a running task: the model gets their text before its next turn, and commands take
+effect at once.
 
-Each run of a task has one inbox.  The loop polls the inbox at each turn, and a watcher thread polls it while the model
-answers; the inbox reads the forge at most about every 15 seconds, and both callers share the results.  A comment waits
-in the inbox until the loop has appended its text, and only after that the cursor in the row moves past the comment: if
-the process dies in between, a comment is delivered twice rather than never.  A command is stored in the row together
-with the comment's id, so that it is executed only once even if the comment is read again (`ledger.request`).
+Each run of a task has one inbox for comments. The loop polls the inbox at each turn, and a watcher thread polls it
+while the model answers; the inbox reads the forge at most about every 15 seconds, and both callers share the results. A
+comment waits in the inbox until the loop has appended its text, and only after that the cursor in the row moves past
+the comment: if the process dies in between, a comment is delivered twice rather than never. A command is stored in the
+row together with the comment's id, so that it is executed only once even if the comment is read again
+(`ledger.request`).
 """
 
 from __future__ import annotations
@@ -34,12 +35,13 @@ NO_TEXT = "(The review requests changes and has no text of its own.)"
 
 
 class CommentInbox:
-    """Reads the comments on one task.
+    """Reads the comments of people on one running task.
 
-    `moved` writes the cursor into the row.  `refused` tells a person on the issue that a command changes nothing.
-    `often` is the value of `scheduling.interval`: comments may be read as often as the daemon polls.  `pulls` returns
-    the addresses of the task's pull requests; their comments are read too.  `seen` marks a person's comment on the
-    forge as read.  `asked_by` is a sentence about the author and the command of the last comment that was executed."""
+    `moved` is a function that writes the comment cursor into the row. `refused` is a function that tells a person on
+    the issue that a command has no effect. `often` is the value of `scheduling.interval`: comments may be read as often
+    as the daemon polls. `pulls` is a function that returns the addresses of the task's pull requests; comments on them
+    are read too. `seen` is a function that marks a person's comment on the forge as read. `asked_by` is a sentence
+    about the author and the command of the last comment that was executed."""
 
     def __init__(
         self,
@@ -63,7 +65,7 @@ class CommentInbox:
         self.moved = moved
         self.events = events
         self.refused = refused
-        # comments with commands that failed because of the ledger or the forge; they are tried again
+        # comments with commands that failed because of the ledger or the forge; their commands are tried again
         self.unanswered: list[Comment] = []
         self.cursor: str | None = None
         # the position up to which comments were read; `cursor` moves there when the loop has appended their text
@@ -73,16 +75,16 @@ class CommentInbox:
         self.begun = False
         self.every = forge.news_interval if often is None else min(often, forge.news_interval)
         self.looked_at = -self.every
-        self.away_since: float | None = None  # monotonic time of the first failure in a row
+        self.away_since: float | None = None  # monotonic time at which the forge stopped answering
         self.tell_at, self.pause = 0.0, FIRST_AGAIN
         self.lock = threading.RLock()
         # True inside a poll: a wait for the forge checks for a stop, which calls `poll` again (`deadline.is_stopping`)
         self.is_reading = False
 
     def start(self, cursor: str | None, already: Iterable[Comment] = (), read_at: float | None = None) -> None:
-        """Begin to read after `cursor`.  `already` are comments from the time in which the task waited; the briefing
-        has their text, but commands in them are executed.  `read_at`: the time of the monotonic clock at which
-        everything before `cursor` was read; the first poll then waits as it would after another poll."""
+        """Begin to read the comments after `cursor`. `already` are comments from the time in which the task waited; the
+        briefing has their text, so only commands in them are executed. `read_at`: the time of the monotonic clock at
+        which everything before `cursor` was read; the first poll then waits as it would after another poll."""
         self.cursor = self.ahead = cursor
         if read_at is not None:
             self.looked_at = read_at
@@ -91,7 +93,7 @@ class CommentInbox:
         self.begun = True
 
     def poll(self, *, now: bool = False) -> bool:
-        """Read new comments if the time for that has come or `now` is set; returns whether a command was executed.
+        """Read new comments if the next read is due or `now` is set; returns whether a command was executed.
 
         If the forge cannot be reached, an event is emitted, and the task continues.
         """
@@ -123,7 +125,7 @@ class CommentInbox:
         return any(obeyed)
 
     def _away(self, error: ForgeError) -> None:
-        """Report that the forge does not answer: at the first failure, then less and less often."""
+        """Report that the forge does not answer: after the first failure, and then less and less often."""
         now = clock.monotonic()
         if self.away_since is None:
             self.away_since, self.tell_at, self.pause = now, now, FIRST_AGAIN
@@ -139,7 +141,7 @@ class CommentInbox:
             self.events.emit("poll_recovered", source=self.forge.source, instance=self.forge.instance, seconds=seconds)
 
     def _position(self) -> str | None:
-        """The cursor, extended so that each pull request of the task is read from its first comment."""
+        """The comment cursor, extended so that each pull request of the task is read from its first comment."""
         cursor = self.ahead
         for url in self.pulls():
             cursor = ForgeReports(self.forge).with_pull(cursor, url)
@@ -148,9 +150,10 @@ class CommentInbox:
     def take_comments(
         self, append: Callable[[Sequence[Comment]], Iterable[FencedComment]], durable: Callable[[], None]
     ) -> Iterator[FencedComment]:
-        """Yield the waiting comments in the form that the loop appends; `append` converts them.
+        """Yield the waiting comments in the form that the loop appends to the conversation; `append` makes that form.
 
-        When the loop has appended all comments, `durable` syncs them to disk, and then the cursor moves past them."""
+        When the loop has appended all comments, `durable` syncs the conversation to disk, and then the cursor moves
+        past the comments."""
         with self.lock:
             talk, ahead = self.talk, self.ahead
             self.talk = []
@@ -162,7 +165,7 @@ class CommentInbox:
             self.moved(ahead)
 
     def _handle(self, comment: Comment, names: Sequence[str]) -> bool:
-        """Execute the command in a comment, if it has one; returns whether a new command was executed.
+        """Execute the command in a comment, if the comment has one; returns whether a new command was executed.
 
         For a running task `/retry` and `/resume` only cancel a requested pause.
         """
@@ -178,7 +181,7 @@ class CommentInbox:
                 self.refused(row, comment)
                 return False
             self.ledger.request(self.uuid, word, comment=comment.id, who=comment.author)
-        except UsageError as error:  # the row of the task was closed meanwhile
+        except UsageError as error:  # the row of the task was closed meanwhile, so the command has no effect
             self.events.emit("effect_failed", effect=order, error=str(error))
             return False
         except (LedgerError, ForgeError) as error:

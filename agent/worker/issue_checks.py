@@ -1,5 +1,5 @@
-"""Checks that a task may work on its issue: the task has not ended, no other daemon has the issue, and nobody has
-changed the issue, or pushed to the fork of a pull request, since a person requested the task.
+"""Checks that a task may work on its issue: the task has not ended, no other daemon has the issue, and since a person
+asked for the task, nobody has changed the issue or pushed to the fork of a pull request.
 
 The claim of an issue is the first comment that a task writes on it (`issue/claims.py`).
 """
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 
 def blocked_rules(settings: Settings, issue: IssueText) -> tuple[str, ...]:
-    """The ids of the rules because of which `security.block` refuses the issue; () if it is not refused."""
+    """The ids of the rules because of which `security.block` refuses the issue; () if it refuses none of the issue's
+    texts."""
     if not settings.security.block:
         return ()
     guard = SecurityFilter(block=True)
@@ -43,14 +44,14 @@ def withheld(settings: Settings, comment: Comment) -> Comment:
 
 
 def check_issue(run: TaskRun, issue: IssueText, started_by: str | None) -> None:
-    """Claim the issue, unless an earlier attempt did so, and check it.
+    """Check that the task may work on its issue, and claim the issue, unless an earlier attempt did so.
 
     Raises EndedBefore if the forge shows the end of this task; TakenElsewhere if another daemon has the issue;
     IssueUnreadable if the text of the issue, or the branch of a fork, was changed after a person requested the task, or
     if `security.block` refuses a text.
 
-    Once the model has read the issue, a later edit is delivered to it as a comment (`Forge.comments_since`).  A later
-    push to the branch of a fork does not move the work tree, which stays at the commit at which it was begun.
+    Once the model has read the issue, it gets a later edit of the issue as a comment (`Forge.comments_since`). A later
+    push to the branch of a fork does not move the work tree, which stays at the commit at which the task began.
     """
     status = claims.shown_end(run.forge, run.key, run.uuid, issue.labels)
     if status is not None:

@@ -1,8 +1,8 @@
 """Finds the pictures of an issue and its comments, fetches and sanitises them, and saves them in the task's folder.
 
-The files of pictures are named `images/0001.png` and so on, in the order in which the text mentions them.  If a picture
-is not sent, the message tells the model so, and the reports tell the person, so that nobody assumes that the model has
-seen it.
+The files of pictures are named `images/0001.png` and so on, in the order in which the text mentions them. If a picture
+is not sent to the model, the message tells the model so, and the reports tell the person, so that nobody assumes that
+the model has seen it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SHARE = 4
 
 @dataclass
 class IssuePictures:
-    """Fetches the pictures of one task.  `takes_any` False: the model accepts no pictures, so none is sent."""
+    """Fetches the pictures of one task. `takes_any` False: the model accepts no pictures, so none is sent to it."""
 
     forge: Forge
     key: TaskKey
@@ -45,7 +45,8 @@ class IssuePictures:
     takes_any: bool
 
     def fetch(self, *texts: str) -> tuple[list[Json], str]:
-        """Returns (the pictures in the texts of one message, the note for the model about them, "" if there are none).
+        """Returns (the pictures in the texts of one message, the note for the model about these pictures, "" if there
+        are none).
 
         Raises DiskError.
         """
@@ -90,7 +91,7 @@ class IssuePictures:
 
 
 def add_note(context_dir: Path, sentence: str) -> None:
-    """Save a sentence for the reports about a picture; the same sentence is saved only once.  Raises DiskError."""
+    """Save a sentence about a picture for the reports; the same sentence is saved only once. Raises DiskError."""
     if sentence in notes(context_dir):
         return
     path = durable_files.make_dir(context_dir / FOLDER) / NOTES
@@ -99,7 +100,7 @@ def add_note(context_dir: Path, sentence: str) -> None:
 
 
 def notes(context_dir: Path) -> list[str]:
-    """The sentences for the reports, including those of earlier processes of the task."""
+    """The saved sentences about pictures for the reports, including those of earlier processes of the task."""
     try:
         return (context_dir / FOLDER / NOTES).read_text("utf-8").splitlines()
     except FileNotFoundError:

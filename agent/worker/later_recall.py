@@ -1,9 +1,9 @@
-"""Retrieves memories for a task after its briefing: about new comments, after a compaction, and after the history was
-indexed for the first time.
+"""Retrieves memories for a task after its briefing: about new comments, after a compaction, and when the repository's
+history was indexed for the first time.
 
-Each retrieval is first recorded as a line of recalled.jsonl and then appended as a message.  A process that continues
-after a crash finds in the task's files what is missing: the message of a retrieval is appended if it is missing, and
-memories are retrieved for a compaction that has no retrieval.
+Each retrieval is first recorded as a line of recalled.jsonl and then appended as a message. A process that continues
+after a crash appends the message of a recorded retrieval if the message is missing, and retrieves memories for a
+compaction that has no retrieval.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ PART = 2
 
 
 class LaterRecall:
-    """The retrievals of one task after its briefing.  Each method yields the messages to append; it yields none if the
-    program's own memory is off.
+    """The retrievals of one task after its briefing. Each method yields the messages to append; it yields none if the
+    program's long-term memory is off.
     """
 
     def __init__(self, run: TaskRun, window: Window, tools: Toolbox) -> None:
@@ -82,8 +82,8 @@ class LaterRecall:
         yield from self._recall(COMPACTION, query, self.records.given(BRIEFING, shown))
 
     def after_index(self) -> Iterator[FencedComment]:
-        """Retrieve the files that similar changes touched, once after the history was indexed for the first time, since
-        the briefing had none."""
+        """Retrieve the files that similar changes touched, once after the repository's history was indexed for the
+        first time, since the briefing could not contain them."""
         if self.awaited is None or self.awaited.is_open(self.base_dir):
             return
         self.awaited = None

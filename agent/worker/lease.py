@@ -24,7 +24,8 @@ RENEW_SECONDS = 20.0
 
 
 class Lease:
-    """The lease of one attempt: a thread renews it while the thread that works is inside the `with` block."""
+    """The lease of one attempt: inside the `with` block, a second thread renews the lease while the main thread
+    works."""
 
     def __init__(self, ledger: Ledger, uuid: str, attempt: int, events: Events) -> None:
         self.ledger = ledger
@@ -46,7 +47,8 @@ class Lease:
         deadline.finish()
 
     def renew(self) -> None:
-        """Renew the lease, unless the current step is overdue; interrupt the step if another attempt owns the row."""
+        """Renew the lease, unless the current step has exceeded its time; interrupt the step if another attempt owns
+        the row."""
         now = deadline.current()
         if now.overdue:
             if self.overdue != now:
@@ -60,7 +62,7 @@ class Lease:
             self._ended.set()
             deadline.interrupt(error)
         except MakimonoError:
-            pass  # the ledger cannot be reached now; a lease is long enough for several tries
+            pass  # the ledger cannot be reached now; a lease is long enough for several tries to renew it
 
     def _run(self) -> None:
         while not self._ended.wait(RENEW_SECONDS):

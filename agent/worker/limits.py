@@ -1,10 +1,10 @@
 """Enforces the limits of a task: turns, tokens, money, wall time, memory, disk space (`limits` in config.yaml).
 
-Turns, tokens and money are counted for the whole task, including earlier processes, because the numbers come from its
-files.  Wall time is counted for each process, from the moment at which the model begins to work; neither the
-preparation nor the time that a task waits for a person is counted.  The clock for the wall time is stopped while
-finished work is checked and published, so that a slow forge does not end a task with finished work, and takes no time
-from the model if the work is sent back to the model.
+Turns, tokens and money are counted for the whole task, including its earlier processes, because the numbers come from
+the task's files. Wall time is counted for each process, from the moment at which the model begins to work; neither the
+preparation nor the time that a task waits for a person is counted. The clock for the wall time stops while finished
+work is checked and published, so that a slow forge does not end a task with finished work, and costs the model no time
+if the work is sent back to it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ WALL = "wall_seconds"
 
 @dataclass
 class TaskLimits:
-    """A call returns an outcome if a limit is reached; its text names the key, the limit and the usage."""
+    """A call returns an outcome if the task has reached a limit; the outcome's text names the key, the limit and the
+    usage."""
 
     limits: Limits
     used: Callable[[], Totals]
@@ -53,15 +54,15 @@ class TaskLimits:
             self.stopped = None
 
     def __call__(self) -> Outcome | None:
-        """The outcome for the first limit that is reached; None if none is reached."""
+        """The outcome for the first limit that the task has reached; None if it has reached none."""
         used = self.used()
         if (over := limit_outcome_of("turns", self.limits.turns, used.turns, "turns")) is not None:
             return over
         return self.check_requests()
 
     def check_requests(self) -> Outcome | None:
-        """The outcome for the first limit that is reached, without the limit of turns, since requests outside of the
-        conversation are no turns."""
+        """The outcome for the first limit that the task has reached, except for the limit of turns, since requests
+        outside of the conversation are no turns."""
         used = self.used()
         for key, limit, value, unit in (
             ("tokens", self.limits.tokens, used.tokens, "tokens"),
@@ -72,9 +73,9 @@ class TaskLimits:
         return self.check_calls()
 
     def check_calls(self) -> Outcome | None:
-        """The outcome for the first limit that is reached of a resource that tool calls use: time, memory, disk space.
-        The loop makes this check between two tool calls of an answer.  Turns, tokens and money are not checked: the
-        last turn within those limits is executed completely."""
+        """The outcome for the first reached limit of a resource that tool calls use: time, memory, disk space. The loop
+        checks these limits between two tool calls of an answer. Turns, tokens and money are not checked between tool
+        calls: the last turn within those limits is executed completely."""
         if (over := self.check_time()) is not None:
             return over
         if self.limits.memory is not None and self.ran_over():  # the kernel has killed a command, not this process
@@ -82,7 +83,7 @@ class TaskLimits:
         return self.quota()
 
     def check_time(self) -> Outcome | None:
-        """The outcome if the wall time is used up, which may happen during a single call or a slow answer; else
+        """The outcome if the task's wall time is used up, which may happen during a single call or a slow answer; else
         None."""
         now = clock.monotonic() if self.stopped is None else self.stopped
         limit, wall = self.limits.wall_seconds, now - self.started

@@ -1,9 +1,9 @@
 """The program's own long-term memory for one task: recall for the briefing, the model's tool `recall`, and the request
 to index the repository's history.
 
-Whether the model gets the tool is decided once and recorded in effects.jsonl, since the tools of a task never change.
-A replay has no memory: its tool returns the recorded results.  While memory is off, nothing imports `agent/memory/`.
-docs/memory.md, "What comes out", has the rules.
+Whether the model gets the tool is decided once and recorded in effects.jsonl, since the tools of a task never change. A
+replay has no memory: the tool `recall` returns the recorded results. While memory is off, nothing imports
+`agent/memory/`. docs/memory.md, "What comes out", has the rules.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from agent.worker.session import TaskRun
 
 OFFERED = "recall_tool"
-"""Name of the receipt in effects.jsonl about whether the model gets the tool."""
+"""Name of the receipt in effects.jsonl that records whether the model gets the tool `recall`."""
 
 AWAITED = "history_request"
-"""Name of the receipt that records the request for the first index of the history."""
+"""Name of the receipt that records the request for the first index of the repository's history."""
 
 HISTORY_LAYER = "history of commits"
 
@@ -55,7 +55,7 @@ def own_memory(run: TaskRun, prepared: Prepared) -> TaskRecall | None:
 
 
 def recall_tool(context: TaskContextManager, own: TaskRecall | None) -> Recall | None:
-    """The tool `recall` for the task; None if memory was off when the task began."""
+    """The tool `recall` for the task; None if the program's memory was off when the task began."""
     effects, records = context.get_effect_store(), context.get_recalled_store()
     if (receipt := effects.receipt(OFFERED)) is not None:
         offered = bool(receipt.get("offered"))
@@ -73,7 +73,7 @@ class MemoryQuestions:
         self.own = own
 
     def __call__(self, query: str) -> str:
-        """The memories that match the query, inside a fence; "" if there are none.  Raises ToolError if the memory
+        """The memories that match the query, inside a fence; "" if no memory matches. Raises ToolError if the memory
         cannot be used."""
         records: RecalledStore = self.context.get_recalled_store()
         if self.own is None:
@@ -106,8 +106,8 @@ class _Search:
 
 
 def request_index(run: TaskRun, workspace: Workspace, own: TaskRecall | None) -> None:
-    """Before the briefing, request that the daemon indexes the history of the base branch, unless it is indexed
-    already.
+    """Before the briefing, request that the daemon indexes the history of the base branch, unless that history is
+    indexed already.
 
     If no commit is indexed yet, a receipt records the request, so that the task can retrieve similar files later
     (`awaited_index`).
@@ -133,8 +133,8 @@ def request_index(run: TaskRun, workspace: Workspace, own: TaskRecall | None) ->
 
 
 def awaited_index(context: TaskContextManager) -> IndexRequest | None:
-    """The request for the index that the task waits for; None if it waits for none, or has retrieved files from it
-    already."""
+    """The request for the index of the history for which the task waits; None if the task waits for no index, or has
+    retrieved files from the index already."""
     receipt = context.get_effect_store().receipt(AWAITED)
     if receipt is None or context.get_recalled_store().newest(HISTORY) is not None:
         return None

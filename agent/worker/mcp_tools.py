@@ -1,8 +1,8 @@
 """The tools of MCP servers in one task.
 
-The tools of all servers are listed once, before the first message of the task, and recorded in mcp.jsonl.  Every later
-process of the task offers these recorded tools.  A replay starts no server: its calls return the recorded results.
-docs/mcp.md has the rules.
+The tools of all servers are listed once, before the first message of the task, and recorded in mcp.jsonl. Every later
+process of the task offers the model these recorded MCP tools. A replay starts no MCP server: the calls of tools return
+the recorded results. docs/mcp.md has the rules.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ class TaskMcpTools:
         self.tools = [McpTool(OfferedTool.from_dict(one), self._answer) for one in self.store.tools() or ()]
 
     def check_window(self, tools: Toolbox, count: Callable[[str], int], window: int) -> None:
-        """Raise ConfigError if the tools leave too little of the window to the task; the check is made only when a task
-        begins."""
+        """Raise ConfigError if the MCP tools leave too little of the window to the task; this is checked only when a
+        task begins."""
         if not self.tools or self.run.is_briefed():
             return
         all_tools = sum(count(_text(schema)) for schema in tools.schemas())
@@ -90,7 +90,7 @@ class TaskMcpTools:
     # --- the lists -------------------------------------------------------------------------------------------
 
     def _take_lists(self, servers: McpServers) -> None:
-        """List the tools of all servers, and record those that the model will get."""
+        """List the tools of all MCP servers, and record the tools that the model will get."""
         lock = McpLock(self.run.settings.base_dir)
         found: list[OfferedTool] = []
         self.commands.check_stop()
@@ -117,7 +117,7 @@ class TaskMcpTools:
     def _offered(
         self, lock: McpLock, name: str, listed: Sequence[ListedTool], before: Sequence[OfferedTool]
     ) -> list[OfferedTool]:
-        """The tools of one server that are pinned in mcp.lock; the first list of a server is pinned here, and tools
+        """The tools of one MCP server that are pinned in mcp.lock; the first list of a server is pinned here, and tools
         that changed later are reported."""
         run, server = self.run, self.settings[name]
         changes = lock.pin_first(name, listed)
@@ -159,7 +159,7 @@ class TaskMcpTools:
         return self.run.control.poll() is not None
 
     def _answer(self, tool: OfferedTool, arguments: Json) -> RawResult:
-        """Call a tool, record its result and return it; in a replay, return the recorded result."""
+        """Call an MCP tool, record its result and return it; in a replay, return the recorded result."""
         if self._recorded is not None:
             return self._replayed(tool, arguments)
         try:
@@ -215,7 +215,7 @@ class TaskMcpTools:
 
 
 def recorded_calls(store: McpStore) -> dict[str, deque[Json]]:
-    """The recorded calls, by tool and arguments; calls with the same arguments stay in their order."""
+    """The recorded calls of MCP tools, by tool and arguments; calls with the same arguments stay in their order."""
     found: dict[str, deque[Json]] = defaultdict(deque)
     for record in store.calls():
         found[_key(str(record.get("name")), record.get("args"))].append(record)
@@ -223,7 +223,7 @@ def recorded_calls(store: McpStore) -> dict[str, deque[Json]]:
 
 
 def tool_text(tool: OfferedTool) -> str:
-    """The schema of a tool as it is sent to the model, to count its tokens."""
+    """The schema of an MCP tool as it is sent to the model, for counting its tokens."""
     function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
     return _text({"type": "function", "function": function})
 

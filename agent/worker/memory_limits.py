@@ -31,13 +31,13 @@ KERNEL_NOISE = 256 << 20
 """The number of bytes by which the kernel's own memory may grow for other reasons than the command."""
 
 SHARE = 20
-"""Measurements take at most 1/SHARE of the time."""
+"""Measurements of memory take at most 1/SHARE of the time."""
 
 
 @dataclass
 class TaskMemory:
-    """Measures the memory of one attempt.  A call returns an outcome if the task uses too much memory; if a control
-    group limits the task, it returns None."""
+    """Measures the memory of one attempt. A call returns an outcome if the task uses too much memory; it returns None
+    if a control group limits the task's memory."""
 
     settings: Settings
     uuid: str
@@ -60,7 +60,7 @@ class TaskMemory:
         return Outcome(End.LIMIT, code="memory", summary=process_groups.too_large(wanted, used))
 
     def measure(self) -> bool:
-        """Measure the memory, unless that was done just before; returns whether it was measured."""
+        """Measure the task's memory, unless that was done just before; returns whether it was measured."""
         started = clock.monotonic()
         if started < self.next_look:
             return False
@@ -148,5 +148,5 @@ def _of_the_kernel() -> int | None:
 
 
 def first_outcome(*asked: Callable[[], Outcome | None]) -> Callable[[], Outcome | None]:
-    """A function that calls the given functions in order and returns the first outcome."""
+    """A function that calls the given functions in order and returns the first outcome that one of them returns."""
     return lambda: next((outcome for one in asked if (outcome := one()) is not None), None)

@@ -1,6 +1,7 @@
-"""Makes notices for people from the files of a task, so that they also cover earlier processes.
+"""Makes notices for people from the files of a task, so that the notices also cover the task's earlier processes.
 
-The notices are added to the reports of the run (`session.TaskRun.facts`), which the comments and the pull request show.
+The notices are added to the reports of the run (`session.TaskRun.facts`), which appear in the comments and the pull
+request.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Posts on the issue that a run pauses or ends: the progress comment gets its final text, and one more comment is
+"""Posts on the issue that a run pauses or ends: the progress comment gets its final text, and a further comment is
 posted.
 
 Every text is cleaned by `issue/publish_filter.py` and cut to the maximum length of a comment.
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 
 def notify_paused(run: TaskRun, outcome: Outcome) -> None:
-    """Show that the task waits, and post the model's question, if there is one, where the task was asked for; then move
-    the label.
+    """Show on the issue that the task waits, post the model's question (if it has one) where the task was asked for,
+    and move the label.
 
     Raises ForgeError.
     """
@@ -57,7 +57,7 @@ def notify_paused(run: TaskRun, outcome: Outcome) -> None:
 
 
 def compose(run: TaskRun, outcome: Outcome, report: Report | None, decision: Decision) -> FinalState:
-    """Compose the end with the texts for people, at any stage of the run; secrets are masked."""
+    """Compose the end of the run with the texts for people, at any stage of the run; secrets are masked."""
     replies = replies_of(run, outcome, report, decision)
     if replies.lost:
         outcome = replace(outcome, summary="\n\n".join([outcome.summary, *replies.lost]).strip())
@@ -65,7 +65,8 @@ def compose(run: TaskRun, outcome: Outcome, report: Report | None, decision: Dec
     state = "failed" if failed and outcome.end is not End.LIMIT else str(outcome.end)
     facts = run.facts()
     if outcome.end is End.STOPPED and run.publishing:
-        with suppress(ForgeError):  # on an error, the comment omits whether the issue is closed
+        # After an error of the forge, the comment does not mention whether the issue is closed.
+        with suppress(ForgeError):
             facts["closed"] = run.forge.read_issue(run.key).state == "closed"
 
     def render(words: str) -> Public:
@@ -84,7 +85,7 @@ def compose(run: TaskRun, outcome: Outcome, report: Report | None, decision: Dec
 
 
 def notify_finished(run: TaskRun, ending: FinalState) -> None:
-    """Post the comment of this end, once, and update the progress comment.  Raises ForgeError."""
+    """Post the final comment of a run, once, and update the progress comment. Raises ForgeError."""
     if not run.publishing:
         return
     run.check_held()
@@ -97,10 +98,10 @@ def notify_finished(run: TaskRun, ending: FinalState) -> None:
 
 
 def _edit(run: TaskRun, words: Public, *, ends: bool = False) -> bool:
-    """Write the progress comment, which with `ends` is the last comment too; returns whether it is there."""
+    """Write the progress comment, which with `ends` is also the last comment; returns whether the comment exists."""
     try:
         return run.progress.write(words, ends=ends)
-    # a failed edit is no problem, since the final comment has the same content
+    # a failed edit of the progress comment is no problem, since the final comment has the same content
     except ForgeError as error:
         run.events.emit("effect_failed", effect="progress", error=str(error))
         return False
@@ -110,7 +111,7 @@ def _post(run: TaskRun, name: str, words: Callable[[], Public]) -> None:
     run.check_held()
 
     def held() -> Public:
-        run.check_held()  # another host may have posted the comment during the search
+        run.check_held()  # the search for the comment took time, in which another host may have taken over the task
         return words()
 
     post_once(run.forge, run.key, run.uuid, name, held, run.effects)

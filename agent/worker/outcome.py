@@ -1,8 +1,8 @@
 """Maps the end of a run to the task's status, which the row, the label, the comments and the pull request all use.
 
 Work with a change completes a task only if the model called `finish`; a text alone completes a task that changed
-nothing.  A pull request becomes ready for review only if its change is pushed, has no findings, and does not break the
-check:
+nothing. A pull request becomes ready for review only if its change is pushed, has no findings, and does not break the
+verify command:
 
 | end | result | status, code | pull request |
 |---|---|---|---|
@@ -17,8 +17,8 @@ check:
 | the model finished | the check failed in another way, or could not run | failed, verify_failed | not ready |
 | the model stopped with a text, or finished | every command was refused | failed, no_sandbox | not ready |
 
-`decide` is used before a pull request is marked as ready, at the end of the task, and before findings are sent back to
-the model.
+`decide` is called before a pull request is marked as ready, at the end of the task, and before findings are sent back
+to the model.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ NOT_FINISHED = (
 )
 
 MENDABLE = ("push_rejected", "push_too_large", "lfs_refused")
-"""Codes of refusals of a branch because of its content, which the model can correct; other refusals are about
+"""Codes of refusals of a branch because of its content, which the model can correct; other refusals concern
 permissions, names and other people's commits."""
 
 
@@ -53,8 +53,8 @@ class Decision:
 
 
 def decide(outcome: Outcome, report: Report | None) -> Decision:
-    """Decide from how the model ended and from the result of the delivery.  `report` is None if nothing was
-    delivered."""
+    """Decide the status of the task from the way in which the model ended and from the result of the delivery. `report`
+    is None if nothing was delivered."""
     if outcome.end is End.STOPPED:
         return Decision(Status.STOPPED, "stopped", outcome.summary)
     changed = report is not None and report.changed
@@ -71,7 +71,7 @@ def decide(outcome: Outcome, report: Report | None) -> Decision:
 
 
 def may_be_ready(outcome: Outcome, report: Report) -> bool:
-    """Whether the result would be ready for review if it were in a pull request now."""
+    """Whether the result of the delivery would be ready for review if it were in a pull request now."""
     return report.changed and not review_code(report) and decide(outcome, report).status is Status.COMPLETED
 
 
@@ -90,13 +90,13 @@ def with_review(outcome: Outcome, report: Report | None) -> Outcome:
 
 
 def is_checked(outcome: Outcome) -> bool:
-    """Whether to run the check on the change: only if the model called `finish`."""
+    """Whether to run the verify command on the change: only if the model called `finish`."""
     return outcome.end is End.FINISHED
 
 
 def is_mendable(outcome: Outcome, report: Report) -> bool:
-    """Whether finished work is sent back to the model, because the model can correct the problem, or should look at it
-    once more."""
+    """Whether to send finished work back to the model, because the model can correct the problem, or should look at the
+    work once more."""
     if outcome.end is not End.FINISHED:
         return False
     if report.left_behind and decide(outcome, report).status is Status.COMPLETED:

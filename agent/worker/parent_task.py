@@ -1,5 +1,5 @@
-"""Reads the earlier task that a new task continues: after its end the label was set again, or a comment asked for more
-work.
+"""Reads the earlier task that a new task continues, because somebody set the label again after its end, or asked for
+more work in a comment.
 
 The new task has a uuid, a folder and a conversation of its own.  The new task starts on the branch of the earlier task
 if the pull request of that branch is open, and its briefing contains the earlier summary (docs/forges.md, "Talk").
@@ -32,15 +32,15 @@ if TYPE_CHECKING:
 LONGEST = 8000
 """Maximum number of characters of an earlier summary in a briefing."""
 GENERATIONS = 20
-"""Earlier work is found across at most this number of tasks in a row that ended before they had a work tree."""
+"""The earlier work is looked for in at most this number of consecutive tasks that ended before they had a work tree."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnpublishedCommits:
-    """Unpublished commits of an earlier task: those after `start` up to `commit`, in its own `git_dir`.
+    """Unpublished commits of an earlier task: the commits after `start` up to `commit`, in that task's own `git_dir`.
 
-    `pushed`: the last commit that the earlier task has pushed, None if it has pushed none.  `refused`: the commits may
-    not be published as they are."""
+    `pushed`: the last commit that the earlier task has pushed, None if it has pushed none. `refused`: the repository or
+    the security filter has refused these commits, so they may not be published as they are."""
 
     git_dir: Path
     commit: str
@@ -94,7 +94,8 @@ def read_parent(settings: Settings, ledger: Ledger, forge: Forge, uuid: str | No
 
 
 def _worked(folders: Path, ledger: Ledger, row: Row) -> Path:
-    """The folder of the task; if the task never had a work tree, that of the newest earlier task that had one."""
+    """The folder of the earlier task; if that task never had a work tree, the folder of the newest task before it that
+    had one."""
     now: Row | None = row
     for _ in range(GENERATIONS):
         if now is None or now.parent_uuid is None or os.path.lexists(folders / now.uuid / "git"):
@@ -104,7 +105,7 @@ def _worked(folders: Path, ledger: Ledger, row: Row) -> Path:
 
 
 def _kept(folder: Path) -> UnpublishedCommits | None:
-    """The commits in the earlier task's own git directory that were not pushed.
+    """The commits in the earlier task's own git directory that the task has not pushed.
 
     Returns None if no commit is unpublished, if the commits need content of Git LFS (which no commit contains), or if
     the directory cannot be read.
@@ -123,8 +124,8 @@ def _kept(folder: Path) -> UnpublishedCommits | None:
 
 
 def _branch(forge: Forge, row: Row) -> str | None:
-    """The branch of the earlier task if its pull request is still open, else None: once it was merged or closed,
-    nothing more is pushed to the branch."""
+    """The branch of the earlier task if its pull request is still open, else None: after the pull request was merged or
+    closed, nothing more is pushed to its branch."""
     if not row.branch:
         return None
     pull = forge.find_pull(row.key, row.branch)
@@ -133,8 +134,8 @@ def _branch(forge: Forge, row: Row) -> str | None:
 
 def summary_of(folder: Path, row: Row) -> str:
     """The final text of the earlier task: the summary of its `finish`, else its last message, else the reason of its
-    failure.  After `cleanup` has reduced the folder, the text is taken from the stored end, which is the only file left
-    that has it."""
+    failure. If `cleanup` has reduced the folder, the text comes from the stored end, which is the only file left that
+    has it."""
     for _, record in jsonl.backwards(folder / "tools.jsonl"):
         if record.get("tool") == "finish" and record.get("status") == "success":
             return str((record.get("args") or {}).get("summary") or "")[:LONGEST]

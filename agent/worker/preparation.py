@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """The results of `prepare`.
+    """The results of `prepare`, the first step of a task.
 
     `read_at` is the time of the monotonic clock at which the issue and its comments were read.  `trusts_author`:
     whether the author of the issue may request work.  `parent` is the earlier task that this one continues, None if
@@ -61,7 +61,7 @@ def _with_pull(forge: Forge, issue: IssueText, parent: Parent | None) -> IssueTe
 
 def prepare(run: TaskRun) -> Prepared:
     """Read the issue, claim it, move its label and post the progress comment; then make the sandbox, fetch into the
-    mirror, and open the work tree at the commit where the task starts or stopped.
+    mirror, and open the work tree at the commit where the task starts or where an earlier attempt stopped.
 
     `prepare` may be repeated: a resumed task finds its work tree unchanged.  `prepare` runs no command of the
     repository.  Raises TakenElsewhere, EndedBefore or IssueUnreadable if the task may not work on the issue."""
@@ -75,7 +75,7 @@ def prepare(run: TaskRun) -> Prepared:
         if run.publishing:
             check_issue(run, issue, started_by)
         trusts_author = may_author_ask(run, issue)
-        deadline.is_stopping()  # a request to stop may be in the issue that was just read
+        deadline.is_stopping()  # the issue that was just read may contain a request to stop
         is_first = context.row.get("parent_uuid") is None
         if forge.labels.is_left_behind(issue.labels, by_comment=started_by is not None, is_first=is_first):
             run.move_label("processing")

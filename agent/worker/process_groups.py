@@ -41,7 +41,7 @@ def end_tree(base_dir: Path, uuid: str) -> None:
 
 
 def remove(base_dir: Path, uuid: str = "") -> None:
-    """Remove the empty groups of the task, or those of all tasks of this base_dir."""
+    """Remove the empty control groups of the task, or those of all tasks of this base_dir."""
     cgroups.remove(_name(base_dir, uuid), group_places())
 
 
@@ -72,7 +72,7 @@ def in_bytes(limit: int | str | None) -> int | None:
 
 
 def memory_used(base_dir: Path, uuid: str, attempt: int) -> int | None:
-    """Bytes of memory that the attempt's group uses; None if no group counts them."""
+    """Bytes of memory that the attempt's control group uses; None if no group counts them."""
     return cgroups.used(_name(base_dir, uuid, attempt), group_places())
 
 

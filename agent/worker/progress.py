@@ -1,10 +1,10 @@
-"""The progress comment of a task, of which there is one: posted at the start, then edited in place at most every
-EDIT_SECONDS; the first plan and the address of the draft are shown at once.
+"""Posts and edits the progress comment of a task, of which there is one: it is posted at the start, then edited in
+place at most every EDIT_SECONDS; the first plan and the address of the draft are shown at once.
 
-As a listener of the loop's events, `Progress` only records the events.  The comment is edited between two turns
-(`checkpoint_publisher.py`), and before a long wait for the model's server (`WaitEvents`).  If the forge refuses to edit
-the progress comment, the run continues.  If another attempt owns the task, the progress comment is not edited, and
-Fenced is raised.
+As a listener of the loop's events, `Progress` only records the events and edits nothing. The progress comment is edited
+between two turns (`checkpoint_publisher.py`), and before a long wait for the model's server (`WaitEvents`). If the
+forge refuses to edit the progress comment, the run continues. If another attempt owns the task, the progress comment is
+not edited, and Fenced is raised.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ EDIT_SECONDS = 10.0
 WAIT_SECONDS = 3.0
 REASON = 300
 ORDERED = (End.PAUSED, End.STOPPED)
-"""Ends that a person may request in a comment; the progress comment then names the person."""
+"""Ends of a run that a person may request in a comment; the progress comment then names the person."""
 
 
 class ShownRun(Protocol):
-    """The interface of a run that the comment needs (`session.TaskRun`).  `tools` is None until the tools are
-    restored."""
+    """The attributes and methods of a run that the progress comment needs (`session.TaskRun`). `tools` is None until
+    the tools are restored."""
 
     settings: Settings
     publishing: bool
@@ -70,18 +70,19 @@ class ShownRun(Protocol):
         ...
 
     def facts(self) -> dict[str, Any]:
-        """The values that the texts about the run show, at any stage."""
+        """The values that the texts about the run show; they can be read at any stage."""
         ...
 
     def fit_comment(self, text: Public) -> Public:
-        """The text, cut to the maximum length of a comment."""
+        """The text, cut to the maximum length of a comment on the forge."""
         ...
 
 
 class Progress:
     """The progress comment of one run.
 
-    `start` posts the comment or finds the one that exists; a call records an event, and `update` edits the comment.
+    `start` posts the progress comment or finds the existing one; a call records an event, and `update` edits the
+    comment.
     """
 
     def __init__(self, run: ShownRun) -> None:
@@ -100,7 +101,7 @@ class Progress:
         return found
 
     def start(self) -> None:
-        """Post the comment, once per task; the daemon may have posted it already when it queued the task."""
+        """Post the progress comment, once per task; the daemon may have posted it already when it queued the task."""
         run, known = self.run, self.is_posted
 
         def words() -> Public:
@@ -115,11 +116,11 @@ class Progress:
 
     @property
     def is_posted(self) -> bool:
-        """Whether the files of the task record that the comment was posted."""
+        """Whether the files of the task record that the progress comment was posted."""
         return self.run.effects.receipt(PROGRESS) is not None
 
     def __call__(self, name: str, fields: Mapping[str, Any]) -> None:
-        """Record the newest action, from an event of the loop."""
+        """Record the newest action of the model, from an event of the loop."""
         if name == "tool_finished":
             self.last = f"{fields['tool']}: {fields['status']}"
         elif name == "model_wait":
@@ -130,9 +131,9 @@ class Progress:
             self.last, self.waiting = "" if self.waiting else self.last, False
 
     def update(self, *, now: bool = False) -> None:
-        """Edit the comment if the last edit is long enough ago, or if `now` is set.
+        """Edit the progress comment if the last edit is long enough ago, or if `now` is set.
 
-        If the forge refuses the edit, only an event is emitted.  Raises Fenced.
+        If the forge refuses to edit the progress comment, only an event is emitted. Raises Fenced.
         """
         if not (now or self._has_news()) and clock.monotonic() - self.edited_at < EDIT_SECONDS:
             return
@@ -143,7 +144,8 @@ class Progress:
             self.run.events.emit("effect_failed", effect="progress", error=str(error))
 
     def _has_news(self) -> bool:
-        """Whether the first plan, or the first address of a pull request, is there and not shown yet."""
+        """Whether the first plan, or the first address of a pull request, exists and the progress comment does not show
+        it yet."""
         run = self.run
         here = {
             "plan": bool(run.tools is not None and run.tools.plan()),
@@ -206,7 +208,7 @@ class WaitEvents:
         self.progress = progress
 
     def emit(self, name: str, /, **fields: Any) -> None:
-        """Emit the event; if it announces a wait, then edit the comment."""
+        """Emit the event; if the event announces a wait, edit the progress comment as well."""
         self.run.events.emit(name, **fields)
         if name == "model_wait":
             self.progress.update(now=float(fields.get("seconds") or 0.0) >= WAIT_SECONDS)

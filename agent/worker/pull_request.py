@@ -1,4 +1,4 @@
-"""The pull request of a task: opened once, and then updated in place.
+"""Opens the pull request of a task once, and then updates it in place.
 
 `effects.jsonl` records that the pull request was opened, so that a restarted process opens no second one.  After a
 person has merged the pull request, later work goes into another one; after a person has closed or removed it, it is not
@@ -25,11 +25,12 @@ if TYPE_CHECKING:
     from agent.worker.session import TaskRun
 
 PULL, READY = "pull", "ready"
-"""The effect that the pull request was opened (for a later one the name also has the id of the one before it), and the
-receipt that people were asked to review it."""
+"""The name of the effect of opening the pull request (for a later pull request the name also has the id of the one
+before it), and the name of the receipt that people were asked to review it."""
 
 _NEVER_TAKEN = (413, 422)
-"""HTTP statuses that a repeated request would get again: 413 (too large for a proxy), 422 (refused by the forge)."""
+"""HTTP statuses with which the forge would refuse a repeated request too: 413 (too large for a proxy), 422 (refused by
+the forge)."""
 
 ROOM = 400
 """Number of characters that the text leaves free for the markers of this program."""
@@ -37,8 +38,8 @@ ROOM = 400
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The content that the pull request shall show: the delivery, its title (None while the model works), and the end
-    of the run."""
+    """The content that the pull request must show: the delivery, its title (None while the model works), and the end of
+    the run."""
 
     report: Report
     title: str | None
@@ -88,8 +89,9 @@ class PullRequest:
             return
         pull = self._find()
         if pull is not None and pull.state == "open" and not pull.draft:
-            self.run.check_held()  # the search for the pull request takes time
-            with suppress(ForgeRefused):  # the repository does not support drafts
+            # The search for the pull request took time, in which another attempt may have taken over the task.
+            self.run.check_held()
+            with suppress(ForgeRefused):  # the repository does not support drafts, so the pull request stays as it is
                 self.run.forge.update_pull(self.run.key, pull, draft=True)
 
     def _opened_or_updated(self, wanted: Wanted) -> PullRef:
@@ -135,7 +137,8 @@ class PullRequest:
         def open_it() -> dict[str, object]:
             try:
                 pull = self._request(wanted)
-            except ForgeRefused as refused:  # a person can change the reason of the refusal
+            # A person can remove the cause of the refusal, so it is reported and not raised.
+            except ForgeRefused as refused:
                 raise PushRejected(f"{refused}. The branch is pushed", code="pull_refused") from refused
             opened.append(pull)
             self.has_asked = not pull.draft
@@ -147,7 +150,8 @@ class PullRequest:
         return opened[0] if opened else None
 
     def _request(self, wanted: Wanted) -> PullRef:
-        """Open the pull request at the forge, unless it is open; if it is ready, the forge asks for the review."""
+        """Open the pull request on the forge, unless it is open; if the pull request is ready, the forge asks for the
+        review."""
         run, base = self.run, self.workspace.base
         name = run.publish_filter.title(wanted.title or self.issue.title)
         body = merged("", self._part(wanted, None), run.uuid, name)
@@ -158,8 +162,9 @@ class PullRequest:
     def _ask_for_review(self, pull: PullRef, wanted: Wanted) -> None:
         """Record, once, that people are asked to review the pull request, since it is ready.
 
-        The forge asks when it makes the pull request ready (`has_asked`).  If another process has made it ready, that
-        process may have died before it asked, so the forge is asked here.
+        The forge asks for the review when it makes the pull request ready (`has_asked`). If another process has made
+        the pull request ready, that process may have died before the review was asked for, so `_ask_for_review` asks
+        for it.
         """
         run = self.run
         if not wanted.ready or pull.draft or pull.state != "open" or run.effects.receipt(READY) is not None:
@@ -170,7 +175,7 @@ class PullRequest:
         run.effects.done(READY, {"url": pull.url})
 
     def _ask_again(self, pull: PullRef) -> None:
-        """Ask the person who asked for more work on the pull request of an earlier task."""
+        """Ask the person who asked for more work on an earlier task's pull request to review it."""
         if self.run.context.row.get("parent_uuid"):
             ForgeReports(self.run.forge).ask_again(self.run.key, pull, str(self.run.context.row.get("user") or ""))
 

@@ -1,9 +1,9 @@
 """Makes the title and text of a task's pull request, and preserves what people have written into it.
 
 The program's own part of the text is between two hidden markers; the text outside of them belongs to people and is not
-changed.  A task that continues in an open pull request takes over the summaries of earlier tasks, so that the text has
-all of them.  The title is changed only if this program has set the present title, of which a third marker has a digest.
-The functions of `pull_text.py` have no side effects (docs/forges.md, "The pull request").
+changed. A task that continues in an open pull request preserves the summaries of earlier tasks, so that the text
+contains all of them. The title of a pull request is changed only if this program has set the present title, of which a
+third marker has a digest. The functions of `pull_text.py` have no side effects (docs/forges.md, "The pull request").
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 TEXT, SUMMARY, TITLE = "text", "summary", "title-"
-"""Names of the markers; the marker at the end of a part has its name and `-end`."""
+"""Names of the markers in the text of a pull request; the marker at the end of a part has the part's name and
+`-end`."""
 TITLE_SEEN = 200
 """The number of characters of a title that the digest covers, since hosts may cut longer titles."""
 TRIES = 8
-"""How often a text is made shorter at most; more than once, because cleaning may make it longer again."""
+"""Maximum number of times that a text is made shorter; more than one try is needed, because cleaning may make the text
+longer again."""
 
 _ID = r"([A-Za-z0-9._-]+)"
 _PART = re.compile(rf"<!-- makimono:{_ID}:{TEXT} -->")
@@ -34,18 +36,18 @@ _SUMMARY = re.compile(rf"<!-- makimono:{_ID}:{SUMMARY} -->\n")
 _SUMMARY_END = re.compile(rf"\n<!-- makimono:{_ID}:{SUMMARY}-end -->")
 _TITLE = re.compile(rf"<!-- makimono:{_ID}:{TITLE}([0-9a-f]{{12}}) -->")
 _UNMARKED = re.compile(r"task `[0-9a-f-]{36}`</sub>\Z")
-"""Matches the end of the last line in a text by an older version of this program, which wrote no markers; the line also
-contains `<sub>`."""
+"""Matches the end of the last line in a pull request's text by an older version of this program, which wrote no
+markers; the line also contains `<sub>`."""
 _UNMARKED_LENGTH = len(f"task `{'-' * 36}`</sub>")
 
 
 def marks(uuid: str, name: str) -> tuple[str, str]:
-    """The hidden markers at the beginning and end of a part."""
+    """The hidden markers at the beginning and end of a part of a pull request's text."""
     return hide(marker(uuid, name)), hide(marker(uuid, f"{name}-end"))
 
 
 def title_of(text: str) -> str:
-    """The digest by which a title is recognised."""
+    """The digest by which this program recognises a title that it has set."""
     seen = " ".join(text.split())[:TITLE_SEEN]
     return blake2b(seen.encode("utf-8", "replace"), digest_size=6).hexdigest()
 
@@ -117,11 +119,11 @@ def closed(text: str) -> str:
 
 
 def fitted(render: Callable[[str], str], words: str, room: int, note: str) -> str:
-    """The text `render(words)`; if it has more than `room` characters, `words` is cut until it fits, and `note` is put
-    after the rest.
+    """The text `render(words)`; if it has more than `room` characters, `words` is cut until the text fits, and `note`
+    is put after the rest.
 
     Only the model's own text is cut, and not the end of the whole text, which has the branch, the result of the check
-    and the closing keyword.  If the template alone is longer than `room`, the result is too long."""
+    and the closing keyword. If the template alone is longer than `room`, the returned text is too long."""
     keep = len(words)
     text = render(closed(words))
     for _ in range(TRIES):

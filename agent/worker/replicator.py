@@ -1,11 +1,11 @@
 """Updates the replica of a running task, in a thread of its own (`context_storage.replica`).
 
-The task's process calls `snapshot` at the end of each turn.  `snapshot` records the state of the files and saves the
-work tree; the thread then copies that state to the replica.  The replica is at most one turn behind: the next turn
-waits for the thread, but for at most WAIT_SECONDS, and not at all while the storage of the replica cannot be reached.
-Storage that cannot be reached does not stop the task.  An outage of the storage is reported once (`replica_away`), and
-the write is tried again; when a write succeeds, everything that the replica lacks is copied.  `store/replica.py`
-defines the format.
+The task's process calls `snapshot` at the end of each turn. `snapshot` records the state of the task's files and saves
+the work tree; the thread then copies that state to the replica. The replica is at most one turn behind: the next turn
+waits for the thread, but for at most WAIT_SECONDS, and not at all while the storage of the replica cannot be reached. A
+task continues if the storage of its replica cannot be reached. An outage of the replica's storage is reported once
+(`replica_away`), and the write is tried again; when a write succeeds, everything that the replica lacks is copied.
+`store/replica.py` defines the format of a replica.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Replicator:
         self._thread.start()
 
     def snapshot(self) -> None:
-        """Record the present state of the task, and let the thread copy it.  Raises DiskError."""
+        """Record the present state of the task, and let the thread copy the state to the replica. Raises DiskError."""
         if self._ended:
             return
         self.wait(WAIT_SECONDS)
@@ -68,7 +68,7 @@ class Replicator:
             self._changed.notify_all()
 
     def wait(self, seconds: float) -> bool:
-        """Wait until the replica is up to date; returns False if the seconds are over or the storage cannot be
+        """Wait until the replica is up to date; returns False if `seconds` have passed or the storage cannot be
         reached."""
         until = clock.monotonic() + seconds
         with self._changed:
@@ -80,7 +80,7 @@ class Replicator:
         return True
 
     def close(self) -> None:
-        """End the thread; a state that is not copied yet is dropped."""
+        """End the thread that copies; a state that is not copied yet is dropped."""
         with self._changed:
             self._ended = True
             self._next = None
@@ -90,7 +90,7 @@ class Replicator:
     def _save_tree(self) -> Mapping[str, bytes]:
         """Save the work tree; returns its files.
 
-        Work that cannot be saved (because it is too large, or git fails) is left out, and reported
+        Work that cannot be saved (because it is too large, or git fails) is left out of the replica, and reported
         once."""
         before = self._saved
         self._saved = saved = work_tree_snapshot.save(self.workspace, before)
@@ -109,7 +109,7 @@ class Replicator:
                     place = RemoteFolder(self.address)
                     writer = Writer(place, self._folder, self.context.uuid, self.context.attempt, self._generation)
                 writer.write(shot)
-            except Exception as error:  # noqa: BLE001 - an error of the storage's driver must not end a task
+            except Exception as error:  # noqa: BLE001 - an error of the storage's driver must not end the task
                 if self._ended:
                     return
                 why = str(error) if isinstance(error, MakimonoError) else error_words(error)
@@ -138,12 +138,12 @@ class Replicator:
         with self._changed:
             self._busy, self.away = False, failed
             if failed and self._next is None and not self._ended:
-                self._next = shot  # a newer state that waits is copied instead
+                self._next = shot  # if a newer state waits, that state is copied instead of this one
             self._changed.notify_all()
 
 
 class TaskReplica:
-    """The replica of one run; if no replica is configured, each method does nothing.
+    """The replica of one run; if no replica is configured, the methods do nothing.
 
     The replica is updated even after the model has finished: a task that is requeued still records the reason in its
     files."""
@@ -156,7 +156,7 @@ class TaskReplica:
         self._replicator: Replicator | None = None
 
     def start(self, workspace: Workspace) -> None:
-        """Begin with the present state; `workspace` must be open.  Raises DiskError."""
+        """Begin to replicate with the present state of the task; `workspace` must be open. Raises DiskError."""
         if self.address is not None and self._replicator is None:
             self._replicator = Replicator(self.address, self.context, workspace, self.events)
             self._replicator.snapshot()

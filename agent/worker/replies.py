@@ -1,8 +1,8 @@
 """Composes the answers to comments at the end of a run, and decides where the last comment of the run stands.
 
-The model answers comments by their ids (`finish`, `answers`).  Each answer is posted at the place of the comment that
-it answers.  If a comment on the pull request has started the run, the last comment of the run is an answer to that
-comment.  A run that only answered a question has no other last comment than the answer.
+The model names a comment that it answers by the comment's id (`finish`, `answers`). Each answer is posted next to the
+comment that it answers. If a comment on the pull request has started the run, the last comment of the run is an answer
+to that comment. A run that only answered a question has no other last comment than the answer.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 class Replies:
     """The answers of a run.
 
-    `asked`: the comment that started the run, None if no comment started it, or if the comment is gone.  `answered`: a
-    question was answered and nothing else was done.  `lost`: texts of answers to comments that do not exist."""
+    `asked`: the comment that started the run; None if no comment started the run, or if the comment is gone.
+    `answered`: the run has answered a question and done nothing else. `lost`: texts of answers to comments that do not
+    exist."""
 
     replies: tuple[Reply, ...] = ()
     asked: Comment | None = None
@@ -39,8 +40,8 @@ class Replies:
     lost: tuple[str, ...] = ()
 
     def with_final(self, run: TaskRun, final: Public) -> tuple[tuple[Reply, ...], bool]:
-        """(the answers, with the last comment of the run as an answer to the comment that started it; whether the last
-        comment is posted as an answer and not on the issue)."""
+        """(the answers, with the last comment of the run as an answer to the comment that started the run; whether the
+        last comment is posted as an answer and not on the issue)."""
         asked = self.asked
         if self.answered or asked is None or not asked.place:
             return self.replies, self.answered
@@ -79,9 +80,9 @@ def replies_of(run: TaskRun, outcome: Outcome, report: Report | None, decision: 
 
 
 def ask_reviewers(run: TaskRun, replies: Iterable[Reply], report: Report | None, decision: Decision) -> None:
-    """When the pull request is ready, ask the authors of the answered comments on it for a review again.
+    """When the pull request is ready, ask the authors of the answered comments on the pull request for a review again.
 
-    The person who asked for the run was asked when it became ready (`pull_request.py`)."""
+    The person who asked for the run was asked for a review when the pull request became ready (`pull_request.py`)."""
     if report is None or report.pull is None or not decision.ready or not run.publishing:
         return
     known = {str(run.context.row.get("user") or "")}
@@ -100,7 +101,8 @@ def _id_in(text: str) -> str:
 
 
 def _comments(run: TaskRun) -> Mapping[str, Comment]:
-    """Id → comment of a person, of the issue and of the pull requests of the task; empty if they cannot be read."""
+    """Comment id → comment of a person, on the issue and on the pull requests of the task; empty if the comments cannot
+    be read."""
     reports, cursor = ForgeReports(run.forge), None
     for url in _urls(run):
         cursor = reports.with_pull(cursor, url)
@@ -124,8 +126,8 @@ def _text(run: TaskRun, comment: Comment, words: str) -> Public:
 
 
 def question_there(run: TaskRun, text: Public, effect: str) -> Reply | None:
-    """The question of a task as an answer to the comment on the pull request that has started the task; None if the
-    task was asked for on the issue."""
+    """The question of a task as an answer to the comment on the pull request that has started the task; None if
+    somebody asked for the task on the issue."""
     try:
         asked = asking_comment(run.forge, run.key, run.context.row, _urls(run))
     except ForgeError as error:

@@ -1,9 +1,9 @@
 """Reads `.makimono.yaml` from the default branch of a repository, once for each task.
 
 `.makimono.yaml` is read from the commit that is the newest of the default branch when the task begins: never from the
-branch of a pull request, a base that the issue names, or the work tree.  The commit that was read is recorded in the
-task's folder, so that a later attempt reads the same text.  A file with an error is ignored as a whole; the reports of
-the task describe the error once, with its line.
+branch of a pull request, a base that the issue names, or the work tree. The commit from which `.makimono.yaml` was read
+is recorded in the task's folder, so that a later attempt reads the same text. A `.makimono.yaml` with an error is
+ignored as a whole; the reports of the task describe the error once, with its line.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NAME = "repository_file.json"
 
 @dataclass(frozen=True, slots=True)
 class RepositorySettings:
-    """The settings in the file, and a sentence about an error in it, "" if it has none."""
+    """The settings in `.makimono.yaml`, and a sentence about an error in the file, "" if it has none."""
 
     keys: RepositoryKeys
     problem: str = ""
@@ -39,7 +39,7 @@ NOTHING = RepositorySettings(RepositoryKeys())
 
 
 def apply_repository_file(run: TaskRun, mirror: Mirror) -> RepositorySettings:
-    """Read the file from the mirror, which must be fetched before, and replace the settings of the run."""
+    """Read `.makimono.yaml` from the mirror, into which the caller has fetched, and replace the settings of the run."""
     found = _read(run, mirror)
     run.settings = with_file(run.settings, found.keys)
     return found
@@ -79,9 +79,9 @@ def _commit(folder: Path, mirror: Mirror) -> str | None:
 
 
 def read_blob(git_dir: Path, commit: str) -> bytes | None:
-    """The content of the file in a commit, None if the commit does not contain it.
+    """The content of `.makimono.yaml` in a commit, None if the commit does not contain it.
 
-    Raises ConfigError if the file is not a regular file or is too large.
+    Raises ConfigError if `.makimono.yaml` is not a regular file or is too large.
     """
     listed = git("ls-tree", "-z", "-l", commit, "--", FILE, git_dir=git_dir).output
     if not listed:

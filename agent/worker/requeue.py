@@ -1,10 +1,10 @@
 """Releases the row of a task so that it is tried again later, after an error that may pass (an unreachable forge, model
 or remote, for example).
 
-If the model still has work to do, the next attempt continues the conversation.  If the model has finished or asks a
+If the model still has work to do, the next attempt continues the conversation. If the model has finished or asks a
 question, and only publishing is left, the next attempt publishes the result and sends nothing to the model
-(`unpublished_work.py`).  If the folder of a task is lost, the task begins again and reports that.  When the daemon
-starts, it lets waiting rows be tried at once, perhaps with a new token (`try_now`).
+(`unpublished_work.py`). If the folder of a task is lost, the task begins again from its issue and reports that. When
+the daemon starts, it lets waiting rows be tried at once, perhaps with a new token (`try_now`).
 """
 
 from __future__ import annotations
@@ -32,14 +32,15 @@ TRIES = "tries"
 """Name of the receipt in which tries are counted; attempts that ended by a drain, an answer or a pause do not count."""
 
 SILENT = (ModelUnreachable.code, ModelStalled.code)
-"""Error codes for a model's server that did not answer; it may answer again at any time."""
+"""Error codes for a model's server that did not answer, and that may answer again at any time."""
 
 ANEW = "anew"
 """Value of the row's `outcome` after a task began again because its work was lost."""
 
 
 def state_of(context: TaskContextManager, outcome: Outcome | None) -> TaskState:
-    """The state of the task for `dispose`.  `outcome` is the result of the model's work, None if it had not ended."""
+    """`outcome` is the result of the model's work, None if that work had not ended. The state of the task for the
+    decision about an error (`dispose`)."""
     effects = context.get_effect_store()
     kept = pending_publication(effects) if outcome is not None else None
     return TaskState(
@@ -48,7 +49,7 @@ def state_of(context: TaskContextManager, outcome: Outcome | None) -> TaskState:
         begun=context.get_message_store().last_seq > 0,
         tries=_tries(context),
         waits=None if kept is None else clock.now() - kept.since,
-        # `tries` cannot be trusted if each attempt has a new folder
+        # each attempt has a new folder, so `tries` is too low
         lost=context.attempt >= ATTEMPTS and not context.resumed,
     )
 
@@ -62,7 +63,7 @@ def _tries(context: TaskContextManager) -> int:
 
 
 def is_outcome_decided(context: TaskContextManager) -> bool:
-    """Whether, by the row, the model has finished: an end is stored, or publication is pending.
+    """Whether the row says that the model has finished: an end is stored, or publication is pending.
 
     No other host may begin a task again from its issue if the model has finished it.
     """
@@ -71,8 +72,8 @@ def is_outcome_decided(context: TaskContextManager) -> bool:
 
 
 def restart(context: TaskContextManager) -> tuple[str, ...]:
-    """Sentences for people if the model must repeat the work of an earlier attempt, because that work is not on this
-    host.  The result is empty if no earlier attempt did any work, or if the work is on this host."""
+    """Sentences for people that the model must repeat the work of an earlier attempt, because that work is not on this
+    host. The result is empty if no earlier attempt did any work, or if the work is on this host."""
     if context.column("outcome") not in (MARK, ANEW):
         turns = context.elsewhere.turns
         if context.get_message_store().last_seq > 0 or not turns:
@@ -91,11 +92,11 @@ def restart(context: TaskContextManager) -> tuple[str, ...]:
 
 
 def requeue_task(run: TaskRun, todo: Disposition, outcome: Outcome | None) -> Status:
-    """Release the row of the task, with the reason, so that it is tried again later.  An end that the row has is not
-    changed.
+    """Release the row of the task, with the reason, so that it is tried again later. If the row has an end already,
+    that end stays.
 
-    Each further try is later than the one before.  Returns the status of the row; if a person made a request meanwhile,
-    the request is executed instead (`Ledger.release`)."""
+    Each further try waits longer than the one before. Returns the status of the row; if a person made a request
+    meanwhile, the request is executed instead (`Ledger.release`)."""
     context, effects, ledger = run.context, run.effects, run.wiring.ledger
     tries, answers = _tries(context), context.get_message_store().totals().turns
     effects.done(TRIES, {"tries": tries + 1, "answers": answers})
@@ -130,7 +131,7 @@ def try_now(ledger: Ledger) -> None:
 
 
 def _show(run: TaskRun, state: str, note: str) -> None:
-    """Edit the progress comment; if that fails, only an event is emitted."""
+    """Edit the progress comment; if the edit fails, only an event is emitted."""
     try:
         run.progress.edit(state, note=note)
     except MakimonoError as second:

@@ -4,7 +4,7 @@ The reviewers are asked only about work that has no other problem (check, scan f
 outweighs such a problem.  A task without `consensus.enabled` does not import this module.
 
 Each commit is reviewed once: after a crash the deliberation continues after the last recorded statement, and a recorded
-decision other than FAILED_SAFE is used again.  A replay uses the recorded decisions and sends no requests.
+decision is used again unless it is FAILED_SAFE. A replay uses the recorded decisions and sends no requests.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ MET = "Reviewers set these conditions for an earlier version of the change. Chec
 
 
 def reviewed(run: TaskRun, issue: IssueText, workspace: Workspace, report: Report, sandbox: str) -> Report:
-    """The report, completed with the reviewers' decision about its commit; `sandbox` is the kind of the sandbox in
-    which the check ran.
+    """The report of the delivery, completed with the reviewers' decision about its commit; `sandbox` is the kind of the
+    sandbox in which the verify command ran.
 
     Raises Interrupted for a stop, DiskError, or Fenced.
     """

@@ -1,8 +1,8 @@
 """The objects that all steps of one run of a task use: row, files, forge, comments, limits, control, progress.
 
-The steps of `worker/handler.py` take a `TaskRun` as their first argument.  The TaskRun is made before the first step,
-and does not read or write anything by itself.  Objects that one step makes and only some later steps need are in the
-result of that step (`preparation.Prepared`, `conversation.Conversation`).
+The steps of `worker/handler.py` take a `TaskRun` as their first argument. The TaskRun is made before the first step,
+and making it reads and writes nothing. Objects that one step makes and only some later steps need are in the result of
+that step (`preparation.Prepared`, `conversation.Conversation`).
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class TaskRun:
             patience=settings.scheduling.drain_seconds,
             why=self._why,
         )
-        self.held = ExitStack()  # connections and threads that are closed at the end of the run
+        self.held = ExitStack()  # connections and threads that the run closes at its end
         self.held.callback(quota.close)
         context.get_request_store().failed = self._request_failed
 
@@ -173,13 +173,13 @@ class TaskRun:
     # --- what people see --------------------------------------------------------------------------------------
 
     def move_label(self, state: LabelState) -> None:
-        """Move the issue's label, unless nothing may be published."""
+        """Move the issue's label, unless the run may publish nothing."""
         if self.publishing:
             self.check_held()
             self.forge.move_label(self.key, state)
 
     def facts(self) -> dict[str, Any]:
-        """The values that the texts about the run show, at any stage."""
+        """The values that the texts about the run show; they can be read at any stage."""
         totals = self.context.totals()
         provider = self.settings.provider()
         reports = ForgeReports(self.forge)
@@ -210,7 +210,7 @@ class TaskRun:
         return int((clock.now() - clock.parse(since)).total_seconds() // 60) if since else 0
 
     def fit_comment(self, text: Public) -> Public:
-        """The text, cut to the maximum length of a comment."""
+        """The text, cut to the maximum length of a comment on the forge."""
         return truncate(text, self.forge, self.uuid)
 
     def _reply_without_effect(self, row: Row, comment: Comment) -> None:
@@ -220,15 +220,16 @@ class TaskRun:
             post_reply(self.wiring.ledger, self.forge, self.events, self.publish_filter, row, comment, "running")
 
     def _show_seen(self, comment: Comment) -> None:
-        """Show at a comment that it was read; at the comment that requested the task, the daemon has already shown
-        that."""
+        """Show at a comment that the program has read it; at the comment that asked for the task, the daemon has
+        already shown that."""
         if self.publishing and comment.id != self.context.column("started_by"):
             self.acknowledgements.show(self.key, comment)
 
     # --- what ends the run: requests of people, and limits ------------------------------------------------------
 
     def _requested(self) -> str | None:
-        """The request that the row has, None if there is none.  Raises Fenced if another attempt owns the task."""
+        """The request in the task's row (stop or pause), None if there is none. Raises Fenced if another attempt owns
+        the task."""
         deadline.check()
         return self.wiring.ledger.requested(self.uuid)
 
@@ -248,7 +249,7 @@ class TaskRun:
         return "" if self.inbox.asked_by else reason_on_forge(self.forge, self.key)
 
     def _branch(self) -> str | None:
-        """The branch of this task; before it has one, that of the task that it continues."""
+        """The branch of this task; before this task has a branch, the branch of the task that it continues."""
         if self.workspace is not None:
             return self.workspace.branch
         parent = self.wiring.ledger.get(str(self.context.row.get("parent_uuid") or ""))
@@ -256,12 +257,12 @@ class TaskRun:
         return found
 
     def _over_time(self) -> Outcome | None:
-        """The outcome if the wall time is used up; None if it is not, or while its clock is stopped."""
+        """The outcome if the wall time is used up; None if wall time is left, or while its clock is stopped."""
         return None if self.limits.stopped is not None else self.limits.check_time()
 
     def finish_work(self, outcome: Outcome) -> None:
-        """Record that the work has ended with `outcome` and its publication begins: from now on wall time is not
-        counted."""
+        """Record that the model's work has ended with `outcome` and its publication begins: from now on wall time is
+        not counted."""
         self.limits.stop_clock()
         self.control.finish_work(outcome)
 

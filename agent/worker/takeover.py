@@ -1,10 +1,10 @@
 """Takes a task over from another host: fetches its newest state from the replica before the work begins.
 
-A takeover happens when this process has claimed the row and holds the lock of the folder.  If the last attempt worked
-in this folder, nothing is fetched.  If the last attempt worked elsewhere, the newest manifest in the replica shows
-whether the state in this folder is older.  An older state is moved to the quarantine folder; the fetched files take its
-place once each of their segments was checked.  `replica.json` is removed first and written last, so that the next
-attempt repeats a takeover that was interrupted.
+A takeover happens after this process has claimed the row and taken the lock of the folder. If the last attempt worked
+in this host's folder, nothing is fetched from the replica. If the last attempt worked on another host, the newest
+manifest in the replica shows whether the state in this folder is older. An older state of the folder is moved to the
+quarantine folder; the fetched files take its place once each of their segments was checked. `replica.json` is removed
+first and written last, so that the next attempt repeats a takeover that was interrupted.
 
 If the replica cannot be reached, the task waits for the replica, at most PATIENCE_SECONDS.  After PATIENCE_SECONDS, or
 if no manifest in the replica is complete, the task continues from its folder, or from its issue, and reports that.
@@ -33,13 +33,13 @@ PATIENCE_SECONDS = 3600.0
 FETCH_SECONDS = 1800.0
 """Maximum seconds for fetching the files of a task."""
 SINCE = "replica.since"
-"""Name of the file in a task's folder that has the time since which the task waits for its replica."""
+"""Name of the file in a task's folder that has the time at which the task began to wait for its replica."""
 FETCHED = ".replica.tmp"
 STAYS = ("lock", "worker.log", "request.json", SINCE, FETCHED)
 
 
 def take_over(wiring: Wiring, claim: Claim, folder: Path) -> None:
-    """Replace the state in the folder by the newest one of the replica, if that is newer.
+    """Replace the state in the task's folder by the newest state in the replica, if that is newer.
 
     Raises ReplicaAway if the storage cannot be reached or refuses a request; the caller tries again later.  Raises
     DiskError or Fenced.
@@ -62,7 +62,7 @@ def take_over(wiring: Wiring, claim: Claim, folder: Path) -> None:
 
 
 def _was_begun(wiring: Wiring, claim: Claim) -> bool:
-    """Whether any attempt has sent a request to the model; without a turn, the replica has nothing to fetch."""
+    """Whether any attempt has sent a request to the model; if none has, the replica has nothing to fetch."""
     row = wiring.ledger.get(claim.uuid)
     return row is not None and row.llm_call_count > 0
 
@@ -77,7 +77,7 @@ def _look(wiring: Wiring, claim: Claim, folder: Path, address: str) -> None:
 
 
 def _waited(folder: Path) -> float:
-    """Seconds since this host first tried to fetch the task."""
+    """Seconds since this host first tried to fetch the task from the replica."""
     path = folder / SINCE
     now = clock.now()
     try:
@@ -140,8 +140,8 @@ def _messages_last(path: Path) -> tuple[bool, str]:
 
 
 def _replace(base_dir: Path, folder: Path, claim: Claim) -> str:
-    """Move the old files away and the fetched files into their place; returns the folder with the old files, "" if
-    there were none."""
+    """Move the old files of the task's folder away and the fetched files into their place; returns the folder with the
+    old files, "" if there were none."""
     (folder / STATE).unlink(missing_ok=True)  # ours
     old = [path for path in sorted(folder.iterdir(), key=_messages_last) if path.name not in STAYS]
     aside = ""

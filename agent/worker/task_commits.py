@@ -36,7 +36,8 @@ PATCH_LIMIT = 50_000
 
 
 class TaskCommits:
-    """Makes and describes the commits of one task.  `pushes` False: the commits will be handed over as a patch."""
+    """Makes and describes the commits of one task. `pushes` False: the commits will not be pushed but handed over as a
+    patch."""
 
     def __init__(self, run: TaskRun, prepared: Prepared) -> None:
         self.run = run
@@ -57,9 +58,9 @@ class TaskCommits:
         return self.describe() if self.workspace.has_commits() else self.report()
 
     def describe(self) -> Report:
-        """A report about the commits; there must be at least one.
+        """A report about the commits of the task, which must have at least one commit.
 
-        The diff is read only once for each newest commit, since it can be large."""
+        The diff of the task is read only once for each newest commit, since it can be large."""
         span = (self.workspace.base_commit, self.workspace.start, self.workspace.head())
         if self._described is None or self._described[0] != span:
             self._described = span, self._describe()
@@ -85,7 +86,7 @@ class TaskCommits:
         return self.report(changed=True, base=self.workspace.base, commit=self.workspace.head())
 
     def report(self, **more: Any) -> Report:
-        """A report with `more` and the fields that every report has."""
+        """A report with the fields that every report has, and the fields in `more`."""
         return Report(self.workspace.branch, unrun=self.commands.refusal or "", **more)
 
     def refuse(self, report: Report, rejected: PushRejected) -> Report:
@@ -109,7 +110,7 @@ class TaskCommits:
         if moved.removed:
             self.run.effects.done(REMOVED, {"branch": self.workspace.branch})
         self.workspace.reports.extend(moved.notes)
-        if not self.workspace.has_commits():  # the base already contains the whole change, from another source
+        if not self.workspace.has_commits():  # the base branch already contains the whole change, from another source
             return self.report(base=self.workspace.base, landed=True)
         return replace(self.describe(), conflicts=moved.conflicts, base_gone=moved.base_gone)
 
@@ -130,7 +131,8 @@ class TaskCommits:
         return self.workspace.base_commit is None and self.workspace.mirror.commit_of(self.workspace.base) is None
 
     def merge_base(self) -> str | None:
-        """The commit of the base branch below the newest commit, as of the last fetch; None if there is none."""
+        """The commit of the base branch from which the task's commits start, as of the last fetch; None if there is
+        none."""
         workspace = self.workspace
         head, base = workspace.head(), workspace.mirror.commit_of(workspace.base)
         if head is None or base is None:

@@ -45,8 +45,8 @@ def _blobs(git_dir: Path, report: Report) -> Mapping[str, str]:
 
 
 def may_author_ask(run: TaskRun, issue: IssueText) -> bool:
-    """Whether the author of the issue may request work, for `record_origin`.  False without a request to the forge if
-    nothing will be recorded, and False if the forge does not answer."""
+    """Whether the author of the issue may request work, for `record_origin`. The result is False, without a request to
+    the forge, if nothing will be recorded; it is also False if the forge does not answer."""
     if not (run.publishing and run.settings.remembers) or run.effects.receipt(ORIGIN) is not None:
         return False
     try:
@@ -56,7 +56,8 @@ def may_author_ask(run: TaskRun, issue: IssueText) -> bool:
 
 
 def record_origin(run: TaskRun, issue: IssueText, workspace: Workspace, *, may_ask: bool) -> None:
-    """Record, once, the actor, the mirror, and whether the author may request work (`may_ask`)."""
+    """Record, once, the actor (the owner of the memories), the mirror, and whether the author of the issue may request
+    work (`may_ask`)."""
     if run.effects.receipt(ORIGIN) is not None:
         return
     from agent.wiring.memory import actor_of_task  # `wiring.memory` is not imported while memory is off

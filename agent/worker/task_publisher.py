@@ -1,7 +1,7 @@
 """Makes the publisher of a task from its settings: what is scanned for secrets, which paths are guarded, which files
 are too large.
 
-The publisher belongs to `work/publish.py`.
+The publisher that this module makes is the `Publisher` of `work/publish.py`.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ def count(folder: Path) -> int:
 
 
 def known(folder: Path) -> int:
-    """The number of attempts that ended before the task was opened."""
+    """The number of attempts of the task that ended before the task was opened."""
     try:
         return max(0, int((folder / NAME).read_text("ascii")))
     except (OSError, ValueError):

@@ -1,13 +1,13 @@
-"""Describes the work of a task that is not published yet: its stored outcome, the host that has it, and its place for a
-person.
+"""Describes the work of a task that is not published yet: the stored outcome, the host that has the work, and its place
+for a person.
 
 If the model has finished or asks a question, and only publishing is left, the outcome is stored in `effects.jsonl`, and
-the row's `outcome` is `publishing`.  The next attempt uses the work tree and the receipts as they are, publishes what
-is missing, and sends nothing to the model (docs/forges.md, "What users of such agents report", row 16).
+the row's `outcome` is `publishing`. The next attempt uses the work tree and the receipts of the earlier one, publishes
+what is missing, and sends nothing to the model (docs/forges.md, "What users of such agents report", row 16).
 
-If several hosts share a ledger, only the host with the work tree takes the row.  If the host with the work has sent no
-heartbeat for PUBLISHING_HOURS, another host begins the task again, as if its folder were lost.  For a task of a worker
-that died, the daemon stores the outcome.
+If several hosts share a ledger, only the host with the work tree takes the row. If the host with the work has sent no
+heartbeat for PUBLISHING_HOURS, another host begins the task again, as if its folder were lost. If the worker of a task
+died, the daemon stores the outcome of the task.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MARK = PUBLISHING
 
 @dataclass(frozen=True, slots=True)
 class PendingPublication:
-    """The outcome that is not published yet, and since when."""
+    """The outcome of a run that is not published yet, and the time since which it waits."""
 
     outcome: Outcome
     since: datetime
@@ -57,14 +57,14 @@ def pending_publication(effects: EffectStore) -> PendingPublication | None:
 
 
 def mark_asked(effects: EffectStore) -> None:
-    """Record that no publication is pending any more, because the question was posted, or the work went back to the
-    model."""
+    """Record that no publication is pending any more, because the model's question was posted, or the work went back to
+    the model."""
     if pending_publication(effects) is not None:
         effects.done(MARK, {})
 
 
 def save_outcome(effects: EffectStore, outcome: Outcome) -> None:
-    """Store the outcome on disk, which records that only publishing is left."""
+    """Store the outcome on disk, which records that only publishing is left to do."""
     effects.done(MARK, {**outcome.to_dict(), "since": clock.stamp()})
 
 
@@ -72,8 +72,8 @@ def lies_elsewhere(settings: Settings, row: Row, now: datetime) -> bool:
     """Whether another host has the unpublished work of a queued row, and may still publish it.
 
     If the task's folder is here and has the outcome, the work is not elsewhere, whichever host wrote it, because hosts
-    may share a base_dir.  If the host that wrote the outcome has lost the folder, the work is lost, and that host does
-    not look for it elsewhere.
+    may share a base_dir. A host that wrote the outcome and then lost the folder has lost the work, and does not look
+    for it elsewhere.
     """
     if row.outcome != MARK or not of_another_host(row, settings) or row.heartbeat_at is None:
         return False
@@ -108,7 +108,8 @@ def leave_to_publish(wiring: Wiring, row: Row, outcome: Outcome) -> bool:
         try:
             held.set(outcome=MARK, error_code=outcome.code, error_message=outcome.summary)
         except LedgerError:
-            effects.done(MARK, {})  # a second call would otherwise take the dead attempt for one that publishes
+            # Without this, a second call would conclude that the dead attempt was already publishing.
+            effects.done(MARK, {})
             raise
     except DiskError:
         return False
@@ -128,8 +129,8 @@ def has_work(folder: Path) -> bool:
 
 
 def keep(run: TaskRun, delivery: Delivery | None) -> str:
-    """Commit the work of a task that ends without publishing it; returns a sentence that names its place, "" if there
-    is no work.  `delivery` is None if the task ended before its work tree was open."""
+    """Commit the work of a task that ends without publishing it; returns a sentence for a person that names the work's
+    place, "" if there is no work. `delivery` is None if the task ended before its work tree was open."""
     if not run.has_worked():
         return ""
     kept = True

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def remove_work_tree(run: TaskRun, status: Status) -> None:
     """Remove the work tree and the home folder of a task that ended with `status`, unless the tree has work that was
-    not pushed.  If the removal fails, `cleanup` removes the tree later."""
+    not pushed. If the work tree cannot be removed now, `cleanup` removes it later."""
     keep = run.settings.workspace.keep
     if keep == "always" or (keep == "failed" and status is not Status.COMPLETED):
         return

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StartedTree:
-    """An open work tree, and from what it was started.
+    """An open work tree, and the commit or point from which it was started.
 
     `point`: the point of another task from which this task starts, else None.  `restored`: the result of restoring the
     tree from a replica, else None.  `takes_up`: the tree contains unpublished commits of the earlier task."""
@@ -50,18 +50,17 @@ class StartedTree:
 def open_work_tree(
     run: TaskRun, issue: IssueText, repository: Repository, parent: Parent | None, mirror: Mirror, sandbox: Sandbox
 ) -> StartedTree:
-    """Fetch into the mirror, choose branch and start commit, and open the tree at that commit.
+    """Fetch into the mirror, choose branch and start commit, and open the work tree at that commit.
 
-    The content of a tree that exists already is not changed.  Notices for people about the start are the first entries
-    of `run.reports`.  Raises IssueUnreadable if the branch of a fork changed during the fetch.
+    The content of a work tree that exists already is not changed. Notices for people about the start are the first
+    entries of `run.reports`. Raises IssueUnreadable if the branch of a fork changed during the fetch.
     """
     settings, folder = run.settings, run.context.context_dir
     point = read_fork_point(folder)
     earlier = parent.branch if parent and point is None else None
     name = run.publish_filter.branch(private_tracker.branch_name(settings, run.key.instance))
     prefix = settings.branch.prefix
-    # the branch in the row is used on a host without the task's files; otherwise `Workspace` uses the branch in its own
-    # files
+    # a host without the task's files uses the branch in the row; otherwise `Workspace` uses the branch in its own files
     decided = run.context.column("branch")
     start = work_tree_snapshot.started_at(folder)
     request = ForgeReports(run.forge).pull_name()
@@ -73,7 +72,7 @@ def open_work_tree(
         issue = replace(issue, base=settings.workspace.base)
         plan = plan_branch(run.key, run.uuid, issue, repository, earlier, name, decided, prefix, start, request)
     said = _check_fork(run, issue.pull, plan, mirror, begun=bool(start))
-    if earlier is not None and mirror.commit_of(earlier) is None:  # the branch of the earlier task was removed
+    if earlier is not None and mirror.commit_of(earlier) is None:  # somebody removed the branch of the earlier task
         plan = plan_branch(run.key, run.uuid, issue, repository, None, name, decided, prefix, start, request)
     if point is not None:
         plan = replace(plan, start_at=point.commit)
@@ -140,10 +139,10 @@ def open_or_restore(run: TaskRun, workspace: Workspace) -> RestoredTree | None:
 def _unpublished(
     kept: UnpublishedCommits | None, plan: BranchPlan, mirror: Mirror
 ) -> tuple[UnpublishedCommits | None, BranchPlan]:
-    """The unpublished commits of the earlier task if they can be used here, and the plan that starts from them.
+    """The unpublished commits of the earlier task if this task can use them, and the plan that starts from them.
 
-    The commits can be used if they are on top of the branch that this task continues, or start from a commit of the
-    same base."""
+    The unpublished commits can be used if they are on top of the branch that this task continues, or start from a
+    commit of the same base."""
     if kept is None or not plan.pushes:
         return None, plan
     if plan.start_at is not None:
@@ -158,7 +157,7 @@ def _unpublished(
 
 
 def _take_up(workspace: Workspace, kept: UnpublishedCommits) -> bool:
-    """Put the commits of the earlier task into the work tree; returns whether they are there."""
+    """Put the commits of the earlier task into the work tree; returns whether that succeeded."""
     if workspace.head() == kept.commit:
         return True
     try:

@@ -34,7 +34,7 @@ npmrc, openssl-pkcs12(1)."""
 
 
 class WorkTreeView:
-    """`changes` gets the changes from git; `tools` reads the files."""
+    """`changes` is a function that gets the changes from git; `tools` reads the files."""
 
     def __init__(self, tools: Toolbox, changes: Callable[[], Iterable[FileChange]]) -> None:
         self._tools = tools
@@ -45,7 +45,7 @@ class WorkTreeView:
         return [replace(one, path=shown(one.path), source=shown(one.source)) for one in self._changes()]
 
     def text(self, path: str) -> str | None:
-        """The text of a file, None if it may not be shown."""
+        """The text of a file, None if the model may not see it."""
         if any(map(_SECRET.fullmatch, path.split("/"))):
             return None
         text = self._tools.current_text(path, LARGEST)

@@ -35,7 +35,7 @@ def process_task(settings: Settings, uuid: str, report: Connection | None = None
     """Work on the task `uuid` until it ends; returns the exit code of the process.
 
     `report` is the connection on which `attempt.CLAIMED` is sent after the claim, or the reason why the claim failed.
-    `own`: the process does nothing else.
+    `own`: the process does nothing else than this task.
     """
     with closing(Wiring(settings, events=Events([to_log]))) as wiring, ExitStack() as held:
         try:
@@ -70,8 +70,8 @@ def is_queued(wiring: Wiring, uuid: str) -> bool:
 def main(settings: Settings, uuid: str, report: Connection | None = None) -> None:
     """Entry point of the forked process; makes a session of its own and sets the title.
 
-    The log and the row record how the task ended; the exit code only repeats it.  After an unexpected error there is
-    also a traceback on stderr.
+    The log and the row record how the task ended; the exit code only repeats it. After an unexpected error the process
+    also writes a traceback to stderr.
     """
     os.setsid()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_DRAINED))  # TaskHandler replaces this signal handler
@@ -81,7 +81,7 @@ def main(settings: Settings, uuid: str, report: Connection | None = None) -> Non
     try:
         code = process_task(settings, uuid, report, own=True)
     except Fenced:
-        code = 0  # a newer attempt owns the task
+        code = 0  # a newer attempt owns the task, which is no failure
     except MakimonoError as error:
         tell(report, str(error))
         code = error.exit_code
