@@ -1,1 +1,1 @@
-"""`main.py run`: polls the forges, starts one worker per task, and monitors workers, disk and ledger."""
+"""The daemon (`main.py run`): polls the forges, starts one worker per task, and monitors workers, disk and ledger."""

@@ -1,9 +1,9 @@
 """The daemon's client of the broker: publishes queued rows, fetches messages of other daemons, acknowledges them.
 
-The client is a thread with its own ledger connection, so that a hanging broker never blocks the supervisor.  While the
-broker cannot be reached, the supervisor polls the ledger as if there were no broker; the thread retries with growing
-pauses.  This module does not decide which host works on a task; the claim does.  `daemon/daemon.py` builds the client
-when `taskqueue.broker` is set.
+The client is a thread with its own ledger connection, so that a hanging broker never blocks the supervisor. While the
+broker cannot be reached, the supervisor polls the ledger as if no broker were configured; the client's thread tries the
+broker again after growing pauses. The broker client does not decide which host works on a task; the claim of the row
+decides that. `daemon/daemon.py` builds the client when `taskqueue.broker` is set.
 """
 
 from __future__ import annotations
@@ -29,23 +29,24 @@ if TYPE_CHECKING:
     from agent.taskqueue.ledger import Ledger
 
 TICK, IDLE_TICK, QUIET_TICK = 0.1, 0.5, 5.0
-"""Seconds between two polls of the broker: while messages arrive; while none arrive; and while none arrive but the
+"""Seconds between two polls of the broker: while messages arrive; while none arrive; and while none arrive although the
 ledger sends notifications of changes."""
 ACTIVE_SECONDS = 2.0
 PUBLISH_SECONDS = 0.5
 AGAIN_SECONDS = 30.0
-"""Seconds after which a row that is still queued is published again, if no message waits in the broker."""
+"""Seconds after which a row that is still queued is published to the broker again, if no message waits in the
+broker."""
 SWEEP_SECONDS, IDLE_SWEEP_SECONDS = 5.0, 15.0
 LONGEST_PAUSE = 30.0
 AT_ONCE = 100
 
 
 class BrokerClient:
-    """`room` is the number of tasks that the supervisor could start now.
+    """`room` is a function that returns the number of tasks that the supervisor could start now.
 
-    `take_arrived` returns the uuids of messages, `acknowledge` acknowledges one.  `arrived` is called when there is a
-    uuid to take.  `tells` is True while the ledger sends notifications of changes: each of them calls `wake`, and
-    between them the broker is polled only rarely.
+    `take_arrived` returns the uuids of messages that have arrived, `acknowledge` acknowledges one message. `arrived` is
+    called when the broker has delivered a uuid to take. `tells` is True while the ledger sends notifications of
+    changes: each notification calls `wake`, and otherwise the broker is polled only rarely.
     """
 
     def __init__(self, settings: Settings, events: Events, arrived: Callable[[], None] = lambda: None) -> None:
@@ -68,17 +69,18 @@ class BrokerClient:
         self.thread = RestartingThread("courier", self._run, self._died)
 
     def start(self) -> None:
-        """Start the thread."""
+        """Start the thread of the broker client."""
         self.thread.start()
 
     def stop(self) -> None:
-        """Stop the thread; messages that were fetched and not acknowledged go back to the broker."""
+        """Stop the thread of the broker client; messages that were fetched and not acknowledged go back to the
+        broker."""
         self._ended.set()
         self._stirred.set()
         self.thread.join(LONGEST_PAUSE)
 
     def take_arrived(self, count: int) -> list[str]:
-        """At most `count` uuids of messages that have arrived; the caller acknowledges each when its worker has
+        """At most `count` uuids of messages that have arrived; the caller acknowledges each message when its worker has
         reported."""
         with self._lock:
             taken = [self._arrived.popleft() for _ in range(min(count, len(self._arrived)))]
@@ -87,13 +89,13 @@ class BrokerClient:
         return [delivery.uuid for delivery in taken]
 
     def acknowledge(self, uuid: str) -> None:
-        """Acknowledge the message about the task `uuid`, if this daemon holds one."""
+        """Acknowledge the message about the task `uuid`, if this daemon has received one."""
         if uuid in self._held:
             self._settled.append(uuid)
             self._stirred.set()
 
     def wake(self) -> None:
-        """Poll at once, and often for a while, since there may be a change."""
+        """Poll the broker at once, and often for a while, since a row may have changed."""
         self._active_until = clock.monotonic() + ACTIVE_SECONDS
         self._stirred.set()
 
@@ -129,8 +131,8 @@ class BrokerClient:
             now = clock.monotonic()
             if now >= sweep_at:
                 sweep_at = now + (SWEEP_SECONDS if self._is_active() or not self.tells else IDLE_SWEEP_SECONDS)
-                # While messages wait in the broker, old rows are not published again: they would only be published
-                # twice.  Rows with a lost message are published again when the broker's queue is empty.
+                # While messages wait in the broker, old rows are not published again: the broker would only have two
+                # messages for one row. Rows with a lost message are published again when the broker's queue is empty.
                 self._publish(ledger, AGAIN_SECONDS if self.broker.depth() == 0 else None)
             elif now >= publish_at and (self._is_active() or not self.tells):
                 publish_at = now + PUBLISH_SECONDS
@@ -174,8 +176,8 @@ class BrokerClient:
         self.items.finish()
 
     def _forget(self) -> None:
-        """Drop the messages that were fetched: the next connection delivers them again, or they are lost and published
-        again."""
+        """Drop the messages that were fetched: the broker delivers them again over the next connection, or they are
+        lost and their rows are published again."""
         self.connected = False
         with self._lock:
             self._arrived.clear()
@@ -184,5 +186,6 @@ class BrokerClient:
 
 
 def message_of(row: Row) -> dict[str, str | None]:
-    """The content of a message: the uuid of the row, and user and key for people who inspect the queue."""
+    """The content of a message to the broker: the uuid of the row, and user and key for people who inspect the
+    queue."""
     return {"uuid": row.uuid, "user": row.user, **row.key.to_dict()}

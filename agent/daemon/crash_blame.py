@@ -48,16 +48,17 @@ class CrashBlame:
             blamed = kills is None or memory_kills() != kills
         else:
             blamed = number not in BY_OTHERS
-        # if the watchdog killed this worker, its record (`record_hang`) stays
+        # if the watchdog killed this worker, the entry by `record_hang` stays
         if self.known.get(uuid) != (pid, True):
             self.known[uuid] = (pid, blamed)
 
     def record_hang(self, uuid: str, pid: int) -> None:
-        """Record that the watchdog ends this worker."""
+        """Record that the watchdog ends this worker because a step hangs."""
         self.known[uuid] = (pid, True)
 
     def forget_others(self, uuids: Collection[str]) -> None:
-        """Drop the recorded ends for tasks that are not in `uuids`: only the rows of running tasks are evaluated."""
+        """Drop the recorded ends of workers for tasks that are not in `uuids`: only the rows of running tasks are
+        evaluated."""
         self.known = {uuid: end for uuid, end in self.known.items() if uuid in uuids}
 
     def may_be_the_task(self, row: Row) -> bool:

@@ -1,10 +1,10 @@
-"""`main.py run` polls, queues, and runs one process per task, until a signal stops it.
+"""`main.py run` polls the forges, queues tasks, and runs one process per task, until a signal stops it.
 
-A flock ensures that each base_dir has only one daemon on each host.  The first SIGTERM or SIGINT begins a drain: no
-task is started, and running tasks end at their next turn and return to the queue.  A request to a model that is in
-progress may take up to `scheduling.drain_seconds`; workers that have not ended GRACE seconds later are killed, and
-their rows are released.  The second signal kills all workers immediately.  SIGUSR1 (`main.py poke`) causes a poll of
-all sources at once.  With `once` the daemon polls once, works on all due tasks, and exits.
+A flock ensures that each base_dir has only one daemon on each host. The first SIGTERM or SIGINT begins a drain: no task
+is started, and running tasks end at their next turn and return to the queue. A request to a model that is in progress
+may take up to `scheduling.drain_seconds`; workers that have not ended GRACE seconds after that are killed, and their
+rows are released. The second SIGTERM or SIGINT kills all workers immediately. SIGUSR1 (`main.py poke`) causes a poll of
+all sources at once. With `once` the daemon polls once, works on all due tasks, and exits.
 
 A daemon with the role `producer` only polls and queues; with the role `worker` it only works on queued tasks.  Many
 daemons of both roles, on many hosts, may share one ledger.  With a broker, `broker_client.py` notifies the daemons of
@@ -56,18 +56,18 @@ if TYPE_CHECKING:
 
 TICK = 0.1
 NOTICE_SECONDS = 1.0
-"""The first notification of a change in the ledger is handled at once; those that follow within this time are handled
-together at its end.
+"""The first notification of a change in the ledger is handled at once; further notifications within this time are
+handled together at its end.
 
-In a large fleet changes are constant, and each one would otherwise wake the daemons of all hosts.
+In a large fleet the ledger changes all the time, and each change would otherwise wake the daemons of all hosts.
 """
 LISTEN_SECONDS = 30.0
-"""Seconds until the daemon tries again to listen for the ledger's notifications."""
+"""Seconds until the daemon tries again to open the connection for the ledger's notifications."""
 Role = Literal["both", "producer", "worker"]
 PATIENCE = 2
 GRACE = (5.0, 30.0)
-"""Bounds in seconds of the additional time after a drain in which a worker can release its row; the time itself equals
-`scheduling.drain_seconds`."""
+"""Bounds in seconds of the additional time after a drain in which a worker can release its row; within these bounds the
+time equals `scheduling.drain_seconds`."""
 SAID_AGAIN = 300.0
 """Seconds after which an error that lasts is reported again."""
 
@@ -76,8 +76,8 @@ class Daemon:
     """One run of the daemon.
 
     `run` returns the exit code: 0 after a drain; with `once` 0, or 1 when a task failed, or 3 when the environment
-    failed; 130 when a second signal killed the workers.  `events` are those of the daemon itself; `heard` announces
-    those of its workers.
+    failed; 130 when a second signal killed the workers. `events` are the events of the daemon itself; `heard` announces
+    the events of its workers.
     """
 
     def __init__(self, settings: Settings, events: Events, heard: Events | None = None, *, role: Role = "both") -> None:
@@ -89,22 +89,23 @@ class Daemon:
         self.pollers: Pollers | None = None
         self.notices: Notices | None = None
         self.listen_at = 0.0
-        self.hear_at = 0.0  # time at which notifications are read again
+        self.hear_at = 0.0  # the time at which the ledger's notifications are read again
         self.lost = threading.Event()  # set when rows are known to be lost from the ledger
         self.drain = False
         self.kill = False
-        self.poked = False  # SIGUSR1 has asked for a poll
+        self.poked = False  # True after SIGUSR1 has asked for a poll
         self.webhooks: HttpServer | None = None
         self.signal = ""
         # (part of the daemon, error of its last round) → time at which it was reported
         self.trouble: dict[tuple[str, str], float] = {}
-        # uuids of the last tasks that a worker of this daemon worked on, set when it ends
+        # uuids of the last tasks on which a worker of this daemon worked; set when a worker ends
         self.worked: tuple[str, ...] = ()
 
     def run(self, *, once: bool = False) -> int:
-        """Take the daemon's lock and work.  Raises HostError when another daemon has the lock, or ConfigError."""
-        # `require_driver` raises ConfigError if a driver is missing, since otherwise each task would run without its
-        # replica
+        """Take the daemon's lock and run until the end. Raises HostError when another daemon has the lock, or
+        ConfigError."""
+        # `require_driver` raises ConfigError if a database driver is missing, since otherwise each task would run
+        # without its replica
         require_driver(self.settings.context_storage.replica)
         require_otlp(self.settings.observe.otlp)
         if self.role != "producer":
@@ -118,13 +119,13 @@ class Daemon:
                 f"another daemon works on {self.settings.base_dir}; stop it, or set context_storage.base_dir elsewhere"
             ) from None
         with suppress(OSError):
-            path_of(self.settings).unlink()  # the health file is that of an earlier daemon # ours
+            path_of(self.settings).unlink()  # the health file was written by an earlier daemon
         started: float | None = None
         courier: BrokerClient | None = None
         ground: SelfCheck | None = None
         wiring = Wiring(self.settings, events=self.events)
         try:
-            wiring.forges  # noqa: B018 - this access raises ConfigError for a wrong configuration
+            wiring.forges  # noqa: B018 - this access builds the forges, and raises ConfigError for a wrong configuration
             self._listen()
             proc.become_subreaper()
             started = clock.monotonic()
@@ -151,7 +152,8 @@ class Daemon:
             supervisor = Supervisor(wiring, self.heard, courier=courier, starts=starts, ground=ground)
             reloader = self._reloader()
             self._check_reviewers(reloader)
-            with suppress(DiskError):  # if this write fails, `doctor` cannot check whether this daemon is outdated
+            # If this write fails, `doctor` cannot check whether the daemon runs outdated code.
+            with suppress(DiskError):
                 record(self.settings, supervisor.installed.code)
             if reloader is not None and not once:
                 self._keep_reloading(reloader, supervisor)
@@ -178,7 +180,7 @@ class Daemon:
             self.kill = self.kill or self.drain
             self.drain = True
             self.signal = signal.Signals(number).name
-            self.waker.wake()  # `wake` takes no lock, which the interrupted main thread might hold itself
+            self.waker.wake()  # `wake` takes no lock, since the interrupted main thread might hold that lock itself
 
         def poked(_number: int, _frame: FrameType | None) -> None:
             self.poked = True
@@ -189,9 +191,10 @@ class Daemon:
         signal.signal(signal.SIGINT, heard)
 
     def _once(self, wiring: Wiring, supervisor: Supervisor) -> int:
-        """Poll once and work on every due task.  Returns 3 when a source could not be polled and nothing else failed.
+        """Poll all sources once and work on every due task. Returns 3 when a source could not be polled and nothing
+        else failed.
 
-        All polls end before the first task is started, so that a task does not start before its `/pause` is read.
+        All polls end before the first task is started, so that no task starts before a `/pause` for it is read.
         """
         asked = True
         if self.role != "worker":
@@ -236,13 +239,14 @@ class Daemon:
         self.webhooks.start(*parse_listen(section.listen))
 
     def _obey_poke(self) -> None:
-        """Poll all sources, if SIGUSR1 has arrived since the last call."""
+        """Poll all sources, if SIGUSR1 has arrived since the last call of this method."""
         if self.poked:
             self.poked = False
             self.events.emit("poked", by="signal", sources=self.pollers.poke() if self.pollers is not None else [])
 
     def _reloader(self) -> TemplateReloader | None:
-        """The reloader, which has read the templates once; None if no templates of people are configured."""
+        """The thread body that reloads templates, which has read the templates once; None if no templates of people are
+        configured."""
         if not self.settings.prompts.is_set:
             return None
         from agent.daemon.template_reloader import TemplateReloader
@@ -252,8 +256,8 @@ class Daemon:
         return reloader
 
     def _check_reviewers(self, reloader: TemplateReloader | None) -> None:
-        """Raise ConfigError for a reviewer with an unknown template; no error is raised while the folder of the
-        templates is broken, since it may have that template."""
+        """Raise ConfigError for a reviewer with an unknown template; while the folder of the templates is broken, raise
+        no error, since the folder may contain the template."""
         if self.settings.consensus.enabled and (reloader is None or not reloader.loader.error):
             check_reviewer_templates(self.settings, prompts.known())
 
@@ -287,7 +291,7 @@ class Daemon:
         return BrokerClient(self.settings, self.events, self.waker.wake)
 
     def _tell(self, wiring: Wiring) -> None:
-        """Send the notifications that could not be sent when a task ended, but to no source that hangs."""
+        """Post the comments and labels that could not be posted when a task ended, except on a source that hangs."""
         pollers = self.pollers
         with self._surviving("ledger"):
             send_pending_notifications(
@@ -295,7 +299,7 @@ class Daemon:
             )
 
     def _remember(self, supervisor: Supervisor) -> None:
-        """Do the extraction jobs that are due, of all tasks that have ended by now."""
+        """Do the due jobs that extract memories from all tasks that have ended by now."""
         failed: list[Exception] = []
         try:
             while not (self.drain or failed) and supervisor.extraction.is_busy():
@@ -343,7 +347,7 @@ class Daemon:
             failures = 0 if supervisor.busy() else failures + (error is not None)
             draining = deadline is not None
             if error is not None and failures >= PATIENCE and (once or draining):
-                raise error  # no worker is alive and nothing can be written, so waiting would never end
+                raise error  # no worker is alive and nothing can be written, so the wait would never end
             if draining and not supervisor.busy():
                 return 0
             if once and not draining and not supervisor.busy() and supervisor.room.settle():
@@ -360,7 +364,7 @@ class Daemon:
 
     def _wait(self, supervisor: Supervisor, *, once: bool) -> bool:
         """Wait until a worker reports or ends, the poller or the broker brings a task, the ledger sends a notification,
-        a signal arrives, or the next step is due.  Returns False if the next step became due without an event, else
+        a signal arrives, or the next step is due. Returns False if the next step became due and no event came, else
         True."""
         notices = None if once else self._hear(supervisor)
         supervisor.tells = notices is not None
@@ -382,21 +386,22 @@ class Daemon:
                     self.pollers.wake_all()
                 if supervisor.courier is not None:
                     supervisor.courier.wake()
-        except Exception as error:  # noqa: BLE001 - an error of the database client: the connection was cut
+        except Exception as error:  # noqa: BLE001 - an error of the database client means that the connection was cut
             self.events.emit("notices_lost", error=reason(error))
             notices.close()
             self.notices = None
         return True
 
     def _hear(self, supervisor: Supervisor) -> Notices | None:
-        """The connection for the ledger's notifications; when it was lost, it is opened again after LISTEN_SECONDS."""
+        """The connection for the ledger's notifications; after it was lost, it is opened again after LISTEN_SECONDS."""
         if self.notices is None and supervisor.ledger.has_notices and clock.monotonic() >= self.listen_at:
             self.listen_at = clock.monotonic() + LISTEN_SECONDS
             self.notices = supervisor.ledger.notices()
         return self.notices
 
     def _step(self, supervisor: Supervisor, *, woken: bool) -> Exception | None:
-        """One step of the supervisor; its error is returned: a busy database or a full disk must not end the daemon."""
+        """One step of the supervisor; its error is returned and not raised, since a busy database or a full disk must
+        not end the daemon."""
         with self._surviving("supervisor", str(self.settings.base_dir)) as failed:
             supervisor.step(woken=woken)
         if failed:
@@ -405,10 +410,11 @@ class Daemon:
 
     @contextmanager
     def _surviving(self, source: str, instance: str = "") -> Iterator[list[Exception]]:
-        """A context manager that reports the error of one round of a part of the daemon, and lets that part continue.
+        """A context manager that reports an error in one round of a part of the daemon (such as a poller), and lets
+        that part continue.
 
-        The context manager yields a list that contains the error afterwards.  An unchanged error is reported every
-        SAID_AGAIN seconds, since a report each second would fill the rest of the disk."""
+        The context manager yields a list, to which it adds the error if there is one. An error that stays the same is
+        reported every SAID_AGAIN seconds, since a report each second would fill the rest of the disk."""
         failed: list[Exception] = []
         try:
             yield failed
@@ -418,4 +424,4 @@ class Daemon:
             lately = {said: at for said, at in self.trouble.items() if now - at < SAID_AGAIN}
             if word not in lately:
                 self.events.emit("poll_failed", source=source, instance=instance, error=str(error))
-            self.trouble = {word: now, **lately}  # a new dict is made, since another thread may be reading the old one
+            self.trouble = {word: now, **lately}  # a new dict is made, since another thread may be reading the old dict

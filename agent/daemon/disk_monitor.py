@@ -1,10 +1,11 @@
 """Checks whether the disk of base_dir is writable and has enough space.
 
-While the disk is not usable, no task is started; when it is usable again, paused tasks are resumed.
+While the disk of base_dir is not usable, no task is started; when it is usable again, paused tasks are resumed.
 
-A task that cannot write pauses with the outcome `disk` (`worker/end_by_error.py`).  The daemon resumes the task: at
-once when a shortage that it has detected is over, else after a pause that doubles each time, because the path that
-could not be written may be on another disk than base_dir.  `wiring/disk_space.py` measures the free space.
+A task that cannot write pauses with the outcome `disk` (`worker/end_by_error.py`). The daemon resumes the paused task:
+at once when a shortage of space that the daemon has detected is over, else after a pause that doubles each time,
+because the path that could not be written may be on another disk than base_dir. `wiring/disk_space.py` measures the
+free space.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ LAST_TRIES = 2
 
 
 class DiskMonitor:
-    """Monitors the disk of one base_dir.  `why` is the reason why no task can be started, "" when there is none."""
+    """Monitors the disk of one base_dir. `why` is the reason why the disk lets no task start, "" when there is none."""
 
     def __init__(self, wiring: Wiring) -> None:
         self.wiring = wiring
@@ -40,11 +41,11 @@ class DiskMonitor:
         self.looked_at = -SECONDS
         # uuid of a task → (number of times the task was resumed, earliest time of the next resumption)
         self.tries: dict[str, tuple[int, float]] = {}
-        self.last: dict[str, int] = {}  # uuid → number of times that `settle` resumed it
+        self.last: dict[str, int] = {}  # uuid of a task → number of times that `settle` resumed it
 
     def check(self) -> None:
-        """Check the disk, at most every five seconds: announce a shortage and its end, and resume tasks that wait for
-        the end."""
+        """Check the disk, at most every five seconds: announce a shortage of space and its end, and resume tasks that
+        wait for the end."""
         now = clock.monotonic()
         if now - self.looked_at < SECONDS:
             return
@@ -61,8 +62,9 @@ class DiskMonitor:
     def settle(self) -> bool:
         """Check the disk at the end of a run, when no running task can free space any more.
 
-        Returns whether there is space again since the last check, or whether a task resumes that could not write.  The
-        method is for people who start the program only now and then, and have no daemon that would resume the task."""
+        Returns whether the disk has enough space again since the last check, or whether a task resumes that could not
+        write. `settle` is for people who start the program only now and then, and so have no daemon that would resume
+        the task."""
         waiting = self._waiting()
         if not self.why and not waiting:
             return False
@@ -81,7 +83,7 @@ class DiskMonitor:
         return bool(before or resumed)
 
     def _judge(self, waiting: list[Row]) -> str:
-        """Check the space and announce a change; returns the reason that the previous check had."""
+        """Check the free space and announce a change; returns the reason that the previous check found."""
         before, self.why = self.why, shortage(self.wiring.settings, probe=bool(self.why or waiting))
         if self.why and not before:
             self.wiring.events.emit("disk_low", why=self.why)
@@ -110,5 +112,5 @@ class DiskMonitor:
 
     def _go_on(self, row: Row) -> None:
         if self.wiring.ledger.request(row.uuid, "resume", waiting=OUTCOME) is not Status.QUEUED:
-            return  # a person paused or stopped the task meanwhile
+            return  # a person paused or stopped the task meanwhile, so it is not resumed
         self.wiring.events.emit("task_resumed", uuid=row.uuid, why="the disk can be written again")

@@ -32,9 +32,10 @@ if TYPE_CHECKING:
     from agent.wiring.wiring import Wiring
 
 LOOK_SECONDS = 60.0
-"""Seconds between two searches for due jobs; in addition each end of a task on this host starts a search."""
+"""Seconds between two searches for due jobs; in addition, each end of a task on this host causes a search."""
 LISTED = 20
-"""Maximum number of rows that one search examines: some rows may have their folder in another base_dir of this host."""
+"""Maximum number of rows that one search for jobs examines: the folders of some rows may be in another base_dir of this
+host."""
 LOST_DAYS = 7
 """Days after which the extraction of a task is given up if no host has the folder of the task."""
 OVERDUE_SECONDS = 1800.0
@@ -57,7 +58,7 @@ class ExtractionRunner:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether the configuration enables extraction, and base_dir exists."""
+        """Whether the configuration enables the extraction of memories, and base_dir exists."""
         settings = self.wiring.settings
         return settings.remembers and Path(settings.base_dir).is_dir()
 
@@ -84,7 +85,7 @@ class ExtractionRunner:
                     self._end(signal.SIGKILL)
                 return
             self._reap()
-            look = True  # another job may be due
+            look = True  # another job may be due now
         now = clock.monotonic()
         if starts and (request := self._request()) is not None:
             self._start_index(request)
@@ -96,7 +97,7 @@ class ExtractionRunner:
             self._start_follow()
 
     def is_busy(self) -> bool:
-        """Whether a job is running, or is due and can be done here."""
+        """Whether a job is running, or is due and this host can do it."""
         if self._process is not None:
             return True
         return self.is_wanted and (self._request() or self.next_due()) is not None
@@ -110,7 +111,7 @@ class ExtractionRunner:
         return first_request(self.wiring.settings.base_dir)
 
     def next_due(self) -> str | None:
-        """The task of the job that is due for the longest time and can be done here; None when there is none."""
+        """The task of the job that is due for the longest time and that this host can do; None when there is none."""
         settings = self.wiring.settings
         host = None if is_alone(settings) else hostname()
         for row in self.wiring.ledger.due_extractions(LISTED, host=host):
@@ -143,7 +144,8 @@ class ExtractionRunner:
         self._fork(process.index, request)
         self.uuid, self.request = "", request
         if self._process is None:
-            self._done_with_request()  # the request can be dropped, since the history is also indexed after each task
+            # The request can be dropped, since the repository's history is also indexed after each task.
+            self._done_with_request()
 
     def _fork(self, target: Callable[..., None], what: str | IndexRequest) -> None:
         receive, send = self.context.Pipe(duplex=False)
@@ -161,7 +163,7 @@ class ExtractionRunner:
         self._overdue_at = clock.monotonic() + OVERDUE_SECONDS
 
     def descriptors(self) -> list[int]:
-        """Descriptors that become readable when the job reports or ends."""
+        """Descriptors that become readable when the running job reports or ends."""
         if self._process is None or self._report is None:
             return []
         return [self._process.sentinel, *([] if self._report.closed else [self._report.fileno()])]
@@ -203,7 +205,7 @@ class ExtractionRunner:
                 os.kill(self.pid, number)
 
     def stop(self) -> None:
-        """End the job's process; the job itself is then due again."""
+        """End the job's process; the job is then due again later."""
         if self._process is None:
             return
         self._end(signal.SIGTERM)

@@ -1,10 +1,10 @@
-"""Ends a task that no process works on: moves its folder and its label, and posts its final comment.
+"""Ends a task that no process works on: moves the task's folder, sets its label, and posts its final comment.
 
-The module handles rows that were closed from outside: they were stopped while they waited, or the ledger gave them up
-because their workers died repeatedly.  The module also handles every end that could not be posted because the forge
-could not be reached.  The ledger lists the rows with a due notification (`tell_at`) and gives each to one notifier at a
-time.  The marker in a comment shows whether a notifier that was killed had already posted it.  All steps can be
-repeated without a further effect, and none sends a request to a model.
+The module handles rows that were closed from outside: a person stopped the task while it waited, or the ledger gave the
+task up because its workers died repeatedly. The module also handles every end that could not be posted because the
+forge could not be reached. The ledger lists the rows for which a notification on the issue is due (`tell_at`) and gives
+each row to one notifier at a time. The marker in a comment shows whether a notifier that was killed had already posted
+the comment. All steps of this module can be repeated without a further effect, and none sends a request to a model.
 """
 
 from __future__ import annotations
@@ -41,12 +41,13 @@ if TYPE_CHECKING:
     from agent.wiring.wiring import Wiring
 
 SOONEST, LATEST = 60.0, 3600.0
-"""Bounds in seconds of the wait after a failed notification; the wait is as long as the task has been closed."""
+"""Bounds in seconds of the wait after a failed notification; within them the wait is as long as the task has been
+closed."""
 
 
 def close_from_outside(wiring: Wiring, row: Row) -> bool:
-    """Notify people about a closed row, and move its label and folder; returns False when another process holds the
-    lock of the folder."""
+    """Show on the issue of a closed row that the task has ended, and move its label and folder; returns False when
+    another process holds the lock of the folder."""
     folder = wiring.settings.base_dir / "running" / row.uuid
     if not durable_files.is_real_dir(folder):
         notify_closed(wiring, row, None)
@@ -64,11 +65,11 @@ def close_from_outside(wiring: Wiring, row: Row) -> bool:
 
 
 def send_pending_notifications(wiring: Wiring, mine: Callable[[Row], bool] = lambda _row: True) -> list[str]:
-    """Send all due notifications for the rows for which `mine` returns True: those about ends, and those about waiting
-    tasks (`issue/status.py`).
+    """Post all due notifications for the rows for which `mine` returns True: notifications about ends, and about
+    waiting tasks (`issue/status.py`).
 
-    Returns the uuids of the tasks about which people were notified.  The function must be called in a thread in which a
-    slow forge delays nothing else."""
+    Returns the uuids of the tasks for which notifications were posted. The function must be called in a thread in which
+    a slow forge delays nothing else."""
     if not (rows := wiring.ledger.due_notifications()):
         return []
     told, items = [], wiring.items("tell")
@@ -86,14 +87,14 @@ def _notify_row(wiring: Wiring, row: Row) -> bool:
 
 
 def move_leftovers(wiring: Wiring, rows: Iterable[Row] | None = None) -> list[str]:
-    """Move folders with a closed row that are in `running/`, because of a crash between the row and the move, or
-    because the row was closed from outside.  Returns the uuids of the tasks with a moved folder.
+    """Move folders of closed rows out of `running/`, where they are because of a crash between the change of the row
+    and the move, or because the row was closed from outside. Returns the uuids of the tasks with a moved folder.
 
-    `rows` are those that run on this host; if it is None, the ledger is queried."""
+    `rows` are the rows that run on this host; if it is None, the ledger is queried."""
     running = wiring.settings.base_dir / "running"
     moved = []
     items = wiring.items("move_leftovers")
-    # one query for all tasks instead of one for each of hundreds
+    # one query to the ledger for all tasks instead of one query for each of hundreds
     busy = {row.uuid for row in (wiring.ledger.running_here() if rows is None else rows)}
     for folder in sorted(running.iterdir()) if durable_files.is_real_dir(running) else ():
         if folder.name in busy:
@@ -114,11 +115,11 @@ def move_leftovers(wiring: Wiring, rows: Iterable[Row] | None = None) -> list[st
 
 
 def notify_closed(wiring: Wiring, row: Row, folder: Path | None) -> bool:
-    """Post the final comment, the progress comment and the label of a closed row, unless that is done; returns False
-    when it failed.
+    """Post the final comment, the progress comment and the label of a closed row, unless that is done already; returns
+    False when it failed.
 
-    `folder`: the folder of the task; the caller holds its lock.  If the forge cannot be reached, this is reported and
-    does not delay other tasks.
+    `folder`: the folder of the task, of which the caller holds the lock. If the forge cannot be reached, the error is
+    reported and does not delay other tasks.
     """
     now = clock.now()
     closed = (now - clock.parse(row.completed_at)).total_seconds() if row.completed_at else 0.0
@@ -127,7 +128,7 @@ def notify_closed(wiring: Wiring, row: Row, folder: Path | None) -> bool:
         return False
     try:
         _notify(wiring, wiring.forge_of(row.key), row, folder)
-    except IssueUnreadable as error:  # the issue was deleted, so no comment can be posted
+    except IssueUnreadable as error:  # the issue was deleted, so nothing can be posted on it
         wiring.events.emit("effect_failed", uuid=row.uuid, effect="final", error=str(error))
     except MakimonoError as error:
         wiring.events.emit("effect_failed", uuid=row.uuid, effect="final", error=str(error))
@@ -183,7 +184,7 @@ def _final_state(wiring: Wiring, forge: Forge, row: Row) -> FinalState:
     end made from the row."""
     where = ""
     door = PublishFilter.for_task(wiring.settings, wiring.events, forge.instance, row.uuid)
-    # running/ before completed/, since the folder may be moved there between the two looks
+    # `running/` is searched before `completed/`, since the folder may be moved to `completed/` between the two searches
     for place in ("running", "completed"):
         folder = wiring.settings.base_dir / place / row.uuid
         kept = FinalState.load(folder)
@@ -209,8 +210,8 @@ def _final_state(wiring: Wiring, forge: Forge, row: Row) -> FinalState:
 
 
 def _there(wiring: Wiring, forge: Forge, row: Row, door: PublishFilter, final: Public) -> tuple[Reply, ...]:
-    """The last comment as an answer to the comment on the pull request that has started the task; () if the task was
-    asked for on the issue, or if the comment cannot be read."""
+    """The final comment as an answer to the comment on the pull request that has started the task; () if somebody asked
+    for the task on the issue, or if that comment cannot be read."""
     parent = wiring.ledger.get(row.parent_uuid) if row.parent_uuid else None
     urls = [url for url in (row.url, parent.url if parent is not None else None) if url]
     with suppress(ForgeError):
@@ -223,11 +224,11 @@ def _there(wiring: Wiring, forge: Forge, row: Row, door: PublishFilter, final: P
 
 
 def _move(wiring: Wiring, row: Row, folder: Path) -> None:
-    """Record the end in the folder and move it.
+    """Record the end in the task's folder and move the folder to `completed/`.
 
-    If `completed/` has a folder of this task already, that folder is not replaced.  A folder in both places comes from
-    a process that came too late for the row, for example after a repeated broker message.  If both folders exist, the
-    one in `running/` is removed if it contains only a lock, otherwise it is moved to quarantine."""
+    If `completed/` has a folder of this task already, that folder is not replaced. A task has a folder in both places
+    if a process worked on it after its row was closed, for example because of a repeated broker message. If both
+    folders exist, the one in `running/` is removed if it contains only a lock, otherwise it is moved to quarantine."""
     target = wiring.settings.base_dir / "completed" / row.uuid
     if target.is_dir():
         if os.listdir(folder) == ["lock"]:  # noqa: PTH208 - names suffice
@@ -237,7 +238,7 @@ def _move(wiring: Wiring, row: Row, folder: Path) -> None:
         why = f"{target} is there already"
         wiring.events.emit("folder_quarantined", name=row.uuid, place=str(place), why=why)
         return
-    sweep(folder)  # `sweep` removes temporary files of a worker that was killed
+    sweep(folder)  # the function `sweep` removes temporary files of a worker that was killed
     write_end(folder, row.status, outcome=row.outcome, error_code=row.error_code, error_message=row.error_message)
     durable_files.make_dir(target.parent)
     durable_files.move_dir(folder, target)

@@ -23,11 +23,13 @@ if TYPE_CHECKING:
 LOOK_SECONDS = 5.0
 """Seconds between two checks of the log, and so the delay after which a host gets the memories of another host."""
 PAUSE_SECONDS = 60.0
-"""Seconds before a process that changed nothing is started again, since memory.db or the server may be unusable."""
+"""Seconds before the process that follows the log is started again after it changed nothing, since memory.db or the
+server may be unusable."""
 
 
 class FollowSchedule:
-    """The schedule of one daemon.  If the hosts share no memory log, memory.db never has to follow."""
+    """The schedule by which one daemon follows the shared log of memories. If the hosts share no memory log, `is_due`
+    is always False."""
 
     def __init__(self, wiring: Wiring) -> None:
         self.wiring = wiring
@@ -38,8 +40,8 @@ class FollowSchedule:
         self._before: tuple[int, bool, int, bool] | None = None
 
     def is_due(self) -> bool:
-        """Whether memory.db has to follow now; True at the first check, so that entries that only this host has are
-        imported.
+        """Whether memory.db has to get new entries of the log now; True at the first check, so that entries that only
+        this host has are imported.
         """
         now = clock.monotonic()
         if not self.is_shared or now < self._look_at:
@@ -62,8 +64,8 @@ class FollowSchedule:
         return last != applied or table_is_unpurged or file_is_unpurged
 
     def _last(self) -> tuple[int, bool] | None:
-        """(the last number of the log, whether its table has to be rewritten); None when there is no log yet, or the
-        server does not answer."""
+        """(the last number in the shared log, whether its table has to be rewritten); None when no log exists yet, or
+        the server does not answer."""
         db = self.wiring.db
         try:
             if not self._has_log and not db.has_table("memory_log"):

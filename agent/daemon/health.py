@@ -1,11 +1,11 @@
 """Reports whether the daemon of a base_dir is alive, and whether it starts tasks, or why not.
 
 The daemon writes `daemon-health.json` beside its lock when the content changes, and updates the time of the file in
-each round of the daemon's loop.  The file also has the tasks that the daemon delays by itself (`start_delays.py`), so
-that the commands and the page can say why such a task waits.  `health`, `GET /ready` and `/live` check the lock and the
-file, so that a daemon that hangs cannot report itself as healthy.  A model server or a host at which no tasks are
-started counts as a reason why the daemon starts no tasks.  If no tasks are started for a single repository, the daemon
-still counts as ready, because the tasks of other repositories start.
+each round of the daemon's loop. The file also has the tasks that the daemon delays by itself (`start_delays.py`), so
+that the commands and the page can say why such a task waits. `main.py health`, `GET /ready` and `GET /live` check the
+daemon's lock and the health file, so that a daemon that hangs cannot report itself as healthy. A model server or a host
+at which no tasks are started counts as a reason why the daemon starts no tasks. If only the tasks of a single
+repository are held back, the daemon still counts as ready, because the tasks of other repositories start.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 BEAT_SECONDS = 5.0
 SILENT_SECONDS = 60.0
-"""Seconds without a round of the loop after which the daemon counts as hung; waiting for a busy ledger takes at most
-half of that time."""
+"""Seconds without a round of the daemon's loop after which the daemon counts as hung; waiting for a busy ledger takes
+at most half of that time."""
 MOST_DELAYS = 200
 """The number of delayed tasks that the file names."""
 
@@ -52,8 +52,8 @@ class Health:
 
 
 class HealthFile:
-    """Writes `daemon-health.json` for the daemon.  If a write fails, the daemon continues, and the file becomes
-    outdated."""
+    """Writes `daemon-health.json` for the daemon. If the health file cannot be written, the daemon continues, and the
+    file becomes outdated."""
 
     def __init__(self, settings: Settings) -> None:
         self.path = path_of(settings)
@@ -71,7 +71,7 @@ class HealthFile:
         self.beaten_at = now
         with suppress(DiskError, OSError):
             if words == self.said and self.path.exists():
-                os.utime(self.path)  # a change of times works even on a full disk
+                os.utime(self.path)  # a change of the file's times works even on a full disk
                 return
             facts = {"pid": os.getpid(), "at": clock.stamp(), "why": words[0], "delays": words[1]}
             durable_files.write_file(self.path, orjson.dumps(facts), sync=False)

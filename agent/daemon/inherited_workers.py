@@ -1,4 +1,4 @@
-"""Workers of this base_dir that an earlier daemon left running: a daemon that drains lets them drain too.
+"""Finds workers of this base_dir that an earlier daemon left running, so that a daemon that drains can drain them too.
 
 An inherited worker gets SIGTERM once, and then ends at its next turn and releases its row.
 """
@@ -28,16 +28,17 @@ class InheritedWorkers:
         self.owners: dict[str, str] = {}
 
     def pids(self) -> dict[str, int]:
-        """Task → pid of each inherited worker that still lives; workers that have ended are forgotten."""
+        """Task → pid of each inherited worker that still lives; workers that have ended are dropped."""
         found = {uuid: pid for uuid, owner in self.owners.items() if (pid := _living(owner)) is not None}
         self.owners = {uuid: self.owners[uuid] for uuid in found}
         return found
 
     def drain(self, own: Container[str]) -> None:
-        """Send SIGTERM to each inherited worker, once; `own` are the tasks of this daemon's own workers.
+        """Send SIGTERM to each inherited worker, once; `own` are the tasks of this daemon's own workers, which get no
+        signal here.
 
-        When the ledger cannot be read, no signal is sent, and the next sweep of the supervisor calls `drain` again.  A
-        `solve` that runs beside this daemon is not its worker.
+        When the ledger cannot be read, no signal is sent, and the next sweep of the supervisor calls `drain` again. A
+        `solve` that runs beside this daemon is not a worker of the daemon.
         """
         ledger = self.wiring.ledger
         with suppress(LedgerError, DiskError):
@@ -52,6 +53,6 @@ class InheritedWorkers:
 
 
 def _living(lease_owner: str | None) -> int | None:
-    """The pid that an owner's text contains, if that process lives; a zombie counts as dead."""
+    """The pid in the text of a lease owner, if that process lives; a zombie counts as dead."""
     pid = living_holder(lease_owner)
     return None if pid is None or proc.wait_gone(pid, 0, collect=False) else pid

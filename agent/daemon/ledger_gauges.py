@@ -1,8 +1,9 @@
 """Reads the present content of the ledger for the gauges of `GET /metrics`: tasks by state and host with their age, and
-what they wait for; beside it the rate limits of the forges and the disk of base_dir.
+what they wait for; also the rate limits of the forges and the disk of base_dir.
 
 `snapshot` reads the rows of the ledger (the table of tasks) at each request for metrics, over a new database
-connection.  Counts made from events would be wrong after the first restart, and events of other hosts are not received.
+connection. Gauges counted from events would be wrong after the first restart, since events of other hosts are not
+received.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def snapshot(settings: Settings) -> Snapshot:
 
 
 OF_ENDED = ("ci",)
-"""Reasons that only an ended task can have; ended tasks are not counted, since they may be many."""
+"""Reason codes that only an ended task can have; ended tasks are not counted, since they may be many."""
 
 
 def _limits(reasons: TaskReasons) -> Iterator[RateLimit]:

@@ -1,8 +1,8 @@
 """Detects at each sweep that rows were lost from the ledger while the daemon ran, and restores these rows from the
 folders of tasks.
 
-`self_check.py` detects that the file of the ledger was replaced; this module detects that single rows, or the table,
-are gone.
+The module `self_check.py` detects that the file of the ledger was replaced; `lost_rows.py` detects that single rows, or
+the table, are missing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from agent.wiring.wiring import Wiring
 
 NEWEST = 16
-"""The number of newest rows that a sweep remembers.
+"""The number of newest rows of the ledger that a sweep remembers.
 
 If a remembered row that was open is missing at the next sweep, rows were lost from the ledger.
 """
@@ -30,7 +30,7 @@ class LostRows:
 
     def __init__(self, wiring: Wiring) -> None:
         self.wiring = wiring
-        self.staying: dict[str, Row] = {}  # rows that were open at the last sweep, and exist until their end
+        self.staying: dict[str, Row] = {}  # rows that were open at the last sweep, and must exist until their end
 
     def restore(self) -> bool:
         """Restore lost rows from the folders of tasks in this base_dir; returns whether rows were lost."""
@@ -50,20 +50,20 @@ class LostRows:
         now = {row.uuid: row for row in newest}
         with suppress(RowUnreadable):
             replaced = any(uuid in now and now[uuid].created_at != row.created_at for uuid, row in self.staying.items())
-            # One missing row is looked up in the ledger as a sample, since an event that removes rows usually removes
-            # all of them.
+            # One missing row is looked up in the ledger as a sample, since an accident that removes rows usually
+            # removes all of them.
             gone = (row for uuid, row in self.staying.items() if uuid not in now)
             missing = next((row for row in gone if not newest or self._would_stay(row)), None)
             return replaced or (missing is not None and self.wiring.ledger.get(missing.uuid) is None)
         return False
 
     def _would_stay(self, row: Row) -> bool:
-        """Whether a row must still exist: a row that ran elsewhere may have ended since then, and been removed by a
-        cleanup."""
+        """Whether a row must still exist: a row that ran on another host may have ended since then, and a cleanup may
+        have removed it."""
         return row.status is Status.QUEUED or (self.wiring.settings.base_dir / "running" / row.uuid).is_dir()
 
 
 def _stays(row: Row) -> bool:
-    """Whether a row exists until its end; a row that no worker was offered may be withdrawn before
+    """Whether a row exists until the end of its task; a row that was not offered to workers yet may be withdrawn before
     (`intake/enqueue.py`)."""
     return row.status not in CLOSED_STATUSES and (row.attempt > 0 or row.not_before is None)

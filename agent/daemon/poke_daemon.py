@@ -1,8 +1,8 @@
 """Sends SIGUSR1 to the daemon of a base_dir, which then polls all its sources (`main.py poke`).
 
-The number of the process comes from the file beside the daemon's lock (`program_version.record`).  A daemon that was
-killed leaves this file behind, and the process number in it may belong to another process by now.  SIGUSR1 is sent only
-to a process that has the lock open and that handles SIGUSR1, since the signal would end any other process.
+The process id of the daemon comes from the file beside the daemon's lock (`program_version.record`). A daemon that was
+killed leaves that file behind, and the process id in it may belong to another process by now. SIGUSR1 is sent only to a
+process that has the lock open and that handles SIGUSR1, since the signal would end any other process.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class _Descriptor:
-    """A pidfd: it means one process, also after the end of that process."""
+    """A pidfd: a file descriptor that refers to one process, also after the end of that process."""
 
     def __init__(self, pid: int) -> None:
         self.number = os.pidfd_open(pid)
@@ -34,9 +34,9 @@ class _Descriptor:
 
 
 def poke_daemon(settings: Settings) -> int:
-    """Make the daemon of this base_dir and host poll at once; returns the number of its process.
+    """Make the daemon of this base_dir and host poll at once; returns the daemon's process id.
 
-    Raises HostError when no daemon runs, or the one that runs does not answer.
+    Raises HostError when no daemon runs, or when the running daemon does not answer.
     """
     lock = lock_of(settings)
     try:
@@ -66,7 +66,7 @@ def _has_open(pid: int, path: Path) -> bool:
 
 
 def _handles(pid: int, number: signal.Signals) -> bool:
-    """Whether a process has a handler for a signal, by the mask SigCgt in its status."""
+    """Whether a process has a handler for the signal `number`, by the mask SigCgt in the process's status."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     mask = next((int(line.split()[1], 16) for line in lines if line.startswith("SigCgt:")), 0)
     return bool(mask >> (number - 1) & 1)

@@ -1,9 +1,9 @@
-"""Requests to poll one source at once, and the time at which the next such request leads to a poll.
+"""Stores requests to poll one source at once (pokes), and computes when the next poke leads to a poll.
 
-The first request to poll a source leads to a poll at once.  Requests that come during a poll, or within LEAST_SECONDS
-of its start, lead together to one further poll.  As long as requests come before the next poll is allowed, the time
-between two polls doubles, up to `scheduling.interval`; a request that did not need to wait sets it back to
-LEAST_SECONDS.  A source thus has a pause between two polls, however many requests come.  The class does no I/O.
+The first poke of a source leads to a poll at once. All pokes that come during a poll, or within LEAST_SECONDS of its
+start, lead together to one further poll. As long as pokes come before the next poll is allowed, the time between two
+polls doubles, up to `scheduling.interval`; a poke that did not need to wait sets the time back to LEAST_SECONDS. A
+source thus has a pause between two polls, however many pokes come. The class `Pokes` does no I/O.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ LEAST_SECONDS = 2.0
 
 
 class Pokes:
-    """The requests for one source.  `poke` may be called by any thread, the other methods by the thread of the source.
+    """The requests to poll one source at once. Any thread may call `poke`; only the thread of the source may call the
+    other methods.
 
     `longest` is the upper bound of the time between two polls, in seconds.
     """
@@ -24,19 +25,19 @@ class Pokes:
         self.spacing = LEAST_SECONDS
         self.next_at = 0.0
         self._waits = False
-        self._early = False  # a request came before `next_at`
+        self._early = False  # a poke came before `next_at`
 
     def poke(self) -> None:
-        """Request a poll."""
+        """Request a poll of the source."""
         self._early = self._early or clock.monotonic() < self.next_at
         self._waits = True
 
     def seconds(self) -> float:
-        """Seconds until a requested poll may begin; infinite if none is requested."""
+        """Seconds until a requested poll of the source may begin; infinite if no poll is requested."""
         return max(0.0, self.next_at - clock.monotonic()) if self._waits else float("inf")
 
     def take(self) -> bool:
-        """Whether a requested poll begins now; it then counts as made."""
+        """Whether a requested poll of the source begins now; the poll then counts as made."""
         now = clock.monotonic()
         if not self._waits or now < self.next_at:
             return False

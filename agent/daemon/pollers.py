@@ -1,8 +1,8 @@
 """Each source of issues has a thread: a source that hangs, is slow, rate-limited or fails does not delay the others.
 
-Each thread has its own ledger connection and adapters.  The thread polls its source at the interval of that source, and
-sends the notifications of tasks of that source that ended or wait.  `poll_once` polls all sources once, side by side
-(`run --once`).  A single `poller.Poller` with several sources would poll them one after the other.
+Each thread has its own ledger connection and adapters. The thread polls its source at the interval of that source, and
+sends the notifications of tasks of that source that ended or wait. `poll_once` polls all sources once, side by side
+(`run --once`). A single `poller.Poller` with several sources is not used, since it would poll them one after the other.
 """
 
 from __future__ import annotations
@@ -33,24 +33,26 @@ if TYPE_CHECKING:
 
 TICK = 0.1
 TOLD_SECONDS = {True: 15.0, False: 2.0}
-"""Seconds between two checks for due notifications, by whether the ledger sends notifications of changes."""
+"""Seconds between two checks for due notifications on issues: while the ledger sends notifications of changes (True),
+and otherwise."""
 
 
 STALL_SECONDS = 60.0
-"""`run --once` waits for the poll of a source as long as the source answers something within this time.  STALL_SECONDS
-is longer than the time-out of one request."""
+"""Seconds without any answer of a source after which `run --once` stops waiting for the poll of that source.
+STALL_SECONDS is longer than the time-out of one request."""
 
 
 @dataclass(slots=True)
 class PolledSource:
-    """The state of one source: the signals for its thread, its poller once the thread runs, the error that ended its
-    `poll_once`, and whether `poll_once` stopped waiting for it."""
+    """The state of one source of issues: the signals for its thread, its poller once the thread runs, the error that
+    ended its `poll_once`, and whether `poll_once` stopped waiting for the source."""
 
     name: str
     instance: str
     pokes: Pokes
     projects: tuple[str, ...] = ()  # the projects that the configuration names for this source
-    own: tuple[str, ...] | None = None  # the accounts whose acts are never news; None before the first poll
+    # The accounts of which comments and changes are never news; None before the first poll.
+    own: tuple[str, ...] | None = None
     lost: threading.Event = field(default_factory=threading.Event)
     stirred: threading.Event = field(default_factory=threading.Event)
     poller: Poller | None = None
@@ -62,17 +64,17 @@ class PolledSource:
         return f"{self.name} {self.instance}"
 
     def may_have(self, project: str) -> bool:
-        """Whether the source may have this project: False only if the configuration names the source's projects, and
-        not this one."""
+        """Whether the source may have this project: False only if the configuration names the source's projects and
+        this project is not among them."""
         named = [one.casefold() for one in self.projects]
         return not project or not named or project.casefold() in named or any(map(str.isdigit, named))
 
 
 class Pollers:
-    """`lost` is set when rows are known to be lost from the ledger; each poller is informed.
+    """`lost` is set when rows are known to be lost from the ledger, and each poller gets this signal.
 
-    `surviving` wraps one round of a thread, `wake` is called when there are new tasks, `is_over` returns whether the
-    threads must end, `tells` whether the ledger sends notifications of changes.
+    `surviving` wraps one round of a thread, `wake` is called when the ledger has new tasks, `is_over` returns whether
+    the threads must end, and `tells` returns whether the ledger sends notifications of changes.
     """
 
     def __init__(
@@ -100,18 +102,19 @@ class Pollers:
         self.tells = tells
 
     def threads(self) -> list[RestartingThread]:
-        """One thread for each source, not yet started."""
+        """One thread for each source of issues, not yet started."""
         return [
             RestartingThread(f"poller {one.label}".strip(), partial(self._run, number), partial(self._died, one))
             for number, one in enumerate(self.sources)
         ]
 
     def poll_once(self) -> list[str]:
-        """Poll each source once, side by side; returns the names of the sources that were not polled completely.
+        """Poll each source once, all at the same time; returns the names of the sources that were not polled
+        completely.
 
-        A source that answers nothing for STALL_SECONDS is reported as failed and not waited for any longer: its thread
-        ends when the process ends, and issues that it has not queued until then wait for the next poll.  Raises the
-        error of a poll that concerns this host (disk, ledger).
+        A source without any answer for STALL_SECONDS is reported as failed, and `poll_once` stops waiting for it: its
+        thread ends when the process ends, and issues that the thread has not queued until then wait for the next poll.
+        Raises the error of a poll that concerns this host (its disk or its ledger).
         """
         self._spread()
         began = clock.monotonic()
@@ -144,7 +147,7 @@ class Pollers:
                 forge = wiring.forges[number]
                 source.poller = Poller(self.settings, wiring.ledger, [forge], self.events, lost=source.lost)
                 source.poller.poll(everything=True)
-        except Exception as error:  # noqa: BLE001 - the main thread raises the error
+        except Exception as error:  # noqa: BLE001 - the error is stored here, and the main thread raises it
             source.error = error
 
     def _has_stalled(self, source: PolledSource, began: float) -> bool:
@@ -163,8 +166,8 @@ class Pollers:
             source.stirred.set()
 
     def poke(self, kind: str = "", project: str = "", by: str = "") -> list[str]:
-        """Request a poll of the sources of this kind that may have this project, or of all sources if there are none;
-        returns their names.  A source whose own account `by` has caused the request is left out."""
+        """Request a poll of the sources of this kind that may have this project, or of all sources if no source of this
+        kind may have it; returns their names. A source is left out if its own account `by` has caused the request."""
         of_kind = [one for one in self.sources if one.name == kind] or self.sources
         chosen = [one for one in of_kind if one.may_have(project)] or of_kind
         chosen = [one for one in chosen if by.casefold() not in (one.own or ())]
@@ -207,17 +210,17 @@ class Pollers:
             wiring.close()
 
     def _spread(self) -> None:
-        """Inform each poller that rows are lost."""
+        """Give each poller the signal that rows are lost."""
         if self.lost.is_set():
             self.lost.clear()
             for source in self.sources:
                 source.lost.set()
 
     def _is_of(self, forges: Sequence[Forge], number: int, row: Row) -> bool:
-        """Whether the thread with the number `number` sends the notification about the row.
+        """Whether the source thread with the number `number` posts the notification about the row.
 
-        Each thread serves its own source; the first also serves rows that belong to no source (the private trackers of
-        `solve`).
+        Each thread serves its own source; the first thread also serves rows that belong to no source (the private
+        trackers of `solve`).
         """
         return next((at for at, forge in enumerate(forges) if forge.covers(row.key)), 0) == number
 

@@ -1,15 +1,15 @@
 """The modules that every worker needs, imported once in the forkserver, so that a worker costs a fork and a few pages.
 
 The forkserver imports this module by its name (`set_forkserver_preload`); it must not open a file descriptor, a thread
-or a database.  Modules that a task loads later must be imported too: modules behind registries, libraries that are
-imported where they are used.  The module also makes the objects that a process makes once from the program's files:
-templates, SQL statements, weights, tables.  `tests/unit/daemon` checks that a task imports no further module, compiles
-no further pattern and reads no further file.
+or a database. Modules that a task would load later must be imported in the forkserver too: modules behind registries,
+and libraries that are imported where they are used. `preload.py` also makes the objects that a process would make once
+from the program's files: templates, SQL statements, weights, tables. `tests/unit/daemon` checks that after the preload
+a task imports no further module, compiles no further pattern and reads no further file.
 """
 
 import encodings.ascii
-import encodings.idna  # the first connection of `requests` imports this module
-import encodings.utf_16_be  # the token estimate of text beyond ASCII uses its code units
+import encodings.idna  # the first connection of the library `requests` imports this module
+import encodings.utf_16_be  # the estimate of the tokens of text beyond ASCII uses this codec
 import encodings.utf_32_be  # the scan of a push for secrets and the token estimate use UTF-32
 import encodings.utf_32_le  # noqa: F401
 import gc
@@ -18,12 +18,12 @@ import multiprocessing.popen_forkserver
 import multiprocessing.spawn
 import pickle
 import pprint  # noqa: F401 - jsonschema uses this module for its error messages
-import ssl  # noqa: F401 - workers share the memory of this code
+import ssl  # noqa: F401 - imported here so that workers share the memory of its code
 
 import jsonschema
 import setproctitle  # noqa: F401 - `proc.title` uses this module
 
-import agent.llm.transport  # first import: it loads `requests` without a library that guesses encodings
+import agent.llm.transport  # imported first: it loads `requests` without a library that guesses encodings
 
 # isort: split
 import agent.forge.local.forge
@@ -54,11 +54,12 @@ row_holder.machine()
 log.get("preload")  # creates the objects that structlog makes for its first logger
 prompts.preload(KINDS)
 tokens.preload("any model")
-dialects.by_host("any host")  # compiles the patterns of all hosts
+dialects.by_host("any host")  # compiles the patterns for the addresses of all hosts
 guarded_paths.guarded(("any/path",))
 guarded_paths.notable(("any/path",))
-Pieces(("any secret of a task",))("é")  # makes the tables of base85 and of look-alike letters
-jsonschema.Draft202012Validator({"type": "object"}).is_valid({})  # the call reads the meta-schemas
+# Makes the tables of base85 and of look-alike letters, with which secrets are searched.
+Pieces(("any secret of a task",))("é")
+jsonschema.Draft202012Validator({"type": "object"}).is_valid({})  # this call makes jsonschema read its meta-schemas
 
 # multiprocessing would run the main module of the daemon again in each worker, because the function to run may be
 # defined there.  The function that a worker runs is in `worker/worker.py`, and compiling the main module would take 0.9
@@ -69,9 +70,10 @@ _begin = multiprocessing.spawn._main  # noqa: SLF001
 
 
 def begin(fd: int, parent_sentinel: int) -> int:
-    """Run a forked process; returns its exit code.
+    """The entry point of a forked process; returns its exit code.
 
-    If the daemon was killed before it sent the function to run, nothing has begun, and the log needs no traceback.
+    If the daemon was killed before it sent the function to run, the process has done nothing, and the log needs no
+    traceback.
     """
     try:
         code: int = _begin(fd, parent_sentinel)

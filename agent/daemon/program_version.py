@@ -1,10 +1,10 @@
 """Detects whether the files of the program differ from those that the daemon has loaded.
 
-A worker unpickles settings that the daemon has pickled, and imports modules that the daemon has not imported.  After an
-upgrade under a running daemon the files and the loaded code do not fit together, and every worker would die before it
-has claimed its task.  The daemon therefore compares the program's files before it starts a worker; after a change it
-reports once that it must be restarted, and starts no more workers.  The daemon also writes a digest of its code beside
-its lock, from which `tasks` and `doctor` detect that it must be restarted.
+A worker unpickles settings that the daemon has pickled, and imports modules that the daemon has not imported. After an
+upgrade under a running daemon, the program's files and the loaded code do not fit together, and every worker would die
+before it has claimed its task. The daemon therefore compares the program's files before it starts a worker; after a
+change it reports once that it must be restarted, and starts no more workers. The daemon also writes a digest of its
+code beside its lock, from which `tasks` and `doctor` detect that it must be restarted.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ RESTART = "restart the daemon; queued tasks wait for it and lose no attempt"
 
 
 class InstalledProgram:
-    """The files of the package at `top`, as they were when this object was made."""
+    """The state of the files of the package at `top` at the time when this object was made."""
 
     def __init__(self, top: Path = TOP) -> None:
         self.top = top
@@ -63,15 +63,15 @@ def digest(top: Path = TOP) -> str:
     """One hash for the content of all files of the package."""
     made = hashlib.blake2b(digest_size=16)
     for name, path in files(top, SUFFIXES):
-        with suppress(OSError):  # the program's file has just been removed
+        with suppress(OSError):  # somebody has just removed the program's file
             made.update(f"{name}\0".encode())
             made.update(path.read_bytes())
     return made.hexdigest()
 
 
 def lock_of(settings: Settings) -> Path:
-    """The path of the daemon's lock in base_dir; if hosts with a shared ledger may share the base_dir, each host has a
-    lock of its own."""
+    """The path of the daemon's lock in base_dir; hosts that share a ledger may also share the base_dir, so in that case
+    each host has a lock of its own."""
     name = "daemon.lock" if is_alone(settings) else f"daemon-{hostname()}.lock"
     return settings.base_dir / name
 
@@ -83,8 +83,8 @@ def record(settings: Settings, code: str) -> None:
 
 
 def restart_reason(settings: Settings, top: Path = TOP) -> str:
-    """The reason why the daemon of this base_dir must be restarted; "" when none runs, or when it runs the installed
-    code."""
+    """The reason why the daemon of this base_dir must be restarted; "" when no daemon runs, or when it runs the
+    installed code."""
     lock = lock_of(settings)
     try:
         if not durable_files.is_locked(lock):

@@ -1,12 +1,13 @@
-"""Repairs rows and folders that do not match, before a daemon starts any task: a crash, a power loss or a person's
-change may have caused that.
+"""Repairs rows of the ledger and folders of tasks that do not match, before a daemon starts any task: a crash, a power
+loss or a person's change may have caused that.
 
 | row | folder | repair | event |
 |---|---|---|---|
 | the row is closed | in `running/` | move the folder; the poller sends missing notifications | `folder_moved` |
 | the row is open | in `completed/` | write the end of the folder's `end.json` into the row | `row_settled` |
 | the row is running | in `running/`, with a free lock | put the task back into the queue | `task_requeued` |
-| open, worked on before | missing | make the folder from the row; the task starts anew | `folder_recreated` |
+| the row is open and its task was worked on before | missing | make the folder from the row; the task starts anew |
+`folder_recreated` |
 | no task has a row | any | make the rows from the folders (`intake/restore_rows.py`) | `row_restored` |
 | only other tasks have a row | in `running/` | move the folder to `quarantine/` | `folder_quarantined` |
 
@@ -38,15 +39,15 @@ if TYPE_CHECKING:
     from agent.wiring.wiring import Wiring
 
 YOUNG_SECONDS = 60.0
-"""A folder without a row that is younger than this number of seconds may belong to `solve`, which makes folder and lock
-before the row."""
+"""Seconds for which a new folder without a row is left alone, since it may belong to `solve`, which makes folder and
+lock before the row."""
 
 OPEN = (Status.RUNNING, Status.QUEUED, Status.PAUSED)
 
 
 def reconcile(wiring: Wiring) -> int:
-    """Repair everything at a start, in an order in which one step helps the next; returns the number of rows that were
-    lost and made again.  Raises DiskError or LedgerError."""
+    """Repair all rows and folders when a daemon starts, in an order in which one step helps the next; returns the
+    number of lost rows that were made again. Raises DiskError or LedgerError."""
     restored = restore_rows(wiring)
     quarantine(wiring)
     adopt_ended(wiring, [row for status in OPEN for row in wiring.ledger.list(status)])
@@ -61,7 +62,7 @@ def reconcile(wiring: Wiring) -> int:
 def quarantine(wiring: Wiring) -> None:
     """Move everything in `running/` that is no folder of a task to `quarantine/`.
 
-    Hidden entries do not belong to the program and stay.
+    Hidden entries of `running/` do not belong to the program and stay.
     """
     running = wiring.settings.base_dir / "running"
     items = wiring.items("quarantine")
@@ -73,7 +74,7 @@ def quarantine(wiring: Wiring) -> None:
 
 
 def misplaced_reason(wiring: Wiring, path: Path) -> str:
-    """The reason why `path` is no folder of a task; "" when it is one, or may become one."""
+    """The reason why `path` is no folder of a task; "" when it is such a folder, or may become one."""
     if path.is_symlink():
         return "it is a link"
     if not path.is_dir():
@@ -94,7 +95,7 @@ def _is_held(folder: Path) -> bool:
 
 
 def _put_aside(wiring: Wiring, path: Path, why: str) -> None:
-    """Rename a path into `quarantine/`; a path that cannot be moved (a mount) is also reported."""
+    """Move a path into `quarantine/`, and report it; a path that cannot be moved (a mount) is reported as well."""
     target = path
     try:
         target = set_aside(wiring.settings, path)
@@ -107,15 +108,16 @@ def _put_aside(wiring: Wiring, path: Path, why: str) -> None:
 
 
 def adopt_ended(wiring: Wiring, rows: Iterable[Row]) -> list[str]:
-    """Give those of the open `rows` with a folder in `completed/` the end that the folder records; returns their
-    uuids."""
+    """Close those of the open `rows` that have a folder in `completed/`, with the end that the folder records; returns
+    their uuids."""
     adopted, items = [], wiring.items("settle_ended")
     for row in rows:
         folder = wiring.settings.base_dir / "completed" / row.uuid
         with items.handling(row.uuid):
             if not (is_uuid(row.uuid) and durable_files.is_real_dir(folder)) or _is_held(folder):
                 continue
-            now = wiring.ledger.get(row.uuid)  # read again: a worker closes the row before it moves the folder
+            # The row is read again, since a worker closes the row before it moves the folder.
+            now = wiring.ledger.get(row.uuid)
             if now is not None and now.status not in CLOSED_STATUSES:
                 with suppress(LedgerError):  # another process has closed the row already
                     _settle(wiring, now, folder)
@@ -171,8 +173,8 @@ def _recreate(wiring: Wiring, row: Row) -> None:
 def _begun_here(wiring: Wiring) -> Iterator[Row]:
     """Open rows that a worker of this base_dir has worked on.
 
-    If hosts share the ledger, a row shows the base_dir of its worker only while it is leased; the folder of any other
-    row is made by the host that claims it.
+    If hosts share the ledger, a row names the base_dir of its worker only while the row is leased; the host that claims
+    any other row makes the folder for it.
     """
     alone = is_alone(wiring.settings)
     for status in OPEN:

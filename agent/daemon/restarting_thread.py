@@ -1,8 +1,8 @@
 """A thread of the daemon that must not end while the daemon lives, such as the poller or the broker client.
 
-The threads handle the errors that they expect themselves.  An unexpected error (a fault of a client library, or of this
-program) ends the thread, and the log gets its traceback; the loop of the supervisor detects that through this module
-and starts another thread after a while.
+The functions that such a thread runs handle the errors that they expect. An unexpected error (a fault of a client
+library, or of this program) ends the thread, and its traceback goes to the log; the loop of the supervisor then starts
+another thread after a while.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ AGAIN_SECONDS = 30.0
 
 
 class RestartingThread:
-    """Runs `work` in a thread, until it returns by itself.  `died` is called when an error ended the thread."""
+    """Runs the function `work` in a thread, until the function returns by itself. `died` is called when an error has
+    ended the thread."""
 
     def __init__(self, name: str, work: Callable[[], None], died: Callable[[float], None]) -> None:
         self._name = name
@@ -30,7 +31,7 @@ class RestartingThread:
         self._again_at: float | None = None
 
     def start(self) -> None:
-        """Start the thread."""
+        """Start the thread that runs `work`."""
         self._again_at = None
         self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
         self._thread.start()
@@ -47,7 +48,7 @@ class RestartingThread:
             self.start()
 
     def join(self, seconds: float) -> None:
-        """Wait for the end of the thread, at most for `seconds`."""
+        """Wait for the end of the thread, at most for `seconds` seconds."""
         if self._thread is not None and self._thread.is_alive():
             self._thread.join(seconds)
 

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 def workers_of(ledger: Ledger, rows: Iterable[Row], owner: str) -> set[str]:
-    """The uuids of those of `rows`, all running, whose worker has the host and base_dir of `owner`.
+    """The uuids of those of `rows`, all of them running, of which the worker has the host and base_dir of `owner`.
 
-    The limit `scheduling.max_workers` counts these rows.
+    The limit `scheduling.max_workers` counts the rows that `workers_of` returns.
     """
     return {row.uuid for row in rows if ledger.is_mine(row, owner)}
 
@@ -53,5 +53,5 @@ class RowsHere:
         return rows
 
     def forget(self) -> None:
-        """Drop the rows, so that the next `read` queries the ledger."""
+        """Drop the stored rows, so that the next `read` queries the ledger."""
         self._rows = None

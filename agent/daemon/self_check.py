@@ -2,9 +2,9 @@
 schema of the rows.
 
 A person may remove or replace base_dir, the lock or tasks.db while a daemon runs, and another host of a shared ledger
-may install a newer schema.  Files that the daemon has open continue to work when they are removed or replaced, so that
-no error occurs: the daemon would poll, look healthy, and start nothing.  `Supervisor` makes the checks at each sweep;
-while `why` is set, it starts no tasks.
+may install a newer schema. Files that the daemon has open continue to work when somebody removes or replaces them, so
+that no error occurs: the daemon would poll, look healthy, and start nothing. `Supervisor` makes the checks at each
+sweep; while `why` is set, it starts no tasks.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ SHARED = "another daemon works on it now; stop one of the two"
 
 
 def is_lost(wiring: Wiring) -> bool:
-    """Whether a daemon has worked in this base_dir although the ledger has no row.
+    """Whether a daemon has worked in this base_dir before although the ledger has no row.
 
-    The function must be called before this daemon writes its record beside the lock.
+    `is_lost` must be called before this daemon writes its record beside the lock.
     """
     there = lock_of(wiring.settings).with_suffix(".json").is_file()
     return there and not any(wiring.ledger.counts().values())
@@ -38,8 +38,8 @@ def is_lost(wiring: Wiring) -> bool:
 class SelfCheck:
     """`lock` is the descriptor of the daemon's lock, which `close` releases; None if there is no daemon (in tests).
 
-    `why` is the reason why no task can be started, "" when there is none.  `lost` is set when rows are known to be
-    lost; `intake/orphaned_issues.py` then compares the issues with the ledger."""
+    `why` is the reason, found by the self check, why no task can be started, "" when there is none. `lost` is set when
+    the check finds that rows are lost; `intake/orphaned_issues.py` then compares the issues with the ledger."""
 
     def __init__(self, wiring: Wiring, lock: int | None = None, *, lost: bool = False) -> None:
         self.wiring = wiring
@@ -79,7 +79,7 @@ class SelfCheck:
         if not lost:
             return False
         durable_files.claim_dir(self.base_dir, durable_files.passable())
-        self.wiring.ledger.counts()  # any read of the ledger opens the present file of the database, or creates it
+        self.wiring.ledger.counts()  # any read of the ledger opens the database file that is there now, or creates it
         self.seen = self._identities()
         return True
 
@@ -90,7 +90,7 @@ class SelfCheck:
         """The reason why no folder of a task can be made in running/ or moved to completed/; "" if there is none."""
         for path in (self.base_dir, self.base_dir / "running", self.base_dir / "completed"):
             if not os.path.lexists(path):
-                continue  # a worker makes a missing folder
+                continue  # a missing folder is no fault, since a worker makes it
             if not path.is_dir():
                 return f"{path} is no folder: move it away"
             if not os.access(path, os.W_OK | os.X_OK):
@@ -98,7 +98,8 @@ class SelfCheck:
         return ""
 
     def _lost_lock(self) -> str:
-        """Take the lock again when its file was replaced; returns the reason if it cannot be taken."""
+        """Take the daemon's lock again when the lock file was replaced; returns the reason if the lock cannot be
+        taken."""
         path = lock_of(self.wiring.settings)
         if self.lock is None or durable_files.identity(path) == filetree.identity_of(self.lock):
             return ""

@@ -1,9 +1,9 @@
-"""Tasks that wait before this daemon starts a worker for them.
+"""Stores which tasks have to wait before this daemon starts a worker for them.
 
 A task waits because it is left to another host, because a hold of `start_holds.py` applies, because its workers could
-not even claim it (for example if its folder is not writable), or because its workers were killed again and again.
-After workers that could not claim the task or were killed, the wait is longer each time.  `supervisor.py` starts no
-worker for a task that waits.  `health.py` writes the delays and their reasons to a file for the commands and the page.
+not even claim it (for example if its folder is not writable), or because its workers were killed again and again. After
+workers that could not claim the task or were killed, each wait is longer than the one before. `supervisor.py` starts no
+worker for a task that waits. `health.py` writes the delays and their reasons to a file for the commands and the page.
 """
 
 from __future__ import annotations
@@ -27,14 +27,15 @@ class StartDelay:
 
 
 class StartDelays:
-    """The delays of one daemon.  `known` maps a task to the number of its refused starts, and the earliest time of the
-    next one (of the monotonic clock)."""
+    """The delays of one daemon. `known` maps a task to the number of its refused starts, and the earliest time of the
+    next start (of the monotonic clock)."""
 
     def __init__(self) -> None:
         self.known: dict[str, tuple[int, float]] = {}
         self.reasons: dict[str, StartDelay] = {}  # of the newest delay of each task, if it has a reason
         self.held_back: set[str] = set()  # the tasks that wait until a hold ends (`start_holds.py`)
-        self.killed: dict[str, int] = {}  # uuid → number of workers that were killed in a row without progress
+        # Uuid of a task → number of its workers that were killed in a row without progress.
+        self.killed: dict[str, int] = {}
 
     def waiting(self) -> set[str]:
         """The tasks for which no worker may be started now."""
@@ -42,11 +43,11 @@ class StartDelays:
         return {uuid for uuid, (_, until) in self.known.items() if now < until}
 
     def hold(self, uuid: str, seconds: float, why: str = "") -> None:
-        """Let the task wait for `seconds`; this wait does not count as a refused start."""
+        """Let the task wait for `seconds` seconds; this wait does not count as a refused start."""
         self._delay(uuid, 0, seconds, why)
 
     def hold_back(self, uuid: str, seconds: float) -> None:
-        """Let the task wait for `seconds`, but at most until `let_go` is called."""
+        """Let the task wait for `seconds` seconds, but not longer than until `let_go` is called."""
         self.hold(uuid, seconds)
         self.held_back.add(uuid)
 
@@ -58,7 +59,7 @@ class StartDelays:
         self.held_back.clear()
 
     def postpone(self, uuid: str, why: str) -> float:
-        """Let the task wait after a refused start, longer each time; returns the number of seconds."""
+        """Let the task wait after a refused start, each time longer than the last; returns the number of seconds."""
         count = self.known.get(uuid, (0, 0.0))[0] + 1
         seconds = min(LONGEST_SECONDS, 2.0**count)
         self._delay(uuid, count, seconds, why)

@@ -1,10 +1,10 @@
 """Holds back the start of tasks: when MANY different tasks failed in the same way, the next ones would probably fail
 too.
 
-Each failure is assigned to a place: the model's server, the repository, or this host.  At the model's server or a
-repository, failures are of one kind when they have the same code.  A host can fail in many ways, so for a host all
-failures without progress that the host may have caused are of one kind: the host then pauses itself, and other hosts of
-a shared ledger take the tasks.
+Each failure is assigned to a place: the model's server, the repository, or this host. Failures at the model's server or
+at a repository are of one kind when they have the same error code. A host can fail in many ways, so all failures
+without progress that a host may have caused are of one kind: the host then pauses itself, and other hosts of a shared
+ledger take the tasks.
 
 After failures of one kind of MANY different tasks in a row, no more tasks are started at the place of the failures for
 a while; then one task starts as a probe.  When the probe makes progress, tasks start again at the place of the
@@ -79,20 +79,21 @@ REPOSITORY = frozenset(
         *(ForgeAccessRefused, ForgeUnreachable, ForgeLimited),
     )
 )
-"""Codes of failures that the repository causes and not the task."""
+"""Error codes of failures that the repository causes and not the task."""
 
 NO_SANDBOX = "no_sandbox"
-"""The code for a task with only refused commands (`worker/delivery_report.py`): the host is the cause, even if the
-model made progress."""
+"""The error code of a task of which all commands were refused (`worker/delivery_report.py`): the host is the cause,
+even if the model made progress."""
 DIED = "died"
-"""The code for a worker that died, or ended before it owned its task."""
+"""The error code of a worker that died, or ended before it owned its task."""
 HOST = frozenset(
     (
         *(one.code for one in (GitError, GitKilled, GitStarved, HostError, SandboxUnavailable, LockHeld)),
         *("host", "bug", NO_SANDBOX, DIED),
     )
 )
-"""Codes of failures that this host may cause: its memory, processes and files, its sandbox, git, the installation."""
+"""Error codes of failures that this host may cause: its memory, processes and files, its sandbox, git, the
+installation."""
 
 CODES: dict[Kind, frozenset[str]] = {"server": SERVER, "repository": REPOSITORY, "host": HOST}
 
@@ -101,9 +102,9 @@ CODES: dict[Kind, frozenset[str]] = {"server": SERVER, "repository": REPOSITORY,
 class StartHold:
     """The hold of one place: the model's server, a repository or a host.
 
-    `place`: the name of the place, for people.  `tasks`: keys of the tasks that failed in a row with `code`.  `until`:
-    no task starts before this time; "" while tasks start normally.  `tries`: the number of probes that failed.
-    `probe`: the uuid of the task that is the probe."""
+    `place`: the name of the place, for people. `tasks`: keys of the tasks that failed in a row with `code`. `until`:
+    the time before which no held task starts; "" while tasks start normally. `tries`: the number of probes (single
+    tasks started as a test) that failed. `probe`: the uuid of the task that is the probe."""
 
     kind: Kind
     place: str
@@ -115,7 +116,7 @@ class StartHold:
 
     @property
     def is_of_one_repository(self) -> bool:
-        """Whether only tasks of one repository are held back."""
+        """Whether the hold concerns only tasks of one repository."""
         return self.kind == "repository"
 
     @property
@@ -145,7 +146,8 @@ class StartHolds:
         self.ended = ended
         self.path = settings.base_dir / NAME
         self.known = {one.place: one for one in read(settings.base_dir)}
-        for one in self.known.values():  # a person who restarts the daemon may have corrected the cause
+        # The person who restarted the daemon may have removed the cause of the failures.
+        for one in self.known.values():
             one.until, one.probe = (clock.stamp() if one.until else ""), ""
 
     def record_end(self, uuid: str) -> None:
@@ -169,22 +171,22 @@ class StartHolds:
             self._write()
 
     def note_unclaimed(self, uuid: str) -> None:
-        """Record that a worker ended before it owned its task."""
+        """Record that a worker ended before it owned its task, which may be a failure of this host."""
         if (row := self.ledger.get(uuid)) is not None:
             self._failed("host", DIED, row)
             self._write()
 
     def check_probe(self) -> None:
-        """Remove the holds with a probe that has made progress."""
+        """Remove the holds of which the probe has made progress."""
         for hold in list(self.known.values()):
             if hold.code == NO_SANDBOX:
-                continue  # an answer of the model does not show that the sandbox works
+                continue  # an answer of the model does not prove that the sandbox works
             if hold.probe and (row := self.ledger.get(hold.probe)) is not None and _has_got_on(row):
                 self._free(hold.place)
                 self._write()
 
     def is_held(self, row: Row) -> bool:
-        """Whether the task must wait because of a hold.
+        """Whether the task must wait because a hold applies to it.
 
         The first task that may start after a hold becomes the probe.
         """
@@ -198,7 +200,7 @@ class StartHolds:
         return False
 
     def is_shut(self) -> bool:
-        """Whether a hold for the model's server lets no task start, because its next probe is not due yet."""
+        """Whether a hold for the model's server lets no task start, because the hold's next probe is not due yet."""
         hold = self.known.get(_server_of(self.settings))
         return hold is not None and bool(hold.until) and _lasts(hold, clock.stamp())
 
@@ -228,7 +230,7 @@ class StartHolds:
         try:
             durable_files.write_file(self.path, orjson.dumps([asdict(one) for one in self.known.values()]), sync=False)
         except DiskError:
-            pass  # the error is ignored: this daemon has the state in memory, and only the next one lacks it
+            pass  # the error is ignored: this daemon has the holds in memory, and only the next daemon lacks them
 
 
 def resources_of(settings: Settings, row: Row) -> dict[Kind, str]:
@@ -245,14 +247,14 @@ def _server_of(settings: Settings) -> str:
 
 
 def holds_of(settings: Settings, row: Row, known: Iterable[StartHold]) -> list[StartHold]:
-    """The holds among `known` at the places of the task, except those for which the task is the probe."""
+    """The holds among `known` that apply to the task, except a hold of which the task is the probe."""
     held = [one for one in known if one.until and one.probe != row.uuid]
     places = resources_of(settings, row).values() if held else ()
     return [one for one in held if one.place in places]
 
 
 def is_closed(ledger: Ledger, hold: StartHold) -> bool:
-    """Whether no task may start at the place of the hold now: no probe is due yet, or a probe runs or waits to run."""
+    """Whether no task may start now at the place of the hold: no probe is due yet, or a probe runs or waits to run."""
     if _lasts(hold, clock.stamp()):
         return True
     row = ledger.get(hold.probe) if hold.probe else None
@@ -263,7 +265,7 @@ def is_closed(ledger: Ledger, hold: StartHold) -> bool:
 
 
 def read(base_dir: Path) -> list[StartHold]:
-    """The state of every place; an empty list when the file is missing, unreadable, or of an older version."""
+    """The holds of every place; an empty list when the file of holds is missing, unreadable, or of an older version."""
     try:
         found: list[dict[str, Any]] = orjson.loads((base_dir / NAME).read_bytes())
         return [StartHold(**one) for one in found if one["kind"] in get_args(Kind)]
@@ -272,21 +274,21 @@ def read(base_dir: Path) -> list[StartHold]:
 
 
 def lines(base_dir: Path) -> list[str]:
-    """A line for each place at which tasks are held back."""
+    """A line for people about each place at which tasks are held back."""
     return [one.text for one in read(base_dir) if one.until]
 
 
 def _lasts(hold: StartHold, now: str) -> bool:
-    """Whether a hold still lasts, that is, a probe is not due yet.
+    """Whether a hold still lasts, that is, whether its next probe is not due yet.
 
-    A time that is further away than the longest hold was written before the clock was set back, and is ignored:
-    otherwise a hold of minutes would last for years.
+    The end of a hold that is further away than the longest hold was written before the clock was set back, and is
+    ignored: otherwise a hold of minutes would last for years.
     """
     return now < hold.until <= _after(LONGEST_SECONDS)
 
 
 def _has_got_on(row: Row) -> bool:
-    """Whether the newest attempt of the task got an answer of the model."""
+    """Whether the newest attempt of the task got an answer from the model."""
     return row.llm_call_count + row.tool_call_count > row.progress_at_claim
 
 

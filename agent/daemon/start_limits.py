@@ -1,6 +1,8 @@
-"""The limits with which the daemon reserves queued tasks: `limits.at_once`, and the model server for which it counts.
+"""The limits with which the daemon reserves queued tasks: the setting `limits.at_once`, and the model server to which
+the setting applies.
 
-`supervisor.py` reserves tasks with them, and `task_reasons.py` says which limit a waiting task has reached.
+The module `supervisor.py` reserves tasks within these limits, and `task_reasons.py` says which limit a waiting task has
+reached.
 """
 
 from __future__ import annotations

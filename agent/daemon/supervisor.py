@@ -55,13 +55,13 @@ IDLE_SWEEP_SECONDS = 20.0
 """Seconds between two sweeps of a daemon without workers if the ledger sends notifications; a sweep sends ten queries,
 so such an idle daemon sends less than one query a second."""
 QUEUE_SECONDS = 1.0
-"""Seconds between two checks of the queue when the ledger sends no notifications."""
+"""Seconds between two checks of the queue when the ledger sends no notifications of changes."""
 WORK_SECONDS = 0.5
 """Seconds between two checks of the workers, of their logs and their leases."""
 LEFT_SECONDS = 300.0
-"""Seconds between two checks of a task that is left to another host."""
+"""Seconds between two checks of a task that this host leaves to another host."""
 RESERVED_SECONDS = 60.0
-"""Seconds for which no other host starts a task that a worker here has not claimed yet."""
+"""Seconds for which no other host starts a task that a worker of this host has not claimed yet."""
 ROUNDS = 3
 """The maximum number of times that one pass over the queue reserves further tasks, in place of reserved tasks that must
 wait."""
@@ -70,7 +70,7 @@ HELD_SECONDS = 5.0
 
 
 class Supervisor:
-    """Starts and observes the workers of one base_dir.
+    """Starts and monitors the workers of one base_dir.
 
     `heard` announces the events in the workers' logs (`log_tailer.py`); `courier` is the broker client
     (`broker_client.py`); with `starts` False no worker is started (the role of a producer).
@@ -107,14 +107,14 @@ class Supervisor:
         self.owed: dict[str, int] = {}  # uuid → pid of a worker that could not release its row itself
         self.children: dict[str, WorkerProcess] = {}
         self.exit_codes = ExitCodes()
-        # uuid of a worker's task → uuid in the broker's message because of which it was started
+        # uuid of a worker's task → uuid in the broker's message that caused the start of the worker
         self.messages: dict[str, str] = {}
         self.server = server_of(self.settings)
-        self.tells = False  # whether the ledger sends notifications of changes at present
+        self.tells = False  # whether the ledger sends notifications of changes now
         self.ended = False  # whether a worker has ended since the last check of the queue
         self.queue_at = 0.0
         self.draining = False
-        self.before = frozenset(process_tree.children())  # children of this process that are not workers
+        self.before = frozenset(process_tree.children())  # child processes of this process that are not workers
         self.lost_rows = LostRows(wiring)
         self.inherited = InheritedWorkers(wiring)
         self.swept_at = -SWEEP_SECONDS
@@ -123,13 +123,13 @@ class Supervisor:
         self.context.set_forkserver_preload(
             [
                 *LedgerKind.of(self.settings).preload,
-                # imported first, since it must import `requests` before the package of a tokenizer does
+                # imported first, since this module must import `requests` before the package of a tokenizer does
                 "agent.llm.transport",
                 *modules_for([self.settings.provider().model, *([summary] if summary else [])]),
                 *(["agent.observe.otlp"] if self.settings.observe.otlp else []),
                 *(["agent.prompts.loader"] if self.settings.prompts.is_set else []),
                 *(["agent.daemon.preload_memory"] if self.settings.memory.enabled else []),
-                "agent.daemon.preload",  # must be the last module: it freezes all objects that exist
+                "agent.daemon.preload",  # must be the last module, since it freezes all objects that exist
             ]
         )
         self.extraction = ExtractionRunner(wiring, self.context)
@@ -137,7 +137,7 @@ class Supervisor:
     def step(self, *, woken: bool = True) -> None:
         """Collect workers that have ended, requeue tasks of dead workers, and start due tasks.
 
-        `woken`: there may be a change; if False, the queue is checked at its interval (`queue_seconds`).
+        `woken`: the queue may have changed; if False, the queue is checked only at its interval (`queue_seconds`).
         """
         with self.here.one_step():
             self._step(woken=woken)
@@ -169,15 +169,15 @@ class Supervisor:
                 self.start_due(swept=swept)
 
     def sweep_seconds(self) -> float:
-        """Seconds between two sweeps, which are longer when nothing runs and the ledger sends notifications."""
+        """Seconds between two sweeps, which are further apart when nothing runs and the ledger sends notifications."""
         return SWEEP_SECONDS if self.children or not self.tells else IDLE_SWEEP_SECONDS
 
     def queue_seconds(self) -> float:
-        """Seconds between two checks of the queue without a notification."""
+        """Seconds between two checks of the queue if no notification comes."""
         return self.sweep_seconds() if self.tells else QUEUE_SECONDS
 
     def seconds_to_next_step(self) -> float:
-        """Seconds that the next step may wait if there is no event."""
+        """Seconds until the next step is due if no event comes."""
         now = clock.monotonic()
         wait = min(self.swept_at + self.sweep_seconds(), self.queue_at) - now
         return max(0.0, min(wait, WORK_SECONDS) if self.children else wait)
@@ -192,7 +192,7 @@ class Supervisor:
         ]
 
     def reasons_not_to_start(self) -> list[str]:
-        """The reasons, as far as this process knows them, why no task is started here; [] when there are none."""
+        """The reasons, as far as this process knows them, why this daemon starts no task; [] when there are none."""
         told = "the daemon was told to stop" if self.draining else ""
         return [one for one in (told, self.ground.why, self.room.why, self.installed.changed) if one]
 
@@ -233,7 +233,7 @@ class Supervisor:
             child.process.close()
 
     def end_strays(self) -> None:
-        """End processes that dead workers left running, in any session and with any environment.
+        """End processes that dead workers left running, whatever session and environment these processes have.
 
         Processes of dead workers are children of this process now, since it adopts orphans.  Processes of a living
         worker are below that worker in the process tree.
@@ -244,7 +244,7 @@ class Supervisor:
     def _ended(self, uuid: str, child: WorkerProcess, code: int) -> None:
         """Handle the end of a worker.
 
-        Facts that cannot be determined again are recorded first, since the ledger may fail.
+        Facts about the worker's end that cannot be determined again are recorded first, since the ledger may fail.
         """
         self.here.forget()
         self.exit_codes.record(uuid, code)
@@ -260,7 +260,7 @@ class Supervisor:
             if child.claimed:
                 self.close_if_too_large(uuid, child.process.pid)
                 process_groups.end_tree(self.settings.base_dir, uuid)
-            if child.claimed or not self.draining:  # a worker that was killed by the drain before its claim is no error
+            if child.claimed or not self.draining:  # it is no error if the drain killed the worker before its claim
                 self.events.emit("worker_died", uuid=uuid, signal=-code)
             self.wait_after(uuid, child)
             self.requeue_dead()
@@ -268,8 +268,8 @@ class Supervisor:
             self.holds.record_end(uuid)
 
     def wait_after(self, uuid: str, child: WorkerProcess) -> None:
-        """Delay the next worker of a task, longer each time, after its workers were repeatedly killed without being the
-        cause."""
+        """Delay the next worker of a task, longer each time, after the task's workers were repeatedly killed and the
+        task was not the cause."""
         row = self.ledger.get(uuid)
         if not child.claimed or row is None or row.llm_call_count + row.tool_call_count > row.progress_at_claim:
             self.delays.note_progress(uuid)
@@ -279,9 +279,9 @@ class Supervisor:
     def handle_unclaimed(self, uuid: str, code: int, why: str) -> None:
         """Handle the end of a worker that did not own its task.
 
-        If the task is still queued, the next worker would probably end in the same way, so the task waits longer each
-        time, and an event reports the reason.  No event is reported if another worker claimed the task first, or after
-        a drain.
+        If the task is still queued, the next worker would probably end in the same way, so the task waits, longer each
+        time, and an event reports the reason. No event is reported if another worker claimed the task first, or after a
+        drain.
         """
         try:
             row = self.ledger.get(uuid)
@@ -335,8 +335,7 @@ class Supervisor:
         found = self.ledger.requeue_dead(
             self.is_alive,
             on_settled=settled.append,
-            # with a local ledger, this machine's kernel has the locks of all workers, so the locks show which workers
-            # live
+            # with a local ledger, all workers run on this machine, and their locks show which of them live
             everywhere=is_alone(self.settings),
             tool_calls=self.tool_calls,
             publish=self.publish,
@@ -362,8 +361,8 @@ class Supervisor:
         self.delays.forget_old()
 
     def is_alive(self, row: Row) -> bool:
-        """Whether a worker of the row lives, for a row of this base_dir; if none does, the processes of the task are
-        killed."""
+        """Whether a worker of the row lives, for a row of this base_dir; if no worker lives, the processes of the task
+        are killed."""
         child = self.children.get(row.uuid)
         if child is not None and child.process.exitcode is None:
             return True
@@ -372,26 +371,26 @@ class Supervisor:
             return True
         pid = living_holder(row.lease_owner)
         if pid is not None and proc.has_title(pid, f"makimono: {row.uuid}"):
-            proc.kill_group(pid)  # the task's folder was removed while it ran
+            proc.kill_group(pid)  # the process is killed, since somebody removed the task's folder while it ran
             proc.wait_gone(pid)
         process_groups.end_tree(self.settings.base_dir, row.uuid)
         return False
 
     def publish(self, row: Row, code: str, message: str) -> bool:
-        """If the workers of a task die, leave its work to one more worker, which publishes it; returns whether there is
-        any work."""
+        """If a task's workers die repeatedly, leave its work to one more worker, which publishes it; returns whether
+        the task has any work."""
         return unpublished_work.leave_to_publish(self.wiring, row, Outcome(End.FAILED, message, code=code))
 
     def tool_calls(self, row: Row) -> int:
         """The number of tool calls in the files of a row of this base_dir, which show the progress of a process that
         dies in a long turn; the row itself does not show this progress."""
         newest = None
-        with suppress(OSError):  # an unreadable file counts as no progress
+        with suppress(OSError):  # an unreadable file of tool calls counts as no progress
             newest = last_record(self.settings.base_dir / "running" / row.uuid / "tools.jsonl")
         return int(newest["seq"]) if newest else 0
 
     def start_due(self, *, swept: bool = False) -> None:
-        """Start the next tasks in the ledger while fewer workers run than are allowed.
+        """Start the next queued tasks of the ledger while fewer workers run than are allowed.
 
         With a broker, tasks with unpublished work are started, and besides as many tasks as the broker has messages;
         after a sweep (`swept`) all waiting tasks are started, since a message may be lost, or belong to a task that
@@ -409,15 +408,15 @@ class Supervisor:
     def start_arrived(self, courier: BrokerClient, room: int) -> None:
         """Start as many tasks as messages have come from the broker.
 
-        The ledger chooses which tasks: in the broker the messages of one person may precede all others.  Messages for
-        which no task is started are acknowledged.
+        The ledger chooses which tasks to start: the messages of one person in the broker may precede all others.
+        Messages for which no task is started are acknowledged.
         """
         arrived = courier.take_arrived(room)
         started: list[str] = []
         try:
             if arrived:
                 self.start_next(len(arrived), started=started)
-        finally:  # even if the ledger fails half-way, a message that starts no worker is acknowledged
+        finally:  # even if the ledger fails half-way, a broker message that starts no worker is acknowledged
             self.messages.update(zip(started, arrived, strict=False))
             for uuid in arrived[len(started) :]:
                 courier.acknowledge(uuid)
@@ -428,11 +427,11 @@ class Supervisor:
     def start_next(self, room: int, outcome: str | None = None, started: list[str] | None = None) -> list[str]:
         """Start at most `room` of the queued tasks that are next.
 
-        With `outcome`, only rows with that value of the column are started, for example those with finished work and a
-        pending publication.
+        With `outcome`, only rows with that value in the column `outcome` are started, for example rows with finished
+        work and a pending publication.
 
-        Returns the uuids of the started tasks, which are also added to `started`.  A task that must wait, or for which
-        no worker can be started, is skipped and left to other hosts."""
+        Returns the uuids of the started tasks, which are also added to `started`. A task that must wait, or for which
+        no worker can be started, is skipped and its reservation ends, so that other hosts can take it."""
         items = self.wiring.items("start")
         started = [] if started is None else started
         for _ in range(0 if self.holds.is_shut() else ROUNDS):
@@ -451,7 +450,7 @@ class Supervisor:
                         started.append(uuid)
                     well = True
                 if not well:
-                    # a task that cannot start must not block the head of the queue
+                    # without a delay, a task that cannot start would block the head of the queue
                     self.postpone(uuid, "its start failed; the event `item_skipped` has the error")
             if len(started) >= room or not taken:
                 break
@@ -459,7 +458,7 @@ class Supervisor:
         return started
 
     def reserve(self, count: int, outcome: str | None = None) -> list[str]:
-        """Reserve the next tasks, without those that have a worker here or wait for their next attempt."""
+        """Reserve the next queued tasks, except tasks that have a worker here or wait for their next attempt."""
         return self.ledger.reserve(
             count,
             self.owner,
@@ -471,20 +470,20 @@ class Supervisor:
         )
 
     def is_outdated(self) -> bool:
-        """Whether the code was replaced while this daemon ran, so that a new worker would not match it; reported
-        once."""
+        """Whether the program's files were replaced while this daemon ran, so that a new worker would not fit to it;
+        this is reported once."""
         before = self.installed.changed
         if (why := self.installed.change()) and not before:
             self.events.emit("code_changed", why=why, todo=RESTART)
         return bool(why)
 
     def must_wait(self, uuid: str) -> bool:
-        """Whether the task is left to the host that has its work, or must wait because similar tasks failed; it is
-        checked again after a while."""
+        """Whether the task is left to the host that has its work, or must wait because similar tasks failed; such a
+        task is checked again after a while."""
         row = self.ledger.get(uuid)
         if row is None:
             return False
-        # a replica has unpublished work too, so any host can continue
+        # with a replica, any host can get the unpublished work and publish it
         replica = self.settings.context_storage.replica is not None
         if not replica and unpublished_work.lies_elsewhere(self.settings, row, self.ledger.now()):
             seconds, what = LEFT_SECONDS, "work that is not published"
@@ -506,19 +505,19 @@ class Supervisor:
         `why`: a clause for people, which `tasks`, `show` and the page print."""
         seconds = self.delays.postpone(uuid, why)
         self.acknowledge(uuid)
-        with suppress(LedgerError, DiskError):  # a reservation that is not released expires by itself
+        with suppress(LedgerError, DiskError):  # if the reservation cannot be released, it expires by itself
             self.ledger.release_reservation(uuid, self.owner)
         return seconds
 
     def acknowledge(self, uuid: str) -> None:
-        """Acknowledge the broker's message about the task, if there was one."""
+        """Acknowledge the broker's message about the task, if the broker sent one."""
         if self.courier is not None:
             self.courier.acknowledge(self.messages.pop(uuid, uuid))
 
     def startable(self, outcome: str | None = None) -> list[str]:
-        """Queued tasks that are due, without those that have a worker and those in `delays`.
+        """The queued tasks that are due, except tasks that have a worker and tasks in `delays`.
 
-        `outcome`: only rows with that value of the column."""
+        `outcome`: only rows with that value in the column `outcome` are returned."""
         hindered = self.delays.waiting()
         limit = self.settings.scheduling.max_workers + len(self.children) + len(hindered)
         busy = hindered | set(self.children)
@@ -549,7 +548,7 @@ class Supervisor:
         self.watch.start(uuid)
         try:
             process = self.context.Process(target=worker.main, args=(self.settings, uuid, send), daemon=False)
-            process.start()  # if the forkserver was killed, the next start makes another one
+            process.start()  # if the forkserver was killed, the next start of a process makes another forkserver
         except BaseException:
             receive.close()
             self.watch.finish(uuid)
@@ -559,7 +558,7 @@ class Supervisor:
         self.children[uuid] = WorkerProcess(process, receive)
 
     def drain(self) -> None:
-        """Start no more tasks, and signal every worker to end at its next turn and release its row."""
+        """Start no more tasks, and signal every worker to end at the next turn of its task and release its row."""
         self.draining = True
         self.fetch_nothing()
         self.extraction.stop()
@@ -567,13 +566,14 @@ class Supervisor:
         self.drain_inherited()
 
     def drain_inherited(self) -> None:
-        """Send SIGTERM to workers here that an earlier daemon left running, once to each; a producer has no workers."""
+        """Send SIGTERM, once, to each worker of this host that an earlier daemon left running; a daemon with the role
+        `producer` has no workers."""
         if self.starts:
             self.inherited.drain(self.children)
 
     def kill(self) -> None:
-        """End every worker and its process tree now, and release their rows; this does not count as a death of the
-        tasks, since a person requested it."""
+        """End every worker and its process tree now, and release their rows; this does not count as a death caused by
+        the tasks, since a person requested it."""
         self.draining = True
         self.fetch_nothing()
         self.extraction.stop()
@@ -586,8 +586,8 @@ class Supervisor:
         self.end_strays()
 
     def requeue_running(self, uuid: str, pid: int, why: str) -> None:
-        """Release the row of a worker that did not die by itself; if the row cannot be written, each sweep tries it
-        again."""
+        """Release the row of a worker that was ended by this daemon; if the row cannot be written now, each sweep tries
+        it again."""
         self.owed[uuid] = pid
         with suppress(LedgerError, DiskError):
             row = self.ledger.get(uuid)
@@ -601,9 +601,9 @@ class Supervisor:
             self.courier.room = 0
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal to every living child."""
+        """Send a signal to every living worker of this daemon."""
         for child in self.children.values():
             if child.process.exitcode is None and child.process.pid is not None:
                 proc.kill_group(child.process.pid, number)
-                with suppress(ProcessLookupError):  # a child that has just been forked leads no process group yet
+                with suppress(ProcessLookupError):  # a worker that has just been forked leads no process group yet
                     os.kill(child.process.pid, number)

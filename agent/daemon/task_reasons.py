@@ -1,11 +1,12 @@
-"""Says why a task does not run, or what a running or ended task waits for: a sentence and a code.
+"""Finds out why a task does not run, or what a running or ended task waits for: a sentence and a code.
 
-`TaskReasons` looks once at everything that the daemon considers: rows of the ledger, the health file of the daemon, the
-disk, holds, limits.  It decides nothing: each answer comes from the function with which the daemon decides
+`TaskReasons` reads once all that the daemon considers: rows of the ledger, the health file of the daemon, the disk,
+holds, limits. `TaskReasons` decides nothing: each reason comes from the function with which the daemon decides
 (`start_holds.is_closed`, `disk_space.shortage`, `rows_here.workers_of`, `row_holder.alive_by_lock`,
 `unpublished_work.lies_elsewhere`, `ci_watch.watched_until`, `startable.startable`, `enqueue.budget_spent`,
-`rate_limiter.host_limits`).  The module only reads, and imports what speaks with forges only where a task needs it.
-The commands `tasks` and `show` print its answers, and the gauge `makimono_waiting_tasks` counts them.
+`rate_limiter.host_limits`). `task_reasons.py` only reads, and imports the modules of the forges only for a task that
+needs them. The commands `tasks` and `show` print the reasons of tasks, and the gauge `makimono_waiting_tasks` counts
+them.
 
 A daemon also delays single tasks by itself (`start_delays.py`, `host_affinity.py`); it writes these delays to its
 health file.
@@ -60,12 +61,12 @@ ReasonCode = Literal[
     "next",
     "other",
 ]
-"""What a task waits for.  `worker`: a free worker; `at_once`: a limit of `limits.at_once`; `disk`: free space;
-`forge_limit`, `forge`, `model`: a forge or a model's server that did not answer; `question`: a person's answer; `ci`:
-CI of the pull request of an ended task; `paused`: a person's `resume`; `requested`: the next step of its worker, which
-executes a request; `publishing`: the publication of finished work; `hold`: the end of a hold after failures of several
-tasks; `delay`: the next try after another error, or the end of a delay of the daemon; `daemon`: a daemon that starts
-tasks; `next`: nothing more."""
+"""The codes for what a task waits for. `worker`: a free worker; `at_once`: a limit of `limits.at_once`; `disk`: free
+space; `forge_limit`, `forge`, `model`: a forge or a model's server that did not answer; `question`: a person's answer;
+`ci`: CI of the pull request of an ended task; `paused`: a person's `resume`; `requested`: the next step of its worker,
+which executes a request; `publishing`: the publication of finished work; `hold`: the end of a hold after failures of
+several tasks; `delay`: the next try after another error, or the end of a delay of the daemon; `daemon`: a daemon that
+starts tasks; `next`: nothing more."""
 
 REASONS: tuple[ReasonCode, ...] = get_args(ReasonCode)
 
@@ -74,7 +75,8 @@ FORGE_CODES = frozenset(
 )
 LIMITED_CODE = "forge_limited"
 MOST_REPOSITORIES = 100
-"""For how many repositories the limits of the day are read from the ledger, the ones with the newest tasks first."""
+"""Maximum number of repositories for which the daily limits are read from the ledger; the repositories with the newest
+tasks come first."""
 
 
 AT_ONCE = "as many tasks run for its repository, its person or the model's server as `limits.at_once` allows"
@@ -82,7 +84,8 @@ AT_ONCE = "as many tasks run for its repository, its person or the model's serve
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """What one task waits for: a code, a sentence for a person, and the time when that ends, "" if it is not known."""
+    """The reason why one task waits: a code, a sentence for a person, and the time when the wait ends, "" if that time
+    is not known."""
 
     code: ReasonCode
     text: str
@@ -90,8 +93,9 @@ class Reason:
 
 
 class TaskReasons:
-    """The reasons of one moment; a new object looks again.  `owner` is the owner text of a process of this base_dir
-    (`Wiring.owner`).  The methods raise LedgerError when the ledger does not answer."""
+    """The reasons of all tasks at one moment; a new object reads the state again. `owner` is the text that names a
+    process of this base_dir as the owner of leases (`Wiring.owner`). The methods raise LedgerError when the ledger does
+    not answer."""
 
     def __init__(self, settings: Settings, ledger: Ledger, owner: str) -> None:
         self.settings = settings
@@ -99,7 +103,7 @@ class TaskReasons:
         self.owner = owner
 
     def of(self, row: Row) -> Reason | None:
-        """What the task waits for; None for a task that runs, or has ended, and waits for nothing."""
+        """The reason why the task waits; None for a task that runs, or has ended, and waits for nothing."""
         match row.status:
             case Status.QUEUED:
                 return self._queued(row)
@@ -111,8 +115,8 @@ class TaskReasons:
                 return self._ended(row)
 
     def notes(self, rows: Iterable[Row] = ()) -> list[str]:
-        """Sentences about what holds back tasks as a whole: holds, the disk, rate limits, an outdated daemon, and used
-        up limits of the day of the repositories of `rows`."""
+        """Sentences about everything that holds back several tasks: holds, the disk, rate limits, an outdated daemon,
+        and used up daily limits of the repositories of `rows`."""
         old = program_version.restart_reason(self.settings)
         notes = [old, *(one.text for one in self._holds if one.until)]
         if self._shortage:
@@ -143,7 +147,7 @@ class TaskReasons:
 
     @cached_property
     def _startable(self) -> frozenset[str]:
-        """The queued tasks that no limit of `limits.at_once` keeps from starting."""
+        """The queued tasks that `limits.at_once` does not prevent from starting."""
         return startable(self.ledger.db, server=server_of(self.settings), at_once=at_once_of(self.settings))
 
     @cached_property
@@ -160,7 +164,7 @@ class TaskReasons:
         return self.ledger.now()
 
     def _spent(self, rows: Iterable[Row]) -> list[tuple[str, str]]:
-        """(repository, configuration key) for each repository of `rows` that has used up a limit of the day."""
+        """(repository, configuration key) for each repository of `rows` that has used up a daily limit."""
         seen: dict[tuple[str, str, str, str], None] = {}
         for row in rows:
             seen[row.task_source, row.instance, row.owner, row.repo] = None
@@ -239,7 +243,7 @@ class TaskReasons:
 
 
 def _has_limits_of_the_day(settings: Settings) -> bool:
-    """Whether a limit of the day is set, for all projects or for one of them."""
+    """Whether a daily limit is set, for all projects or for one of them."""
     sections = [one for source in SOURCES for one in _sections(settings, source)]
     entries = [entry.limits for one in sections for entry in getattr(one, "projects", ()) if entry.limits is not None]
     return any(one.runs is not None or one.repository_cost is not None for one in (settings.limits, *entries))
@@ -266,7 +270,7 @@ def _paused(row: Row) -> Reason:
 
 
 def _delayed(row: Row) -> Reason:
-    """The reason of a queued row that is not due yet."""
+    """The reason for which a queued row is not due yet."""
     until = row.not_before or ""
     if row.attempt == 0 and not row.error_code:
         return Reason("next", "it was just queued", until)

@@ -1,6 +1,6 @@
 """Lets a running daemon use changed templates of people in the texts that it writes itself, and announces changes.
 
-A worker reads the templates itself when its task begins, so this thread delays no task.
+A worker reads the templates itself when its task begins, so the thread that reloads templates delays no task.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from agent.observe.events import Events
 
 SECONDS = 2.0
-"""Seconds between two checks of the folder."""
+"""Seconds between two checks of the folder with the templates."""
 
 
 class TemplateReloader:
@@ -31,11 +31,12 @@ class TemplateReloader:
         self._seconds = settings.prompts.ttl_seconds
 
     def step(self) -> None:
-        """Check the folder and the stored download once, and use a new valid set."""
+        """Check the folder with the templates and the stored download once, and use a new valid set of templates."""
         prompts.use(self.loader.refresh())
 
     def download_if_due(self) -> None:
-        """Download the set if the last try was `prompts.ttl_seconds` ago; only this thread waits for the server."""
+        """Download the set of templates if the last try was `prompts.ttl_seconds` ago; only this thread waits for the
+        server."""
         now = clock.monotonic()
         if self._downloaded_at is None or now - self._downloaded_at >= self._seconds:
             self._downloaded_at = now

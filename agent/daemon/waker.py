@@ -1,8 +1,8 @@
 """Lets the daemon's main thread wait for a time, for a wake-up by another thread or a signal handler, or for a file
 descriptor.
 
-`threading.Event` is unsuitable: a signal handler must not take a lock, and such an event does not show the end of a
-worker or a notification of the database.  `daemon.py` uses this class, which works on Linux only (eventfd).
+`threading.Event` cannot be used for this wait: a signal handler must not take a lock, and such an event does not report
+the end of a worker or a notification of the database. `daemon.py` uses this class, which works on Linux only (eventfd).
 """
 
 from __future__ import annotations
@@ -17,19 +17,20 @@ if TYPE_CHECKING:
 
 
 class Waker:
-    """The wait of one thread, which any number of threads and signal handlers may end."""
+    """The wait of one thread; any number of threads and signal handlers may end it."""
 
     def __init__(self) -> None:
         self._descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 
     def wake(self) -> None:
-        """End the wait, or the next one if no thread waits.  A signal handler may call this method."""
+        """End the present wait of the main thread; if it does not wait now, its next wait ends at once. A signal
+        handler may call this method."""
         with suppress(BlockingIOError):
             os.eventfd_write(self._descriptor, 1)
 
     def wait(self, seconds: float, descriptors: Iterable[int] = ()) -> bool:
-        """Wait for `wake`, for a descriptor that becomes readable or is hung up, or for the time-out; returns False for
-        the time-out."""
+        """Wait for a call of `wake`, for a descriptor that becomes readable or is hung up, or for the time-out; returns
+        False after the time-out."""
         poll = select.poll()
         for descriptor in (self._descriptor, *descriptors):
             poll.register(descriptor, select.POLLIN)

@@ -1,14 +1,14 @@
 """Monitors workers from outside: ends a worker that hangs, and a worker with processes that use too much memory.
 
-A worker keeps its lease only while its work makes progress (`worker/lease.py`).  If the lease has expired although the
-process lives and holds the lock of its folder, a step has exceeded its own time-out.  The watchdog first requests a
-stack trace, which is written to `worker.log`, then ends the process and its process tree; the row is requeued, and that
-counts as a death.
+A worker renews its lease only while its work makes progress (`worker/lease.py`). If the lease has expired although the
+worker lives and holds the lock of its folder, a step of the worker has exceeded its own time-out. The watchdog first
+requests a stack trace, which is written to `worker.log`, then ends the process and its process tree; the row is
+requeued, and that counts as a death.
 
-A process that was stopped (SIGSTOP, a debugger), and one on a machine that slept, do not count as hung: the watchdog
-measures for how long its *own* process, awake, has seen the lease expired.  The watchdog does not rely on a clock that
-may have been set, either: a lease that is not renewed for its whole length counts as expired with any time, and a lease
-that is renewed does not.  Workers that an earlier daemon started are monitored like this daemon's own.
+A worker that was stopped (SIGSTOP, a debugger), or that runs on a machine that slept, does not count as hung: the
+watchdog measures for how long its *own* process, awake, has seen the lease expired. The watchdog also works if somebody
+sets the clock: a lease that was not renewed for its whole length counts as expired whatever time it names, and a lease
+that is renewed does not. Workers that an earlier daemon started are monitored like this daemon's own.
 docs/operations.md, "Processes of a task", describes the rules.
 """
 
@@ -36,22 +36,22 @@ if TYPE_CHECKING:
     from agent.wiring.wiring import Wiring
 
 SECONDS, MOST_SECONDS = 2.0, 10.0
-"""Seconds between two checks: at least, and at most if a check takes long."""
+"""Minimum seconds between two checks of the workers, and the maximum if a check takes long."""
 LOOKS = 50
-"""The pause between two checks as a multiple of the CPU time of a check, so that hundreds of workers cost 2 % of a
-core."""
+"""The pause between two checks of the workers as a multiple of the CPU time of a check, so that the checks of hundreds
+of workers cost 2 % of a core."""
 HUNG_SECONDS = 60.0
-"""Seconds with an expired lease after which its holder counts as hung: three times as long as a worker that was asleep
-needs to renew it."""
+"""Seconds with an expired lease after which the worker counts as hung: three times as long as a worker that was asleep
+needs to renew its lease."""
 
 TRACE_SECONDS = 2.0
-"""Seconds that writing the stack trace may take."""
+"""Seconds that a worker has to write its stack trace."""
 
 
 @dataclass
 class TooLarge:
-    """A worker that was ended because its task needs too much memory: its pid, and the bytes that it used (None if the
-    kernel ended it).  `left`: the work of the task waits to be published."""
+    """A worker that was ended because its task needs too much memory: the worker's pid, and the bytes that it used
+    (None if the kernel ended it). `left`: the work of the task waits to be published."""
 
     pid: int
     used: int | None
@@ -61,8 +61,8 @@ class TooLarge:
 class Watchdog:
     """Monitors the workers of one base_dir.
 
-    `hung` is called with (uuid, pid) of a worker that hangs, before it is ended.  `rows` returns the rows that run on
-    this host; if it is None, the ledger is queried.
+    `hung` is a function that is called with (uuid, pid) before a worker that hangs is ended. `rows` returns the rows
+    that run on this host; if it is None, the ledger is queried.
     """
 
     def __init__(
@@ -78,16 +78,16 @@ class Watchdog:
         self.most = process_groups.in_bytes(self.limit)
         self.looked_at = -SECONDS
         self.seconds = SECONDS
-        # (uuid, attempt) → its lease, the time since which the lease has that value
+        # (uuid, attempt) → (the lease of that attempt, the time since which the lease has that value)
         self.leases: dict[tuple[str, int], tuple[str | None, float]] = {}
-        # (uuid, attempt) → the time since which its lease is seen as expired
+        # (uuid, attempt) → the time since which the attempt's lease is seen as expired
         self.over: dict[tuple[str, int], float] = {}
         self.asked: dict[tuple[str, int], float] = {}  # (uuid, attempt) → the time at which a stack trace was requested
-        # uuid → the worker that was ended, as long as the row does not record it
+        # uuid → the worker that was ended because of its memory, until the row records this
         self.too_large: dict[str, TooLarge] = {}
 
     def check(self) -> bool:
-        """Check the workers, at most every two seconds; returns whether one was ended."""
+        """Check the workers, at most every two seconds; returns whether a worker was ended."""
         now = clock.monotonic()
         if now - self.looked_at < self.seconds:
             return False
@@ -110,7 +110,7 @@ class Watchdog:
             for key in set(seen) - current:
                 del seen[key]
         ended = False
-        # one scan of all processes serves hundreds of workers
+        # one scan of all processes of the machine serves for hundreds of workers
         known = process_tree.parents() if held and self.most is not None else {}
         used: dict[int, int] = {}
         for row, pid in held:
@@ -155,22 +155,22 @@ class Watchdog:
         return row.lease_until < clock.stamp(self.wiring.db.now()) or unchanged > LEASE_SECONDS
 
     def _too_large(self, row: Row, pid: int, used: int) -> None:
-        """End a worker and close its row: a task that needs too much memory for this machine would need it the next
-        time as well."""
+        """End a worker and close its row: a task that needs too much memory for this machine would need as much in a
+        further attempt."""
         self.wiring.events.emit("task_too_large", uuid=row.uuid, pid=pid, bytes=used, limit=self.most)
         end_worker(self.wiring.settings.base_dir, row.uuid, pid)
         self.note_too_large(row.uuid, pid, used)
 
     def note_too_large(self, uuid: str, pid: int, used: int | None = None) -> None:
         """Record that the worker `pid` is gone because its task needs too much memory for this machine (`used` is None
-        if the kernel ended it).  The record stays in memory until the row has the fact, and each sweep tries to write
+        if the kernel ended it). The record stays in memory until the row records the end, and each sweep tries to write
         the row, since the fact cannot be determined again."""
         self.too_large[uuid] = TooLarge(pid, used)
         with suppress(LedgerError, DiskError):
             self.close_too_large(uuid)
 
     def is_too_large(self, row: Row) -> bool:
-        """Whether the row's worker was ended because of its memory, and the row does not record it yet."""
+        """Whether the row's worker was ended because of its memory and the row does not record this yet."""
         return row.uuid in self.too_large and self.too_large[row.uuid].pid == row.process_id
 
     def close_too_large(self, uuid: str) -> None:
@@ -184,7 +184,7 @@ class Watchdog:
         if row is not None and self.limit is not None and (row.status, row.process_id) == (Status.RUNNING, one.pid):
             why = process_groups.too_large(self.limit, one.used)
             outcome = Outcome(End.FAILED, why, code="memory")
-            with suppress(Fenced):  # the worker ended by itself meanwhile
+            with suppress(Fenced):  # the worker has ended by itself meanwhile
                 one.left = one.left or unpublished_work.leave_to_publish(self.wiring, row, outcome)
                 if one.left:
                     self.wiring.ledger.release(uuid, row.attempt)

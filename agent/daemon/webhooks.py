@@ -1,13 +1,14 @@
 """The endpoint for webhooks of GitHub, GitLab, Forgejo and Gitea: `POST /poke` makes the daemon poll at once.
 
-A request counts if its raw body is signed with `poke.secret`, or if it has that secret as GitLab's token, and if it was
-not received before.  The body of a request starts no task: it may only name the project, from which the sources to poll
-are chosen, and the account that caused the event.  What the program itself has done causes no poll, since its comments
-and labels would otherwise use up the polls that `pokes.py` allows.  Only the poll itself determines which tasks to
-start, with the same checks as every poll.  A stolen secret can thus only cause polls, and `pokes.py` limits their
-number.  `daemon.py` starts the endpoint; docs/forges.md, "At once: webhooks", says how people set it up.
+A webhook request is accepted if its raw body is signed with `poke.secret`, or if it has that secret as GitLab's token,
+and if the same request was not received before. The body of a webhook request starts no task: it may only name the
+project, from which the sources to poll are chosen, and the account that caused the event. An event that the program
+itself has caused leads to no poll, since its comments and labels would otherwise use up the polls that `pokes.py`
+allows. Only the poll determines which tasks to start, with the same checks as in every other poll. A stolen secret can
+thus only cause polls, and `pokes.py` limits their number. `daemon.py` starts the endpoint; docs/forges.md, "At once:
+webhooks", says how people set it up.
 
-Sources of the headers:
+Documentation of the hosts about the headers of webhook requests:
 - GitHub: https://docs.github.com/en/webhooks/webhook-events-and-payloads ("Delivery headers": `X-Hub-Signature-256`,
   `X-GitHub-Delivery`; a payload has at most 25 MB) and "Validating webhook deliveries"
 - GitLab: https://docs.gitlab.com/user/project/integrations/webhooks/ ("Delivery headers": `X-Gitlab-Token`,
@@ -48,13 +49,13 @@ sources of the sender's kind are polled."""
 CHUNK = 1 << 16
 MOST_CONNECTIONS = 16
 SECONDS = 10.0
-"""Seconds that one request may take."""
+"""Seconds that one webhook request may take."""
 REMEMBERED = 4096
 """The number of webhook requests that the daemon remembers, so that a repeated request causes no second poll.  The
 daemon has the remembered requests only in memory, so a webhook request that is repeated after a restart causes one more
 poll."""
 TIMELY_SECONDS = 300.0
-"""The maximum age of a request that has a signed time, by the Standard Webhooks specification."""
+"""The maximum age of a webhook request that has a signed time, by the Standard Webhooks specification."""
 SAID_SECONDS = 60.0
 
 SIGNATURES = (
@@ -64,27 +65,28 @@ SIGNATURES = (
     ("gitlab", "HTTP_WEBHOOK_SIGNATURE"),
     ("gitlab", "HTTP_X_GITLAB_TOKEN"),
 )
-"""(kind of host, WSGI name of the header), strongest first.  Forgejo sends the headers of Gitea and GitHub too.  If a
-request has several of these headers, only the first in SIGNATURES counts."""
+"""The headers with a webhook's signature, as (kind of host, WSGI name of the header), strongest first. Forgejo sends
+the signature headers of Gitea and GitHub too. If a request has several signature headers, only the first one in
+SIGNATURES counts."""
 
 DELIVERIES = {
     "forgejo": ("HTTP_X_FORGEJO_DELIVERY", "HTTP_X_GITEA_DELIVERY"),
     "github": ("HTTP_X_GITHUB_DELIVERY",),
     "gitlab": ("HTTP_WEBHOOK_ID", "HTTP_IDEMPOTENCY_KEY", "HTTP_X_GITLAB_EVENT_UUID"),
 }
-"""The headers with the id of a delivery; a repetition of the same delivery has the same id."""
+"""The headers with the id of a webhook delivery; a repetition of the same delivery has the same id."""
 
 
 TALK = re.compile(r"issues?|issue_\w+|note|work_item|merge_request|pull_request\w*")
-"""The events about issues, pull requests and comments, by the names of all hosts.  Only events of this kind that the
-program has caused itself cause no poll: CI that runs for a push of the program is news."""
+"""The webhook events about issues, pull requests and comments, by the names that all hosts use. Only events of TALK
+that the program has caused itself lead to no poll: a result of CI for a push of the program is news."""
 EVENTS = ("HTTP_X_FORGEJO_EVENT", "HTTP_X_GITEA_EVENT", "HTTP_X_GITHUB_EVENT")
-"""The headers with the name of the event; GitLab has it in the body (`object_kind`)."""
+"""The headers with the name of the webhook event; GitLab has the name in the body (`object_kind`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """A request that counts: the kind of its host, and the project that it names, "" if it names none.
+    """An accepted webhook request: the kind of its host, and the project that it names, "" if it names none.
 
     `sender` is the login of the account that caused an event of TALK, "" if the request does not say.  `is_ours`: the
     event is about a comment with the sign of this program (`markers.is_signed`)."""
@@ -96,7 +98,7 @@ class Hook:
 
 
 class RefusedError(Exception):
-    """A request that does not count: the status of the answer, and the reason."""
+    """The error of a webhook request that is not accepted: the status of the answer, and the reason."""
 
     def __init__(self, status: str, why: str) -> None:
         super().__init__(why)
@@ -106,8 +108,8 @@ class RefusedError(Exception):
 class Webhooks:
     """The WSGI application.
 
-    `poke` is called for each request that counts, and returns the names of the sources that are polled.  `emit`
-    announces events.
+    `poke` is called for each accepted request, and returns the names of the sources that are polled. `emit` announces
+    events.
     """
 
     def __init__(self, secret: str, poke: Callable[[Hook], Iterable[str]], emit: Callable[..., object]) -> None:
@@ -119,8 +121,8 @@ class Webhooks:
         self._said: dict[str, float] = {}
 
     def __call__(self, environ: Environ, start_response: Callable[..., object]) -> list[bytes]:
-        """Answer one request: 202 when a poll follows, 200 when it was received before or the program has caused it,
-        else 4xx."""
+        """Answer one webhook request: 202 when a poll follows, 200 when the request was received before or the program
+        has caused it, else 4xx."""
         try:
             hook = self._checked(environ)
         except RefusedError as refused:
@@ -135,7 +137,7 @@ class Webhooks:
         return _answer(start_response, "202 Accepted", {"polled": polled})
 
     def _checked(self, environ: Environ) -> Hook | None:
-        """The request, None if it was received before.  Raises RefusedError."""
+        """The webhook request, if it is accepted; None if it was received before. Raises RefusedError."""
         if environ.get("PATH_INFO") != PATH:
             raise RefusedError("404 Not Found", f"no such path; webhooks go to {PATH}")
         if environ.get("REQUEST_METHOD") != "POST":
@@ -169,7 +171,7 @@ class Webhooks:
         return known
 
     def _refuse(self, why: str) -> None:
-        """Announce a refusal, at most once in SAID_SECONDS for each reason."""
+        """Announce that a webhook request was refused, at most once in SAID_SECONDS for each reason."""
         now = clock.monotonic()
         with self._lock:
             if now - self._said.get(why, now - SAID_SECONDS) < SAID_SECONDS:
@@ -179,7 +181,7 @@ class Webhooks:
 
 
 class _Check:
-    """The check of one signature, made while the body is read."""
+    """The check of one signature, which is computed while the body is read."""
 
     def __init__(self, header: str, environ: Environ, secret: bytes) -> None:
         self.header = header
@@ -197,15 +199,16 @@ class _Check:
             self.signed = hmac.new(secret, b"", hashlib.sha256)
 
     def update(self, chunk: bytes) -> None:
-        """Add a part of the body."""
+        """Add a part of the request's body to the check."""
         self.body.update(chunk)
         if self.signed is not None:
             self.signed.update(chunk)
 
     def tag(self) -> bytes | None:
-        """What identifies the request if the signature is right, else None.  Comparisons take constant time."""
+        """A tag that identifies the request if its signature is right, else None. Signatures are compared in constant
+        time."""
         given = self.given.encode("latin-1", "replace")
-        if self.signed is None:  # the header of GitLab is the secret itself and does not depend on the body
+        if self.signed is None:  # GitLab's header contains the secret itself and does not depend on the body
             return self.body.digest() if hmac.compare_digest(given, self.secret) else None
         if self.header == "HTTP_WEBHOOK_SIGNATURE":
             right = b"v1," + base64.b64encode(self.signed.digest())
@@ -218,7 +221,7 @@ class _Check:
 
 
 def _signing_key(secret: bytes) -> bytes:
-    """The key of a signing token `whsec_…`; another secret is the key itself."""
+    """The key in a signing token `whsec_…`; a secret of any other form is the key itself."""
     if not secret.startswith(b"whsec_"):
         return secret
     try:
@@ -233,7 +236,8 @@ def _age(stamp: str) -> float:
 
 
 def _read(environ: Environ, check: _Check) -> bytes:
-    """The body, b"" if it has more than READ_BYTES; every byte of it goes through `check`.  Raises RefusedError."""
+    """The body of a webhook request, b"" if it has more than READ_BYTES; every byte of it goes through `check`. Raises
+    RefusedError."""
     length = str(environ.get("CONTENT_LENGTH") or "")
     if not (length.isascii() and length.isdigit()):
         raise RefusedError("411 Length Required", "the request has no Content-Length")
@@ -257,7 +261,8 @@ def _read(environ: Environ, check: _Check) -> bytes:
 
 
 def _hook(kind: str, body: bytes, environ: Environ) -> Hook:
-    """The facts in a body of one of the hosts; a body that is none of theirs has no facts."""
+    """The facts in the body of a webhook request (project, sender, event); a body that is not of a known host has no
+    facts."""
     try:
         data = orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -273,7 +278,7 @@ def _hook(kind: str, body: bytes, environ: Environ) -> Hook:
 
 
 def _text(data: object, *names: str) -> str:
-    """The text at the place `names` in a body, "" if there is none."""
+    """The text in a body under the nested keys `names`, "" if there is none."""
     for name in names:
         data = data.get(name) if isinstance(data, dict) else None
     return data if isinstance(data, str) else ""

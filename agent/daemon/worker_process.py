@@ -1,4 +1,5 @@
-"""The processes that a supervisor has started: one object for each that lives, and the exit codes of those that ended.
+"""Represents the processes that a supervisor has started: one object for each living process, and the exit codes of
+those that ended.
 
 `supervisor.py` starts the processes and reads their reports.
 """
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from multiprocessing.context import ForkServerProcess
 
 REMEMBERED = 10_000
-"""The number of tasks for which a daemon remembers the exit code by uuid, since it may live for months."""
+"""The maximum number of tasks for which a daemon remembers the exit code by uuid, since it may live for months."""
 
 
 @dataclass
@@ -36,7 +37,7 @@ class WorkerProcess:
 
 class ExitCodes:
     """The exit code of the newest worker of each task: by uuid for the last `most` tasks, and as a set of codes for
-    earlier ones."""
+    earlier tasks."""
 
     def __init__(self, most: int = REMEMBERED) -> None:
         self.most = most
@@ -55,7 +56,7 @@ class ExitCodes:
         return self.before | set(self.last.values())
 
     def worst(self) -> int:
-        """The exit code of a daemon: 0 when every task went well, 1 when one failed, 3 when the environment caused all
-        failures."""
+        """The exit code of the whole daemon: 0 when every task went well, 1 when a task failed, 3 when the environment
+        caused all failures."""
         codes = self.codes() - {0, EXIT_DRAINED}
         return 0 if not codes else 3 if codes == {3} else 1

@@ -1,11 +1,11 @@
-"""Who may open the page: the token, the login, and the names under which the page answers.
+"""Decides who may open the page: by the token, the login, and the host names under which the page answers.
 
-- A request with a `Host` that is no name of the page is refused, so that no site can reach the page under a name of its
-  own that leads to this machine (DNS rebinding).
+- A request with a `Host` header that is no name of the page is refused, so that no other site can reach the page under
+  a name of its own that leads to this machine (DNS rebinding).
 - With `dashboard.token` each request needs the token, as `Authorization: Bearer` or as the cookie of a login.  Tokens
   are compared in constant time.  After MOST_FAILURES wrong tokens within FAILURE_SECONDS an address is refused.
-- A request that changes something is a POST with an `Origin` of the page itself and a form token, which only a page of
-  this process has given to this browser.
+- A request that changes something must be a POST with an `Origin` of the page itself and a form token, which only a
+  page of this process has given to this browser.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
     "X-Content-Type-Options": "nosniff",
-    # with `no-referrer` a browser sends `Origin: null` with every form (Fetch, "append a request Origin header")
+    # with `no-referrer` a browser would send `Origin: null` with every form (Fetch, "append a request Origin header")
     "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
     "X-Frame-Options": "DENY",
 }
-"""The headers of every answer."""
+"""The HTTP headers of every answer of the page."""
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address or name is of this machine alone."""
+    """Whether an address or name is reachable from this machine alone."""
     try:
         return ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -62,7 +62,7 @@ def host_of(header: str) -> str:
     """The name or address in a `Host` header, without the port; "" if the header is malformed."""
     try:
         parts = urlsplit(f"//{header}")
-        _ = parts.port  # raises ValueError for a port that is no number
+        _ = parts.port  # this raises ValueError for a port that is no number
     except ValueError:
         return ""
     if parts.path or parts.query or parts.fragment or parts.username is not None:
@@ -72,10 +72,10 @@ def host_of(header: str) -> str:
 
 @dataclass
 class Access:
-    """The rules of one server.
+    """The access rules of one server of the page.
 
     `listens` is the address at which the server listens, `token` the token of the page ("" for none), `names` are the
-    further names under which the page answers.
+    further host names under which the page answers.
     """
 
     listens: str
@@ -87,10 +87,10 @@ class Access:
     _lock: Lock = field(default_factory=Lock)
 
     def is_known_host(self, header: str) -> bool:
-        """Whether the page answers a request with this `Host`.
+        """Whether the page answers a request with this `Host` header.
 
-        An address in digits is no name that somebody else controls, so it is allowed where the page listens for other
-        machines.
+        Nobody else can control an IP address as they can a host name, so an IP address is allowed as `Host` where the
+        page listens for other machines.
         """
         host = host_of(header)
         if not host:
@@ -102,7 +102,7 @@ class Access:
         return host in (hostname().lower(), self.listens.lower()) or is_address(host)
 
     def is_same_origin(self, origin: str, host: str) -> bool:
-        """Whether a form was sent by a page under the `Host` of the request."""
+        """Whether the page that sent a form has the same host as the request."""
         try:
             parts = urlsplit(origin)
         except ValueError:
@@ -112,7 +112,7 @@ class Access:
     # --- the token ----------------------------------------------------------------------------------------------
 
     def is_token(self, given: str) -> bool:
-        """Whether `given` is the token, in constant time."""
+        """Whether `given` is the token of the page, compared in constant time."""
         return bool(self.token) and hmac.compare_digest(given.encode("utf-8", "replace"), self.token.encode())
 
     def bearer(self, header: str) -> str:
@@ -121,7 +121,7 @@ class Access:
         return value.strip() if scheme.lower() == "bearer" else ""
 
     def begin_session(self) -> str:
-        """Start a session after a login; returns the value of its cookie."""
+        """Start a browser's session after a login; returns the value of the session's cookie."""
         made = secrets.token_urlsafe(32)
         with self._lock:
             self._sessions[made] = clock.monotonic() + SESSION_SECONDS
@@ -139,17 +139,17 @@ class Access:
         return until is not None
 
     def end_session(self, cookie: str) -> None:
-        """End a session."""
+        """End the session with this cookie."""
         with self._lock:
             self._sessions.pop(cookie, None)
 
     def is_blocked(self, address: str) -> bool:
-        """Whether too many wrong tokens came from an address."""
+        """Whether too many wrong tokens came from an IP address."""
         with self._lock:
             return len(self._recent(address)) >= MOST_FAILURES
 
     def note_failure(self, address: str) -> None:
-        """Count a wrong token."""
+        """Count a wrong token from an IP address."""
         with self._lock:
             self._failures[address] = [*self._recent(address), clock.monotonic()]
             self._failures.move_to_end(address)
@@ -172,7 +172,7 @@ class Access:
 
 
 def cookies_of(header: str) -> Mapping[str, str]:
-    """The cookies of a request; a repeated name has its first value."""
+    """The cookies of a request; of a repeated name the first value is used."""
     found: dict[str, str] = {}
     for one in header.split(";"):
         name, separator, value = one.strip().partition("=")
@@ -182,7 +182,7 @@ def cookies_of(header: str) -> Mapping[str, str]:
 
 
 def cookie_header(name: str, value: str, *, is_encrypted: bool, seconds: float = SESSION_SECONDS) -> str:
-    """The header `Set-Cookie` for a cookie that scripts do not see and that other sites do not send."""
+    """The header `Set-Cookie` for a cookie that scripts cannot read and that other sites cannot send."""
     parts = [f"{name}={value}", "Path=/", "HttpOnly", "SameSite=Strict", f"Max-Age={seconds:.0f}"]
     return "; ".join([*parts, "Secure"] if is_encrypted else parts)
 

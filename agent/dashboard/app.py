@@ -1,7 +1,8 @@
 """The web application: routes, checks of each request, answers as HTML or JSON, and server-sent events.
 
-Each page is made in one of a few threads and is waited for at most PAGE_SECONDS, so that a disk, a ledger or a server
-that hangs gives an answer with the reason.  The module imports starlette; only `server.py` imports the module.
+Each page is made in one of a few threads, and the server waits for it at most PAGE_SECONDS, so that a disk, a ledger or
+a server that hangs leads to an answer with the reason. `app.py` imports starlette, so only `server.py` imports
+`app.py`.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ PAGE_SECONDS = 8.0
 HELPER_SECONDS = helper_process.SECONDS + helper_process.WAIT_SECONDS
 ORDERS = ("stop", "pause", "resume", "retry")
 EVENT_SECONDS = 15.0
-"""Seconds between two comments on a quiet stream of events, so that proxies keep it open."""
+"""Seconds between two comment lines in a stream of events without events, so that proxies keep the connection open."""
 LEAST_PAUSE = 1.0
 MOST_BODY = 16 << 10
 STATIC = {"style.css": "text/css; charset=utf-8", "page.js": "text/javascript; charset=utf-8"}
@@ -54,7 +55,7 @@ JSON, HTML = "application/json", "text/html"
 
 
 class Site:
-    """The site of one base_dir.  `has_actions`: pages have buttons that stop, pause, resume and retry tasks."""
+    """The web site about one base_dir. `has_actions`: pages have buttons that stop, pause, resume and retry tasks."""
 
     def __init__(self, settings: Settings, access: Access, *, has_actions: bool = False) -> None:
         self.settings = settings
@@ -65,13 +66,13 @@ class Site:
         self.pages = Pages(settings, self.reader)
         self.health_page = HealthPage(settings, self.reader)
         self.threads = ThreadPoolExecutor(THREADS, thread_name_prefix="page")
-        # what waits for a process of its own must not take the threads of the other pages
+        # a second pool of threads: a wait for a helper process must not take the threads of the other pages
         self.waiting_threads = ThreadPoolExecutor(THREADS, thread_name_prefix="helper")
         self.watcher = Watcher(settings, self.reader, self.run)
         self.is_closing = asyncio.Event()
 
     def app(self) -> ASGIApp:
-        """The application for the server."""
+        """The ASGI application for the server."""
         task = "/tasks/{uuid}"
         routes = [
             Route("/", self.front),
@@ -94,15 +95,15 @@ class Site:
         return Checks(made, self)
 
     async def warm(self) -> None:
-        """Load what the first page needs; what is loaded then lives as long as the process, so that the collector of
-        cycles need not look at it again."""
+        """Load the modules and templates that the first page needs; they live as long as the process, so the garbage
+        collector need not look at them again."""
         rendering.warm()
         await self.run(lambda: self.pages.tasks(task_list.Query()))
         gc.collect()
         gc.freeze()
 
     async def close(self) -> None:
-        """End the streams of events and the threads."""
+        """End the streams of events and the threads of the site."""
         self.is_closing.set()
         await self.watcher.close()
         for pool in (self.threads, self.waiting_threads):
@@ -110,14 +111,15 @@ class Site:
         self.reader.close()
 
     async def run(self, call: Callable[[], Any], *, is_long: bool = False) -> Any:
-        """The value of a blocking function, from one of the threads; `is_long`: it waits for a process of its own."""
+        """The result of a blocking function, from one of the threads; `is_long`: the function waits for a helper
+        process."""
         pool = self.waiting_threads if is_long else self.threads
         return await asyncio.get_running_loop().run_in_executor(pool, call)
 
     # --- pages --------------------------------------------------------------------------------------------------
 
     async def front(self, request: Request) -> Response:
-        """`/`: the list of tasks."""
+        """Answers `/`: the list of tasks."""
         return RedirectResponse(request.url.replace(path="/tasks").path, status_code=303)
 
     async def tasks(self, request: Request) -> Response:
@@ -126,13 +128,13 @@ class Site:
         return await self.page(request, "tasks", lambda: self.pages.tasks(query))
 
     async def task(self, request: Request, part: str) -> Response:
-        """`/tasks/UUID` and its parts."""
+        """Answers `/tasks/UUID` and the addresses of the task's parts."""
         uuid, given = request.path_params["uuid"], dict(request.query_params)
         seconds = HELPER_SECONDS if part == "request" else PAGE_SECONDS
         return await self.page(request, "task", lambda: self.pages.task(uuid, part, given), seconds)
 
     async def record(self, request: Request, part: str) -> Response:
-        """`/tasks/UUID/messages/SEQ` and `/tasks/UUID/compactions/ID`."""
+        """Answers `/tasks/UUID/messages/SEQ` and `/tasks/UUID/compactions/ID`."""
         uuid, number = request.path_params["uuid"], whole_number(request.path_params["number"])
         if number is None:
             return await self.missing(request, None)
@@ -154,13 +156,14 @@ class Site:
         return await self.page(request, "health", self.health_page.view)
 
     async def machine(self, request: Request) -> Response:
-        """`/health/machine`: the local checks of `doctor`."""
+        """Answers `/health/machine`: the local checks of `doctor`."""
         return await self.page(request, "health", self.health_page.doctor, HELPER_SECONDS)
 
     async def page(
         self, request: Request, template: str, build: Callable[[], Json | None], seconds: float = PAGE_SECONDS
     ) -> Response:
-        """The answer with the value of `build`, which is None for a page that does not exist."""
+        """The HTTP answer with the page's value, which `build` returns; None from `build` means that the page does not
+        exist."""
         try:
             view = await asyncio.wait_for(self.run(build, is_long=seconds > PAGE_SECONDS), seconds)
         except TimeoutError:
@@ -170,11 +173,12 @@ class Site:
             return self.answer(request, "problem", {"page": "problem", "problems": [str(error)]}, 503)
         if view is None:
             return await self.missing(request, None)
-        # in a thread, since masking and escaping a large page take so long that other requests would wait
+        # the answer is made in a thread, since masking and escaping a large page take so long that other requests would
+        # wait
         return await self.run(partial(self.answer, request, template, view))  # type: ignore[no-any-return]
 
     def answer(self, request: Request, template: str, view: Json, status: int = 200) -> Response:
-        """The value of a page, as JSON if the request accepts that alone, else as HTML."""
+        """The HTTP answer with the value of a page, as JSON if the request accepts JSON alone, else as HTML."""
         shown = rendering.inert(public(view), self.redact)
         if wants_json(request.headers.get("accept", "")):
             return Response(orjson.dumps(shown), status, media_type=JSON)
@@ -182,13 +186,13 @@ class Site:
         more = {"has_actions": self.has_actions, "form_token": form, "has_login": bool(self.access.token)}
         try:
             text = rendering.render(template, shown, **more)
-        except rendering.TemplateValuesError as error:  # the page of another host has sent something else
+        except rendering.TemplateValuesError as error:  # the dashboard of another host has sent values of a wrong shape
             problem = {"page": "problem", "problems": [rendering.inert(str(error), self.redact)]}
             text, status = rendering.render("problem", problem, **more), 502
         return Response(text, status, media_type=HTML)
 
     async def missing(self, request: Request, error: Any) -> Response:
-        """The answer for an address without a page."""
+        """The answer to a request for an address without a page."""
         status = getattr(error, "status_code", 404)
         why = "this address takes other methods" if status == 405 else "there is no such page or task"
         return self.answer(request, "problem", {"page": "problem", "problems": [why]}, status)
@@ -199,7 +203,7 @@ class Site:
         return self.answer(request, "problem", {"page": "problem", "problems": [problem]}, 500)
 
     async def static(self, request: Request) -> Response:
-        """The style sheet and the script."""
+        """Answers the addresses of the style sheet and the script."""
         name = request.path_params["name"]
         if name not in STATIC:
             return await self.missing(request, None)
@@ -208,7 +212,7 @@ class Site:
     # --- orders -------------------------------------------------------------------------------------------------
 
     async def order(self, request: Request, word: str) -> Response:
-        """`POST /tasks/UUID/stop`, `pause`, `resume` or `retry`."""
+        """Answers `POST /tasks/UUID/stop`, `pause`, `resume` or `retry`."""
         if not self.has_actions:
             return self._problem(request, 403, "this page gives no orders; `dashboard --actions` does")
         form = {} if request.scope.get("is_bearer") else await form_of(request)
@@ -229,7 +233,7 @@ class Site:
         return RedirectResponse(f"/tasks/{done['uuid']}", status_code=303)
 
     def who(self, request: Request) -> str:
-        """The name of the person or program that gives an order, as far as the page knows it."""
+        """The name of the person or program that orders a change of a task, as far as the page knows it."""
         address = request.client.host if request.client else ""
         how = "dashboard.token" if self.access.token else "dashboard"
         return f"{how} from {address}" if address else how
@@ -239,7 +243,7 @@ class Site:
         itself."""
         if request.scope.get("is_bearer"):
             return True
-        has_origin = request.headers.get("origin") is not None  # `Checks` has compared it
+        has_origin = request.headers.get("origin") is not None  # `Checks` has compared the `Origin` header already
         cookie = request.scope.get("form_cookie", "")
         return has_origin and self.access.is_form_token(cookie, form.get(rules.FORM_FIELD, ""))
 
@@ -270,7 +274,7 @@ class Site:
     # --- login --------------------------------------------------------------------------------------------------
 
     async def login(self, request: Request) -> Response:
-        """The form for the token, and the login itself."""
+        """Answers the form for the token, and the login itself."""
         if request.method != "POST":
             return self.answer(request, "login", {"page": "login", "problems": []})
         address = request.client.host if request.client else ""
@@ -338,7 +342,7 @@ class Checks:
             await refusal(scope, receive, sent)
 
     def _refusal(self, scope: Scope, given: Mapping[str, str]) -> Response | None:
-        """The answer to a request that is refused, None for one that may be served."""
+        """The answer to a request that is refused, None for a request that may be served."""
         host, origin = given.get("host", ""), given.get("origin")
         if not self.access.is_known_host(host):
             return _plain(421, "this page is not asked under this name; dashboard.hosts has the names of a page")
@@ -369,17 +373,17 @@ class Checks:
 
 
 def wants_json(accept: str) -> bool:
-    """Whether a request prefers JSON: its `Accept` names JSON and no HTML."""
+    """Whether a request prefers JSON: its `Accept` header names JSON and not HTML."""
     return JSON in accept and HTML not in accept
 
 
 def is_encrypted(request: Request) -> bool:
-    """Whether the browser speaks TLS, to this server or to a proxy before it."""
+    """Whether the browser uses TLS, to this server or to a proxy before it."""
     return request.url.scheme == "https" or request.headers.get("x-forwarded-proto") == "https"
 
 
 async def form_of(request: Request) -> dict[str, str]:
-    """The fields of a short form; {} if the body is too long or is no form."""
+    """The fields of a short form in a request; {} if the body is too long or is no form."""
     data = bytearray()
     async for chunk in request.stream():
         data += chunk
@@ -397,7 +401,7 @@ def _plain(status: int, text: str, headers: Mapping[str, str] | None = None) -> 
 
 
 async def _set_within(event: asyncio.Event, closing: asyncio.Event, seconds: float) -> bool:
-    """Wait for the event, for the end of the server, or for the end of the time; returns whether the event is set."""
+    """Wait until the event is set, the server ends, or `seconds` have passed; returns whether the event is set."""
     waits = {asyncio.ensure_future(one.wait()) for one in {event, closing}}
     try:
         await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)

@@ -1,6 +1,6 @@
-"""Plots as numbers for the SVG of the templates: lines, bars and marks in a view box, with texts for the axes.
+"""Computes plots as numbers for the SVG of the templates: lines, bars and marks in a view box, with texts for the axes.
 
-The server makes the plots; the page needs no script for them.  Every number is finite and within the view box.
+The server makes the plots; the page needs no script for them. Every number of a plot is finite and within the view box.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 WIDTH, HEIGHT = 720, 160
 POINTS = 300
-"""The maximum number of requests in the plot of a task; of more a sample is shown."""
+"""The maximum number of requests in the plot of a task; if the task has more, a sample of them is shown."""
 MOST_MARKS = 200
 DAYS = 30
 HOURS = 48
 
 
 def tokens(folder: Path, row: Row, threshold: float) -> Json | None:
-    """Tokens of the prompts of a task, request by request, with the window of the model, the mark at which the view is
-    compacted, and the compactions; None if there are fewer than two requests.  Raises OSError."""
+    """The plot of the prompt tokens of a task, request by request, with the window of the model, the threshold at which
+    the view is compacted, and the compactions; None if the task has fewer than two requests. Raises OSError."""
     window = sampled(folder / REQUESTS, POINTS)
     turns = [one for one in window.records if one.get("purpose") == "turn" and _prompt(one) > 0]
     if len(turns) < 2:
@@ -56,7 +56,7 @@ def tokens(folder: Path, row: Row, threshold: float) -> Json | None:
 
 
 def days(records: Iterable[Mapping[str, Any]]) -> Json:
-    """Tasks and cost for each of the last DAYS days, from the query `page_days`."""
+    """The plot of tasks and cost for each of the last DAYS days, from the query `page_days`."""
     known = {str(one["day"]): one for one in records}
     today = clock.now().date()
     names = [(today - timedelta(days=back)).isoformat() for back in range(DAYS - 1, -1, -1)]
@@ -73,7 +73,7 @@ def days(records: Iterable[Mapping[str, Any]]) -> Json:
 
 
 def queue(ledger: Ledger) -> Json:
-    """How many tasks were queued and running in each of the last HOURS hours, from the times in their rows."""
+    """The plot of queued and running tasks in each of the last HOURS hours, from the times in their rows."""
     now = clock.now()
     since = now - timedelta(hours=HOURS)
     rows = ledger.db.run("page_times", since=clock.stamp(since))
@@ -140,7 +140,8 @@ def _prompt(record: Json) -> int:
 
 
 def _hour(stamp: Any, since: Any) -> int | None:
-    """The hour after `since` of a time, within 0 and HOURS; None for a missing time."""
+    """The number of the hour in which a time lies, counted from `since` and limited to 0 to HOURS; None for a missing
+    time."""
     if not stamp:
         return None
     try:

@@ -1,7 +1,7 @@
-"""A part of a task's conversation: messages with the results, requests and compactions that belong to them.
+"""Reads a part of a task's conversation: messages with the results, requests and compactions that belong to them.
 
-A part has at most COUNT messages, is found by offsets (`file_window.py`), and begins with a message that is no result
-of a call.
+A part of a conversation has at most COUNT messages, is found by offsets in the file (`file_window.py`), and begins with
+a message that is no result of a call.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 
 COUNT = 60
 MOST_RESULTS = 200
-"""The maximum number of results before a part that are read to find the call to which they belong."""
+"""The maximum number of results before a part of the conversation that are read to find the call to which they
+belong."""
 EXCERPT = 3000
-"""The maximum number of characters of one text in a part; the page of the message has more."""
+"""The maximum number of characters of one text in a part of the conversation; the page of the message shows more."""
 LONGEST_TEXT = 400_000
 """The maximum number of characters of one text on the page of a message."""
 
@@ -30,13 +31,15 @@ DEEPEST = 100
 """The maximum number of levels of a nested value that is shown as JSON."""
 
 LONGEST_WORD = 300
-"""A text is cut at white space, if there is any within so many characters."""
+"""The maximum distance between the place where a text is cut and white space before or after it, at which the cut is
+moved to the white space."""
 
 MESSAGES, TOOLS, REQUESTS, COMPACTIONS = "messages.jsonl", "tools.jsonl", "requests.jsonl", "compactions.jsonl"
 
 
 def part(folder: Path, *, before: int | None = None, start: int | None = None) -> Json:
-    """The newest messages; those before the number `before`, or those from the number `start` on.  Raises OSError."""
+    """The newest messages of a conversation; the messages before the number `before`, or from the number `start` on, if
+    one of these is given. Raises OSError."""
     path = folder / MESSAGES
     if start is not None:
         window = read_from(path, offset_of(path, start), COUNT)
@@ -61,7 +64,7 @@ def part(folder: Path, *, before: int | None = None, start: int | None = None) -
 
 
 def message(folder: Path, number: int) -> Json | None:
-    """One message with its whole texts; None if there is none with this number."""
+    """One message of a conversation with its whole texts; None if no message has this number."""
     path = folder / MESSAGES
     window = read_from(path, offset_of(path, number), 1)
     if not window.records or window.records[0]["seq"] != number:
@@ -71,7 +74,8 @@ def message(folder: Path, number: int) -> Json | None:
 
 
 def _with_call(path: Path, window: FileWindow) -> FileWindow:
-    """The window, extended to the front if it begins with results of calls."""
+    """The window of the file, extended to the front if it begins with results of calls, so that it begins with the
+    call."""
     if not window.records or window.records[0].get("role") != "tool" or window.start == 0:
         return window
     front = read_before(path, MOST_RESULTS, end=window.start)
@@ -85,7 +89,7 @@ def _with_call(path: Path, window: FileWindow) -> FileWindow:
 
 
 def _entries(folder: Path, records: Sequence[Json], *, most: int = EXCERPT) -> tuple[list[Json], list[str]]:
-    """(entries of the timeline for messages, sentences about damage in the other files)."""
+    """(entries of the conversation for messages, sentences about damage in the other files)."""
     damage: list[str] = []
     calls = _numbered(folder / TOOLS, _whole(records, "tool_seq"), damage)
     requests = _numbered(folder / REQUESTS, _whole(records, "request"), damage)
@@ -180,14 +184,14 @@ def _place_compactions(folder: Path, entries: list[Json], damage: list[str]) -> 
 
 
 def compaction_line(record: Json) -> Json:
-    """The facts of one compaction, without its summary and its carried state."""
+    """The facts about one compaction, without its summary and its carried state."""
     numbers = ("id", "start_seq", "end_seq", "at_seq", "summary_id", "tokens_before", "tokens_after")
     found = {name: one if type(one := record.get(name)) is int else None for name in numbers}
     return {**found, "strategy": record.get("strategy"), "at": record.get("timestamp")}
 
 
 def request_line(record: Json) -> Json:
-    """The facts of one request to a model."""
+    """The facts about one request to a model."""
     names = ("seq", "purpose", "provider", "model", "status", "finish_reason", "first_token_ms", "duration_ms", "cost")
     usage = record.get("usage")
     return {
@@ -200,7 +204,7 @@ def request_line(record: Json) -> Json:
 
 
 def _numbered(path: Path, numbers: Sequence[int], damage: list[str]) -> dict[int, Json]:
-    """The records with these numbers, which are close to each other in the file."""
+    """The records with the numbers `numbers`, which are close to each other in the file."""
     if not numbers:
         return {}
     low, high = min(numbers), max(numbers)
@@ -218,7 +222,7 @@ def _int(value: Any) -> int:
 
 
 def as_text(value: Any) -> str:
-    """A text as it is, "" for None, and JSON of any other value; the parts deeper than DEEPEST levels are left out,
+    """A text unchanged, "" for None, and JSON of any other value; the parts deeper than DEEPEST levels are left out,
     since a record of a model or of a damaged file may be nested deeper than JSON can be written."""
     if value is None or isinstance(value, str):
         return value or ""
@@ -234,7 +238,7 @@ def _shallow(value: Any, levels: int) -> Any:
 
 
 def cut(value: Any, most: int) -> Json:
-    """A text of at most `most` characters, and whether it was cut: its beginning and its end."""
+    """(the beginning and end of a text, together at most `most` characters; whether the text was cut)."""
     text = as_text(value)
     if len(text) <= most:
         return {"text": text, "cut": 0}
@@ -244,17 +248,18 @@ def cut(value: Any, most: int) -> Json:
 
 
 def word_end(text: str, at: int) -> int:
-    """`at`, or the place of white space shortly before it: half of a secret would not be recognised and masked."""
+    """The position `at` in a text, or that of white space shortly before it: after a cut inside a secret, the half
+    would not be recognised and masked."""
     return next((place for place in range(at, max(0, at - LONGEST_WORD), -1) if text[place].isspace()), at)
 
 
 def _word_start(text: str, at: int) -> int:
-    """`at`, or the place of white space shortly after it."""
+    """The position `at` in a text, or that of white space shortly after it."""
     return next((place for place in range(at, min(len(text), at + LONGEST_WORD)) if text[place].isspace()), at)
 
 
 def _pretty(arguments: Any) -> Any:
-    """The arguments of a call, one a line where they are JSON."""
+    """The arguments of a tool call, one per line if they are JSON."""
     if isinstance(arguments, str):
         try:
             value = orjson.loads(arguments)
@@ -271,7 +276,7 @@ def _one(value: Any) -> str:
 
 
 def brief(arguments: Any) -> str:
-    """The first argument of a call, on one line."""
+    """The first argument of a tool call, on one line."""
     text = _pretty(arguments)
     text = text if isinstance(text, str) else ""
     line = " ".join(text[: word_end(text, 400)].split()) if len(text) > 400 else " ".join(text.split())

@@ -1,8 +1,9 @@
 """Reads a part of a JSONL file of any size: the last lines, the lines from an offset, or the lines around a number.
 
-The cost of a reading depends on the part alone.  No index is needed, since the numbers in a file only increase: the
-place of a number is found by binary search.  Nothing is repaired or locked.  A damaged line is skipped and named, and a
-line of more than LONGEST_LINE bytes is skipped unread.
+The cost of such a read depends only on the size of the part, not of the file. No index is needed, since the record
+numbers in a file only increase: binary search finds the place of a number. `file_window.py` repairs nothing and takes
+no lock. A damaged line is skipped and named, and a line of more than LONGEST_LINE bytes is skipped without being
+parsed.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ if TYPE_CHECKING:
 
 LONGEST_LINE = 4 << 20
 MOST_BYTES = 16 << 20
-"""The maximum number of bytes that one reading takes from a file."""
+"""The maximum number of bytes that one call reads from a file."""
 BLOCK = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
 class FileWindow:
-    """A part of a file.
+    """The part of a JSONL file that one call has read.
 
     `records` are the valid records from the byte `start` to the byte `end`, in order; `size` is the size of the file.
     `damage` has a sentence for each line that cannot be shown.
@@ -42,15 +43,15 @@ class FileWindow:
 
 
 def read_bytes(path: Path, most: int, at: int = 0) -> bytes:
-    """At most `most` bytes of a regular file from the offset `at` on.  Raises OSError."""
+    """At most `most` bytes of a regular file, read from the offset `at` on. Raises OSError."""
     with os.fdopen(durable_files.open_regular(path), "rb") as file:
         file.seek(at)
         return file.read(most)
 
 
 def read_from(path: Path, start: int, count: int, *, id_key: str = "seq", until: int | None = None) -> FileWindow:
-    """At most `count` records from the byte `start`, the beginning of a line; `until` is the byte at which the reading
-    ends at the latest.  A missing file reads as empty.  Raises OSError."""
+    """At most `count` records from the byte `start` on, where a line must begin; `until` is the byte at which the read
+    ends at the latest. A missing file counts as empty. Raises OSError."""
     found: list[Json] = []
     damage = DamagedLines(path)
     try:
@@ -65,7 +66,7 @@ def read_from(path: Path, start: int, count: int, *, id_key: str = "seq", until:
         while len(found) < count and position < stop and position - start < MOST_BYTES:
             line, length = _line(file, stop - position)
             if not line.endswith(b"\n") and length <= LONGEST_LINE:
-                break  # an unfinished write
+                break  # the last line is an unfinished write
             record = parse(line, id_key) if length <= LONGEST_LINE else f"{length:,} bytes are too long to be shown"
             if isinstance(record, dict):
                 found.append(record)
@@ -76,7 +77,7 @@ def read_from(path: Path, start: int, count: int, *, id_key: str = "seq", until:
 
 
 def read_before(path: Path, count: int, *, end: int | None = None, id_key: str = "seq") -> FileWindow:
-    """At most `count` records before the byte `end` (the end of the file by default).  Raises OSError."""
+    """At most `count` records that end before the byte `end` (by default the end of the file). Raises OSError."""
     try:
         descriptor = durable_files.open_regular(path)
     except FileNotFoundError:
@@ -94,8 +95,8 @@ def read_before(path: Path, count: int, *, end: int | None = None, id_key: str =
 
 
 def offset_of(path: Path, number: int, *, key: str = "seq", id_key: str = "seq") -> int:
-    """The offset of the first line with a whole number of at least `number` under `key`, found by binary search; the
-    size of the file if there is none.
+    """The offset of the first line of which the whole number under `key` is at least `number`, found by binary search;
+    the size of the file if there is no such line.
 
     The numbers under `key` must not decrease in the file.  Raises OSError.
     """
@@ -150,8 +151,8 @@ def sampled(path: Path, count: int, *, id_key: str = "seq") -> FileWindow:
 
 
 def _line(file: BinaryIO, most: int) -> tuple[bytes, int]:
-    """(the next line, its length); of a line longer than LONGEST_LINE only a part is in memory, and at most MOST_BYTES
-    of it are passed over."""
+    """(the next line, its length in bytes); of a line longer than LONGEST_LINE only a part is read into memory, and at
+    most MOST_BYTES of it are skipped."""
     line = file.readline(min(LONGEST_LINE + 1, max(1, most)))
     length = len(line)
     if length <= LONGEST_LINE or line.endswith(b"\n"):
@@ -164,8 +165,8 @@ def _line(file: BinaryIO, most: int) -> tuple[bytes, int]:
 
 
 def _next_number(file: BinaryIO, at: int, high: int, key: str, id_key: str) -> tuple[int, int | None]:
-    """(offset, number) of the first line from `at` on, before `high`, that has a number; the number is None if there is
-    none."""
+    """(offset, number) of the first line between `at` and `high` that has a number under `key`; the number is None if
+    no line has one."""
     while at < high:
         line, length = _line(file, high - at)
         if not length:
@@ -178,7 +179,7 @@ def _next_number(file: BinaryIO, at: int, high: int, key: str, id_key: str) -> t
 
 
 def _start_of_lines(descriptor: int, end: int, count: int) -> int:
-    """The offset of the beginning of the last `count` lines before `end`, within MOST_BYTES."""
+    """The offset at which the last `count` lines before `end` begin, within MOST_BYTES."""
     position, found = end, 0
     while position > 0 and end - position < MOST_BYTES:
         size = min(BLOCK, position)
@@ -187,7 +188,7 @@ def _start_of_lines(descriptor: int, end: int, count: int) -> int:
         at = len(block)
         while (at := block.rfind(b"\n", 0, at)) >= 0:
             if position + at + 1 == end:
-                continue  # the newline of the last line
+                continue  # this newline is the end of the last line
             found += 1
             if found == count:
                 return position + at + 1

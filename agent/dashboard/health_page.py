@@ -1,7 +1,8 @@
-"""The health of this host: daemon, queue, workers, limits, disk, and the newest errors.
+"""Makes the page about the health of this host: daemon, queue, workers, limits, disk, and the newest errors.
 
-Everything comes from files and the ledger, and nothing is sent to another server.  The local checks of `doctor` have a
-page of their own; they run in a process of their own, and the page caches their findings for KEPT_SECONDS.
+All facts on the health page come from files and the ledger, and the page sends nothing to another server. The local
+checks of `doctor` have a page of their own; a helper process makes them, and the page caches their findings for
+KEPT_SECONDS.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 KEPT_SECONDS = 60.0
 MOST_ERRORS = 20
 NEWEST = 100
-"""The number of newest tasks whose repositories are looked at for the limits of the day."""
+"""The number of newest tasks of which the repositories are checked for used up daily limits."""
 
 
 class HealthPage:
@@ -75,7 +76,7 @@ class HealthPage:
         return shown
 
     def doctor(self) -> Json:
-        """The local checks of `doctor`.  Raises HostError when they take too long."""
+        """The findings of the local checks of `doctor`. Raises HostError when the local checks take too long."""
         with self._lock:
             now = clock.monotonic()
             if self._checks is None or now - self._checks[0] > KEPT_SECONDS:

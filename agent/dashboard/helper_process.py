@@ -1,8 +1,9 @@
-"""Does in a process of its own what needs much memory, much time, or writes: the preview of a request, the checks of
-this machine, and the orders of people.
+"""Runs jobs of the page that need much memory, much time, or writes in a process of their own: the preview of a
+request, the checks of this machine, and the orders of people.
 
-The process gets the settings through its standard input, as a worker gets them from the daemon, and writes one JSON
-object to its standard output; its log goes to stderr of the command.  `run` ends the process when it takes too long.
+The helper process gets the settings through its standard input, as a worker gets them from the daemon, and writes one
+JSON object to its standard output; its log goes to the stderr of the command `dashboard`. `run` ends the helper process
+when it takes too long.
 """
 
 from __future__ import annotations
@@ -33,20 +34,21 @@ if TYPE_CHECKING:
     from agent.values import Json
 
 MOST = 2
-"""The maximum number of these processes at a time."""
+"""The maximum number of helper processes at a time."""
 SECONDS = 40.0
 WAIT_SECONDS = 5.0
 LONGEST_REQUEST = 1 << 20
-"""The maximum number of characters of a request that the page shows."""
+"""The maximum number of characters of a model request that the page shows."""
 
 _CHILD = "import sys; sys.path[:] = sys.argv[1:]; from agent.dashboard.helper_process import main; main()"
 _free = BoundedSemaphore(MOST)
 
 
 def run(settings: Settings, job: str, *arguments: Any, seconds: float = SECONDS) -> Json:
-    """The result of a job of JOBS.
+    """The result of a job of JOBS, which a helper process does.
 
-    Raises UsageError for an order that does not fit, HostError when the job fails or takes longer than `seconds`.
+    Raises UsageError for an order that the state of the task does not allow, HostError when the job fails or takes
+    longer than `seconds`.
     """
     if not _free.acquire(timeout=WAIT_SECONDS):
         raise HostError(f"{MOST} other pages are being made that need a process of their own; try again in a moment")
@@ -79,10 +81,10 @@ def _result(settings: Settings, job: str, arguments: tuple[Any, ...], seconds: f
 
 
 def main() -> None:
-    """Entry point of the process."""
-    settings, job, arguments = pickle.load(sys.stdin.buffer)  # noqa: S301 - this program wrote it, through a pipe
+    """Entry point of the helper process."""
+    settings, job, arguments = pickle.load(sys.stdin.buffer)  # noqa: S301 - unpickling is safe: this program wrote the data, through a pipe
     output = os.dup(1)
-    os.dup2(2, 1)  # what a library prints must not become part of the result
+    os.dup2(2, 1)  # output that a library prints must not become part of the result
     log.setup(level="info" if job == "order" else "warning", redact=masker_of(settings))
     with suppress(DiskError):
         durable_files.temporary(settings.base_dir / "tmp")
@@ -95,7 +97,7 @@ def main() -> None:
 
 
 def _preview(settings: Settings, uuid: str) -> Json:
-    """What would be sent to the model next, and why."""
+    """The request that would be sent to the model next, and why."""
     from agent.commands.request_preview import preview, request_of
     from agent.wiring.wiring import Wiring
 
@@ -112,7 +114,7 @@ def _preview(settings: Settings, uuid: str) -> Json:
 
 
 def _doctor(settings: Settings) -> Json:
-    """The findings about this machine that ask no server."""
+    """The findings of those checks of this machine that contact no server."""
     from agent.commands.doctor import examine_locally
 
     return {"checks": [asdict(one) for one in examine_locally(settings)]}

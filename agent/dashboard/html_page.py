@@ -1,7 +1,8 @@
-"""One page of a whole task as a file that needs no server: `show UUID --html FILE`, to attach to a pull request.
+"""Writes the page of a whole task as one file that needs no server: `show UUID --html FILE`, to attach to a pull
+request.
 
-The page has the style sheet in it, no script, and no address of this machine.  The conversation is read and written
-part by part, so that memory does not grow with the task.  The log of the worker is left out.
+The file has the style sheet in it, no script, and no address of this machine. The conversation is read and written part
+by part, so that memory does not grow with the task. The log of the worker is left out.
 """
 
 from __future__ import annotations
@@ -24,21 +25,21 @@ if TYPE_CHECKING:
     from agent.values import Json
 
 MOST_RECORDS = 2000
-"""The maximum number of records of each part beside the conversation."""
+"""The maximum number of records of each part of the page beside the conversation."""
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenPage:
-    """The file that was written, and its size in bytes."""
+    """The HTML file that was written, and its size in bytes."""
 
     path: Path
     size: int
 
 
 def write_page(settings: Settings, prefix: str, path: Path) -> WrittenPage:
-    """Write the page of the task with a uuid that begins with `prefix` to `path`, which is replaced if it exists.
+    """Write the page of the task of which the uuid begins with `prefix` to `path`, which is replaced if it exists.
 
-    Raises UsageError when there is no such task, or it has no folder on this host; DiskError when the file cannot be
+    Raises UsageError when no such task exists, or it has no folder on this host; DiskError when the file cannot be
     written.
     """
     redact = masker_of(settings)
@@ -78,7 +79,8 @@ def _entries(folder: Path, redact: Callable[[str], str]) -> Iterator[Json]:
 
 
 def _parts(folder: Path, view: Json, threshold: float) -> Json:
-    """The parts beside the conversation; one that cannot be read becomes a problem of the page."""
+    """The parts of the task's page beside the conversation; for a part that cannot be read, the page names the
+    problem."""
     row = view["_row"]
     builds: dict[str, Callable[[], Any]] = {
         "chart": lambda: None if row is None else charts.tokens(folder, row, threshold),
@@ -108,7 +110,7 @@ def _parts(folder: Path, view: Json, threshold: float) -> Json:
 
 
 def _all(folder: Path, part: Callable[[Path, int | None], Json]) -> Json:
-    """The newest MOST_RECORDS records of a part, the newest first."""
+    """The newest MOST_RECORDS records of a part of the page, the newest first."""
     found = part(folder, None)
     records, damage = list(found["records"]), list(found["damage"])
     while found["older"] is not None and len(records) < MOST_RECORDS:

@@ -1,8 +1,8 @@
-"""Reads the ledger for the page: never a write, and never a long wait.
+"""Reads the ledger for the page: it never writes, and never waits for long.
 
-A ledger file of this host (SQLite) is opened anew for each use, so that a replaced file is noticed.  To a server one
-connection is held.  Waiting for a locked ledger ends after BUSY_SECONDS, or STATEMENT_SECONDS on a server; the page
-then shows the error.
+A ledger file of this host (SQLite) is opened again for each use, so that a replaced file is noticed. For a ledger on a
+database server, one connection stays open. Waiting for a locked ledger ends after BUSY_SECONDS, or STATEMENT_SECONDS on
+a database server; the page then shows the error.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 BUSY_SECONDS = 0.5
 STATEMENT_SECONDS = 3.0
 TURN_SECONDS = 4.0
-"""Seconds that a reader waits for the connection to a server while another thread uses it."""
+"""Seconds that a reader waits for the connection to the database server while another thread uses the connection."""
 
 
 class NoLedgerError(LedgerError):
-    """There is no ledger yet."""
+    """The error that no ledger exists yet."""
 
     code = "no_ledger"
 
 
 class LedgerReader:
-    """The readings of one process.  Thread-safe."""
+    """The connections to the ledger of one process that only reads. Thread-safe."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -45,9 +45,9 @@ class LedgerReader:
 
     @contextmanager
     def ledger(self) -> Iterator[Ledger]:
-        """The ledger, for reading alone.
+        """The ledger, opened for reading alone.
 
-        Raises NoLedgerError when there is none yet, LedgerError when the ledger is busy or cannot be read.
+        Raises NoLedgerError when no ledger exists yet, LedgerError when the ledger is busy or cannot be read.
         """
         if not self.kind.exists():
             raise NoLedgerError(f"{self.settings.base_dir} has no {self.kind.title} yet: no task was ever queued here")
@@ -72,7 +72,7 @@ class LedgerReader:
             self._lock.release()
 
     def close(self) -> None:
-        """Close the connection that is held, if there is one."""
+        """Close the connection that stays open, if there is one."""
         with self._lock:
             self._drop()
 
@@ -83,7 +83,7 @@ class LedgerReader:
             self._held = None
 
     def look(self) -> Database:
-        """A new connection that reads and does not wait long; the caller closes it."""
+        """A new connection that only reads and does not wait long; the caller closes it."""
         database = self.kind.look()
         try:
             if self.kind.is_local:
@@ -97,7 +97,7 @@ class LedgerReader:
             if self.kind.is_local:
                 database.close()
                 raise
-            # a plug-in may be another database, which does not know these settings
+            # a plug-in may use another database, which does not have these settings
         return database
 
 

@@ -1,6 +1,6 @@
-"""The pages of long-term memory: figures, the list of records, the search, and one record with its lineage.
+"""Makes the pages of long-term memory: figures, the list of records, the search, and one record with its lineage.
 
-memory.db is only read.  Search and list take their results from `MemoryStore`, which tasks use too.
+memory.db is only read. The search and the list get their results from `MemoryStore`, which tasks use too.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ SHOWN_STATUSES = STATUSES[:-1]
 
 
 def listed(settings: Settings, given: Mapping[str, str]) -> Json:
-    """The records that fit the parameters of the address: `text` is a search, `namespace`, `strategy` and `status`
-    filter, `after` is the id of the last record of the page before.  Raises MemoryUnavailable or UsageError."""
+    """The memory records that match the parameters of the address: `text` is a search, `namespace`, `strategy` and
+    `status` filter, `after` is the id of the last record of the previous page. Raises MemoryUnavailable or
+    UsageError."""
     text, after = given.get("text", "").strip()[:500], given.get("after") or None
     namespace = given.get("namespace") or "/"
     namespace = namespace if namespace.startswith("/") and namespace.endswith("/") else "/"
@@ -61,7 +62,8 @@ def listed(settings: Settings, given: Mapping[str, str]) -> Json:
 
 
 def record(settings: Settings, record_id: str) -> Json | None:
-    """One record with the events and records that it was made of, and its history; None if there is none."""
+    """One memory record with the events and records from which it was made, and its history; None if there is no such
+    record."""
     from agent.errors import UsageError
 
     with closing(_open(settings)) as store:

@@ -1,7 +1,8 @@
-"""What each page shows, as a value that is JSON: the templates and the JSON answers are made of the same value.
+"""Builds what each page shows, as a value that can be written as JSON: the HTML templates and the JSON answers use the
+same value.
 
-The functions block, and run in threads of the server.  A part that cannot be read is named in `problems`, and the rest
-of the page is shown.
+The functions of `pages.py` block, so they run in threads of the server. A part that cannot be read is named in
+`problems`, and the rest of the page is shown.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ if TYPE_CHECKING:
     from agent.values import Json
 
 ASKED = "asked"
-"""The outcome of a task that waits for the answer of a person."""
+"""The outcome of a task that waits for a person's answer."""
 NEAR_END = 20
 MOST_FACTS = 1 << 20
-"""The maximum number of bytes of a file with facts of a task; a longer one is damaged."""
+"""The maximum number of bytes of a small file with facts of a task; a longer file counts as damaged."""
 PARTS = (
     *("timeline", "plan", "change", "request", "compactions", "requests", "memory", "deliberations", "effects", "log"),
 )
@@ -39,14 +40,14 @@ PARTS = (
 
 
 class Pages:
-    """The pages of one server."""
+    """The pages that one server shows."""
 
     def __init__(self, settings: Settings, reader: LedgerReader) -> None:
         self.settings = settings
         self.reader = reader
 
     def tasks(self, query: task_list.Query) -> Json:
-        """The list of tasks."""
+        """The value of the page with the list of tasks."""
         try:
             with self.reader.ledger() as ledger:
                 return {"page": "tasks", "problems": [], **task_list.listed(self.settings, ledger, query)}
@@ -55,7 +56,7 @@ class Pages:
             return {"page": "tasks", "problems": [str(error)], **empty, "tasks": [], "counts": {}, "total": 0}
 
     def task(self, prefix: str, part: str, given: dict[str, str]) -> Json | None:
-        """One part of a task's page; None if there is no such task.
+        """The value of one part of a task's page; None if there is no such task.
 
         `given` are the parameters of the address: `before` and `at` are numbers of records.
         """
@@ -85,7 +86,7 @@ class Pages:
         return view
 
     def record(self, prefix: str, part: str, number: int, given: dict[str, str]) -> Json | None:
-        """One message (`part` is `messages`) or one compaction; None if there is none."""
+        """The value of the page of one message (`part` is `messages`) or one compaction; None if there is none."""
         view = self.head(prefix)
         if view is None:
             return None
@@ -102,9 +103,9 @@ class Pages:
         return view
 
     def head(self, prefix: str) -> Json | None:
-        """The facts of a task that each of its pages shows; None if there is no such task.
+        """The facts about a task that each of its pages shows; None if there is no such task.
 
-        If the ledger cannot be read, the facts are those of the task's folder.
+        If the ledger cannot be read, the facts about a task come from the task's folder.
         """
         try:
             with self.reader.ledger() as ledger:
@@ -124,8 +125,9 @@ class Pages:
         return self._without_row(uuid, problem)
 
     def _of_peer(self, view: Json, part: str, given: dict[str, str]) -> Json | None:
-        """The same page of the host that has the conversation; None if it is here, if `dashboard.peers` does not name
-        that host, or if the host does not answer, which is a problem of the page."""
+        """The same page, requested from the host that has the conversation; None if this host has it, if
+        `dashboard.peers` does not name that host, or if that host does not answer, which the page names as a
+        problem."""
         row = view["_row"]
         address = self.settings.dashboard.peers.get(row.hostname or "") if row is not None else None
         if not view.get("elsewhere") or address is None or given.get(peers.ASKED) is not None:
@@ -145,7 +147,7 @@ class Pages:
         }
 
     def folder(self, view: Json) -> Path | None:
-        """The folder that a task's page is read from."""
+        """The folder from which a task's page is read."""
         found: Path | None = view["_folder"]
         return found
 
@@ -175,7 +177,7 @@ class Pages:
         }
 
     def _without_row(self, uuid: str, problem: str) -> Json:
-        """The facts of a task without a row that can be read."""
+        """The facts about a task of which the row cannot be read."""
         import orjson
 
         folder = folder_of(self.settings, uuid)
@@ -214,7 +216,7 @@ class Pages:
         return {**found, "chart": chart}
 
     def _read(self, view: Json, build: Callable[[], Any]) -> Any:
-        """The value of `build`; an error becomes a problem of the page."""
+        """The value that `build` returns; an error becomes a problem that the page names."""
         try:
             return build()
         except OSError as error:
@@ -244,7 +246,7 @@ def question_in(record: Json) -> str:
 
 
 def public(view: Json) -> Json:
-    """The value without its parts for this process."""
+    """The value of a page without the entries that only this process needs."""
     return {name: value for name, value in view.items() if not name.startswith("_")}
 
 
@@ -255,5 +257,5 @@ def _row_of(record: Json) -> Row:
 
 
 def whole_number(text: str | None) -> int | None:
-    """The number that `text` is in digits; None for any other text, and for more than 15 digits."""
+    """The number in `text`, if `text` consists of at most 15 digits; None for any other text."""
     return int(text) if text and text.isascii() and text.isdigit() and len(text) < 16 else None

@@ -1,7 +1,7 @@
-"""Reads a page of a task from the page of another host, where its conversation lies (`dashboard.peers`).
+"""Reads a page of a task from the dashboard of another host, which has the task's conversation (`dashboard.peers`).
 
-The request has the token of the page, and asks for JSON.  Redirects are not followed, an answer has a limit of time and
-of size, and the other host does not ask further hosts.
+The request to the other host has the token of the page, and asks for JSON. Redirects are not followed, the answer is
+limited in time and size, and the other host does not ask further hosts.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from agent.values import Json
 
 ASKED = "asked_by_host"
-"""A parameter of the address that marks a request of another host."""
+"""The parameter of an address that marks a request as one that another host's dashboard has sent."""
 CONNECT_SECONDS, READ_SECONDS = 2.0, 5.0
 SECONDS = 6.0
-"""The maximum number of seconds of a whole answer."""
+"""The maximum number of seconds for a whole answer of another host."""
 MOST = 8
-"""The maximum number of answers that are awaited at a time."""
+"""The maximum number of answers of other hosts for which the page waits at a time."""
 MOST_BYTES = 8 << 20
 CHUNK = 1 << 16
 
@@ -38,10 +38,11 @@ _free = BoundedSemaphore(MOST)
 
 
 def page_of(settings: Settings, address: str, uuid: str, part: str, given: Mapping[str, str]) -> Json:
-    """The value of a page of the task: `part` is a part of the page, or one of its records.  Raises HostError.
+    """The value of a page of the task, from another host: `part` is a part of the page, or one of its records. Raises
+    HostError.
 
-    The request runs in a thread of its own, so that a server that sends its headers byte by byte holds neither the
-    caller nor more than MOST threads.
+    The request to the other host runs in a thread of its own, so that a server that sends its headers byte by byte
+    holds neither the caller nor more than MOST threads.
     """
     if not _free.acquire(blocking=False):
         raise HostError(f"{MOST} answers of the pages of other hosts are awaited already; try again in a moment")
@@ -50,7 +51,7 @@ def page_of(settings: Settings, address: str, uuid: str, part: str, given: Mappi
     def ask() -> None:
         try:
             done.set_result(_asked(settings, address, uuid, part, given))
-        except BaseException as error:  # noqa: BLE001 - raised again where the result is taken
+        except BaseException as error:  # noqa: BLE001 - the error is raised again where the result is used
             done.set_exception(error)
         finally:
             _free.release()
@@ -63,7 +64,7 @@ def page_of(settings: Settings, address: str, uuid: str, part: str, given: Mappi
 
 
 def _asked(settings: Settings, address: str, uuid: str, part: str, given: Mapping[str, str]) -> Json:
-    """The answer of the page, without a limit for its headers."""
+    """The other host's answer; waiting for its headers has no limit here."""
     import requests
     import urllib3
 
@@ -80,7 +81,7 @@ def _asked(settings: Settings, address: str, uuid: str, part: str, given: Mappin
     until = clock.monotonic() + SECONDS
     try:
         with requests.Session() as session:
-            session.trust_env = False  # neither a proxy nor a .netrc may get the token
+            session.trust_env = False  # neither a proxy nor a .netrc may receive or replace the token
             answer = session.get(
                 f"{address.rstrip('/')}/{path}?{query}",
                 headers=headers,

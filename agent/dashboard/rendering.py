@@ -1,7 +1,7 @@
-"""Makes HTML and JSON of what a page shows.
+"""Converts the values that a page shows into HTML and JSON.
 
-Every text comes from outside: from models, forges, tools or files.  `inert` masks secrets and removes terminal
-sequences, controls and invisible or reordering characters from all of them, before a template or the JSON encoder gets
+Every text on a page comes from outside: from models, forges, tools or files. `inert` masks secrets and removes terminal
+sequences, controls and invisible or reordering characters from all texts, before a template or the JSON encoder gets
 them; Jinja then escapes every value.
 """
 
@@ -37,10 +37,10 @@ def inert(value: Any, redact: Callable[[str], str], depth: int = 0) -> Any:
         text = redact(value)
         if not _MAY_HIDE.search(text):
             return text
-        # once more, since a character that is removed may have been inside a secret
+        # secrets are masked once more, since a character that was removed may have been inside a secret
         return redact(plain(text)).encode("utf-8", "replace").decode()
     if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
-        return str(value)  # JSON of this program has no such number
+        return str(value)  # a number that JSON cannot express becomes text
     if value is None or isinstance(value, bool | int | float):
         return value
     if depth >= DEEPEST:
@@ -53,7 +53,7 @@ def inert(value: Any, redact: Callable[[str], str], depth: int = 0) -> Any:
 
 
 def stream(template: str, view: Mapping[str, Any], **more: Any) -> Iterator[str]:
-    """The HTML of a page, piece by piece.  Raises TemplateValuesError as `render` does."""
+    """The HTML of a page, yielded piece by piece. Raises TemplateValuesError as `render` does."""
     from jinja2 import TemplateError
 
     try:
@@ -63,14 +63,15 @@ def stream(template: str, view: Mapping[str, Any], **more: Any) -> Iterator[str]
 
 
 def to(base: Any, kind: str, number: Any) -> str:
-    """The address of a record of a task: `base` is the address of the task's page, or "#" in a page of one file."""
+    """The address of a record of a task: `base` is the address of the task's page, or "#" in a page that is a single
+    file."#" in a page of one file."""
     if base == "#":
         return f"#compaction-{number}" if kind == "compactions" else f"#message-{number}"
     return f"{base}?at={number}" if kind == "at" else f"{base}/{kind}/{number}"
 
 
 def render(template: str, view: Mapping[str, Any], **more: Any) -> str:
-    """The HTML of a page.  Raises TemplateValuesError when the values do not have the shape that the template shows,
+    """The HTML of a page. Raises TemplateValuesError when the values do not have the shape that the template needs,
     which is possible for values of another host."""
     from jinja2 import TemplateError
 
@@ -81,14 +82,14 @@ def render(template: str, view: Mapping[str, Any], **more: Any) -> str:
 
 
 class TemplateValuesError(MakimonoError):
-    """A page cannot be made from its values."""
+    """The error that a page cannot be made from its values."""
 
     code = "page_values"
 
 
 @cache
 def environment() -> Environment:
-    """The Jinja environment of the pages: everything is escaped."""
+    """The Jinja environment of the pages, which escapes every value."""
     from jinja2 import ChainableUndefined, FileSystemLoader
     from jinja2 import Environment as Templates
 
@@ -114,12 +115,12 @@ def environment() -> Environment:
 
 
 def when(stamp: Any) -> str:
-    """A time stamp as `2026-01-31 09:15:00`."""
+    """A time stamp in the form `2026-01-31 09:15:00`."""
     return str(stamp or "")[:19].replace("T", " ")
 
 
 def since(stamp: Any) -> str:
-    """How long ago a time was, in its largest unit: `3 h`."""
+    """The time since a time stamp, in its largest unit: `3 h`."""
     try:
         passed = (clock.now() - clock.parse(str(stamp))).total_seconds()
     except (ValueError, TypeError):
@@ -131,17 +132,17 @@ def since(stamp: Any) -> str:
 
 
 def number(value: Any) -> str:
-    """A whole number with separators; "" for a value that is no number."""
+    """A whole number with separators for thousands; "" for a value that is no number."""
     return f"{value:,.0f}" if _is_number(value) else ""
 
 
 def money(value: Any) -> str:
-    """An amount with four digits after the point; "" if it is unknown."""
+    """An amount of money with four digits after the point; "" if it is unknown."""
     return f"{value:,.4f}" if _is_number(value) else ""
 
 
 def seconds(milliseconds: Any) -> str:
-    """Milliseconds as `320 ms` or `1.4 s`."""
+    """A duration in milliseconds as text: `320 ms` or `1.4 s`."""
     if not _is_number(milliseconds):
         return ""
     return f"{milliseconds:.0f} ms" if milliseconds < 1000 else f"{milliseconds / 1000:.1f} s"
@@ -158,7 +159,7 @@ def size(value: Any) -> str:
 
 
 def address(value: Any) -> str:
-    """The value if it is an address of the web, which may be a link; else ""."""
+    """The value if it is an http or https address, which may be a link; else ""."""
     text = str(value or "")
     try:
         parts = urlsplit(text)
@@ -172,7 +173,7 @@ def _is_number(value: Any) -> bool:
 
 
 def warm() -> None:
-    """Compile the templates, so that the first page takes no longer than the next ones."""
+    """Compile the templates, so that the first page takes no longer than the following ones."""
     for path in FOLDER.glob("*.html.j2"):
         environment().get_template(path.name)
 

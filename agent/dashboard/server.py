@@ -1,6 +1,7 @@
-"""Runs the page: listens, answers until `stop`, Ctrl-C or SIGTERM, and ends the streams of events then.
+"""Runs the server of the page: it listens, answers until `stop`, Ctrl-C or SIGTERM, and then ends the streams of
+events.
 
-The module imports uvicorn and starlette, so it is imported by the command alone.
+`server.py` imports uvicorn and starlette, so only the command `dashboard` imports it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from agent.registry import without
 
-# uvicorn imports watchfiles where it is installed, for reloads of a program under development
+# uvicorn imports watchfiles if it is installed, to reload a program under development
 with without("watchfiles"):
     import uvicorn
 
@@ -30,14 +31,15 @@ if TYPE_CHECKING:
 MOST_REQUESTS = 150
 KEEP_ALIVE_SECONDS = 10
 END_SECONDS = 3
-EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - compared with what a person chose
+EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - the addresses are only compared with the configured host
 
 
 class PageServer:
     """The server of one page, which listens from its construction on.
 
-    `port` 0 is a free port.  `has_actions`: pages have buttons that change tasks.  Raises ConfigError for a `host` that
-    other machines can reach while `dashboard.token` is not set, and HostError when the port cannot be opened.
+    With `port` 0 the server listens on a free port. `has_actions`: pages have buttons that change tasks. Raises
+    ConfigError for a `host` that other machines can reach while `dashboard.token` is not set, and HostError when the
+    port cannot be opened.
     """
 
     def __init__(self, settings: Settings, host: str, port: int, *, has_actions: bool = False) -> None:
@@ -53,7 +55,7 @@ class PageServer:
         self._server: _Server | None = None
 
     def run(self, ready: Callable[[], None] = lambda: None) -> None:
-        """Answer requests until the end; `ready` is called when requests are answered."""
+        """Answer requests until the end; `ready` is called when the server has begun to answer."""
         with self._socket:
             asyncio.run(self._run(ready))
 
@@ -87,8 +89,8 @@ class PageServer:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server, which ends the streams of events before it waits for connections to end, and which does not
-    raise a signal again that has ended it."""
+    """uvicorn's server, changed so that it ends the streams of events before it waits for connections to end, and does
+    not raise again the signal that has ended it."""
 
     def __init__(self, config: uvicorn.Config, site: Site, ready: Callable[[], None]) -> None:
         super().__init__(config)
@@ -116,12 +118,12 @@ class _Server(uvicorn.Server):
                 self.loop.remove_signal_handler(number)
 
     def end(self) -> None:
-        """End the server, from its event loop."""
+        """End the server; must be called in its event loop."""
         self.should_exit = True
         self.site.is_closing.set()
 
     def stop(self) -> None:
-        """End the server, from any thread."""
+        """End the server; may be called in any thread."""
         self.loop.call_soon_threadsafe(self.end)
 
 

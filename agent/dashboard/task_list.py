@@ -1,4 +1,4 @@
-"""The list of tasks: filtered, searched, sorted and paged by the ledger, with what each task waits for."""
+"""Makes the list of tasks: filtered, searched, sorted and paged by the ledger, with the reason why each task waits."""
 
 from __future__ import annotations
 
@@ -36,12 +36,13 @@ FACTS = (
 )
 """The columns of a row that a page shows."""
 HERE = ("daemon", "worker", "disk")
-"""Codes of reasons that hold for this host alone; another host of a shared ledger may start the task."""
+"""Codes of reasons to wait that hold for this host alone; another host of a shared ledger may start the task."""
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What a page of the list shows.  `text` is searched in titles, uuids, issues, people, branches and errors."""
+    """The filter, search, order and position of a page of the task list. `text` is searched for in titles, uuids,
+    issues, people, branches and errors."""
 
     status: str = ""
     host: str = ""
@@ -53,7 +54,7 @@ class Query:
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> Query:
-        """The query in the parameters of an address; a value that is not allowed counts as missing."""
+        """The query in the parameters of an address; a parameter with a value that is not allowed counts as missing."""
         sort = given.get("sort", "")
         page = given.get("page", "")
         status = given.get("status", "")
@@ -68,7 +69,7 @@ class Query:
         )
 
     def address(self, **changes: Any) -> str:
-        """The address of the list with this query and `changes`."""
+        """The address of the task list with this query after `changes`."""
         values = {
             "status": self.status,
             "host": self.host,
@@ -82,7 +83,7 @@ class Query:
         return f"/tasks?{given}" if given else "/tasks"
 
     def parameters(self) -> dict[str, str | None]:
-        """The parameters of the queries of `store/sql/page.sql`."""
+        """The parameters for the SQL queries of `store/sql/page.sql`."""
         escaped = self.text.lower().replace("!", "!!").replace("%", "!%").replace("_", "!_")
         return {
             "host": self.host or None,
@@ -92,7 +93,7 @@ class Query:
 
 
 def listed(settings: Settings, ledger: Ledger, query: Query) -> Json:
-    """One page of the list."""
+    """One page of the task list."""
     reasons = TaskReasons(settings, ledger, row_holder.owner(settings.base_dir))
     name = f"page_tasks_{query.sort}_{'desc' if query.descending else 'asc'}"
     chosen = query.parameters()
@@ -135,8 +136,9 @@ def _links(query: Query, *, more: bool) -> Json:
 def listed_row(
     settings: Settings, reasons: TaskReasons, record: Mapping[str, Any], issues: dict[str, str | None]
 ) -> Json:
-    """One row of the ledger for a page, with what the task waits for (`waits_for`: the code of the reason); a damaged
-    row has its uuid and the reason why it cannot be shown.  `issues` caches the issue of each private tracker."""
+    """The values that a page shows of one row of the ledger, with the reason why the task waits (`waits_for`: the code
+    of the reason); a damaged row has only its uuid and the reason why it cannot be shown. `issues` caches the issue's
+    address for each private tracker."""
     try:
         row = Row.from_record(record)
     except (RowUnreadable, ValueError) as error:
@@ -158,8 +160,8 @@ def _legible(records: Sequence[Mapping[str, Any]]) -> Iterator[Row]:
 
 
 def facts(settings: Settings, row: Row, issue: str | None) -> Json:
-    """The columns of a row that a page shows.  `issue` is the file or address of the issue of a private tracker, None
-    for any other task.  The cost is None if it is unknown because the model's provider has no price."""
+    """The columns of a row that a page shows. `issue` is the file or address of the issue of a private tracker, None
+    for any other task. The cost is None if it is unknown because the model's provider has no configured price."""
     shown = {name: getattr(row, name) for name in FACTS}
     priced = row.llm_provider is not None and _is_priced(settings, row.llm_provider)
     return {
@@ -176,5 +178,5 @@ def _is_priced(settings: Settings, provider: str) -> bool:
 
     try:
         return settings.provider_of(provider).price is not None
-    except MakimonoError:  # the provider of the row is not configured any more
+    except MakimonoError:  # the provider that the row names is not configured any more
         return False

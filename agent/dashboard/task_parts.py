@@ -1,8 +1,8 @@
 """The parts of a task's page beside its conversation: plan, change, compactions, recalled memories, deliberations,
 outside effects, log, and requests to models.
 
-Each part reads the end of one file, or one record by its number; older records are reached by `before`, the number of
-the oldest record that is shown.
+Each part of a task's page is the end of one file, or one record by its number; older records are reached by `before`,
+the number of the oldest record that is shown.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ if TYPE_CHECKING:
 
 COUNT = 100
 PLAN_CALLS = 2000
-"""The number of newest tool calls among which the newest plan is searched."""
+"""The number of newest tool calls among which the model's newest plan is searched for."""
 LOG_BYTES = 256 << 10
 COMMIT = re.compile(r"[0-9a-f]{40,64}")
 MOST_DIFF = 1 << 20
-"""The maximum number of bytes of a change that the page shows."""
+"""The maximum number of bytes of a task's diff that the page shows."""
 MOST_LINES = 10_000
-"""The maximum number of lines of a change that the page shows."""
+"""The maximum number of lines of a task's diff that the page shows."""
 
 
 def listed(folder: Path, name: str, build: Callable[[Json], Json], before: int | None, id_key: str = "seq") -> Json:
-    """The newest records of a file, the newest first, each made by `build`; those before the number `before`, if it is
-    given.  Raises OSError."""
+    """The newest records of a file, the newest first, each converted by `build`; if `before` is given, only records
+    before that number. Raises OSError."""
     path = folder / name
     end = None if before is None else offset_of(path, before, key=id_key, id_key=id_key)
     window = read_before(path, COUNT, end=end, id_key=id_key)
@@ -67,7 +67,7 @@ def listed(folder: Path, name: str, build: Callable[[Json], Json], before: int |
 
 
 def plan(folder: Path) -> Json:
-    """The newest plan of the model: `items` with `text` and `status`, and when it was written."""
+    """The newest plan of the model: `items` with `text` and `status`, and the time when it was written."""
     window = read_before(folder / TOOLS, PLAN_CALLS)
     for record in reversed(window.records):
         if record.get("tool") == UpdatePlan.name and record.get("status") == "success":
@@ -91,7 +91,8 @@ def _step(item: Any) -> Json:
 
 
 def change(folder: Path, row: Row) -> Json:
-    """The change of the task as a diff: what it pushed last against its base commit, or the patch that it left."""
+    """The change of the task as a diff: the difference of its last pushed commit from its base commit, or the patch
+    that it left."""
     from agent.work import changes
 
     for name in ("changes.patch", "tree.patch", "committed.patch"):
@@ -115,7 +116,8 @@ def change(folder: Path, row: Row) -> Json:
 
 
 def _diff(data: bytes, source: str) -> Json:
-    """A diff by files: each with its header, its lines (`kind` is add, remove, place or same) and its counts."""
+    """A diff split by files: each file with its header, its lines (`kind` is add, remove, place or same) and its
+    counts."""
     files: list[Json] = []
     lines = data[:MOST_DIFF].decode("utf-8", "replace").split("\n", MOST_LINES)
     for line in lines[:MOST_LINES]:
@@ -145,8 +147,8 @@ def _diff(data: bytes, source: str) -> Json:
 
 
 def compaction(folder: Path, number: int) -> Json | None:
-    """One compaction: what the model saw before it, what it sees instead, and the messages that were left out; None if
-    there is none with this number."""
+    """One compaction: the messages that the model saw before it, what it sees instead, and the messages that were left
+    out; None if no compaction has this number."""
     record, damage = _record(folder / COMPACTIONS, number, "id")
     if record is None:
         return None
@@ -177,7 +179,7 @@ def compaction(folder: Path, number: int) -> Json | None:
 
 
 def _carried(value: Any) -> list[Json]:
-    """The state that is repeated after a compaction, as names and texts."""
+    """The carried state, which is repeated to the model after a compaction, as names and texts."""
     if value is None:
         return []
     if not isinstance(value, dict):
@@ -192,17 +194,17 @@ def _lines(value: Any) -> Any:
 
 
 def compactions(folder: Path, before: int | None) -> Json:
-    """The newest compactions."""
+    """The newest compactions of a task."""
     return listed(folder, COMPACTIONS, compaction_line, before, "id")
 
 
 def requests(folder: Path, before: int | None) -> Json:
-    """The newest requests to models, with their latencies, tokens and cost."""
+    """The newest requests of a task to models, with their latencies, tokens and cost."""
     return listed(folder, REQUESTS, request_line, before)
 
 
 def recalled(folder: Path, before: int | None) -> Json:
-    """The newest retrievals from long-term memory, with hits and scores."""
+    """The newest retrievals of a task from long-term memory, with hits and scores."""
     return listed(folder, "recalled.jsonl", _retrieval, before)
 
 
@@ -223,7 +225,7 @@ def _retrieval(record: Json) -> Json:
 
 
 def deliberations(folder: Path, before: int | None) -> Json:
-    """The newest lines of deliberations: votes with their reasons, failures, decisions."""
+    """The newest lines of a task's deliberations: votes with their reasons, failures, decisions."""
     return listed(folder, "deliberations.jsonl", _deliberation, before)
 
 
@@ -248,7 +250,7 @@ def _deliberation(record: Json) -> Json:
 
 
 def effects(folder: Path, before: int | None) -> Json:
-    """The newest intents and receipts of outside effects, without those that only keep the row."""
+    """The newest intents and receipts of outside effects, without receipts that only store columns of the row."""
     found = listed(folder, "effects.jsonl", _effect, before)
     return {**found, "records": [one for one in found["records"] if one["name"] != ROW]}
 
@@ -260,7 +262,7 @@ def _effect(record: Json) -> Json:
 
 
 def log(folder: Path) -> Json:
-    """The newest lines of worker.log, the newest first."""
+    """The newest lines of a task's worker.log, the newest first."""
     path = folder / "worker.log"
     try:
         size = path.lstat().st_size

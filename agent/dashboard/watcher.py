@@ -1,8 +1,8 @@
-"""Notices changes of the ledger and of tasks that are shown, once for all open pages.
+"""Detects changes of the ledger and of the tasks that open pages show, once for all these pages.
 
-One task of the event loop looks every SECONDS, and only while a page is open.  A ledger file tells by its counter
-(`PRAGMA data_version`) whether another process has changed it, so that nothing is read while nothing happens; of other
-ledgers a few sums are read.  A task that is shown is looked at by the sizes of its files.
+One asyncio task checks for changes every SECONDS, and only while a page is open. The change counter of a SQLite file
+(`PRAGMA data_version`) shows whether another process has changed the ledger, so that nothing is read while nothing
+happens; of other ledgers a few sums are read. The sizes of a task's files show whether the task has changed.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 SECONDS = 1.0
 SHARED_SECONDS = 3.0
-"""Seconds between two readings of a ledger that cannot tell that it has not changed."""
+"""Seconds between two reads of a ledger that has no change counter."""
 MOST_PAGES = 100
 WATCHED = (MESSAGES, TOOLS, REQUESTS, COMPACTIONS)
 
 
 class Watcher:
-    """The changes, for any number of open pages.  `run` runs a blocking function in a thread."""
+    """Detects the changes for any number of open pages. `run` runs a blocking function in a thread."""
 
     def __init__(
         self, settings: Settings, reader: LedgerReader, run: Callable[[Callable[[], Any]], Coroutine[Any, Any, Any]]
@@ -51,8 +51,8 @@ class Watcher:
 
     @asynccontextmanager
     async def page(self, uuid: str = "") -> AsyncIterator[asyncio.Event | None]:
-        """An event that is set when something has changed that a page shows: a row, or the files of the task `uuid`;
-        None if MOST_PAGES pages are open already."""
+        """An event that is set when a row, or a file of the task `uuid`, has changed; None if MOST_PAGES pages are open
+        already."""
         if len(self.pages) >= MOST_PAGES:
             yield None
             return
@@ -66,7 +66,7 @@ class Watcher:
             del self.pages[changed]
 
     async def close(self) -> None:
-        """End the watching."""
+        """End the detection of changes."""
         if self._task is not None:
             self._task.cancel()
             with suppress(asyncio.CancelledError):
@@ -86,7 +86,7 @@ class Watcher:
             await self.run(self._drop)
 
     def _look(self, uuids: set[str]) -> tuple[bool, set[str]]:
-        """(whether rows have changed since the last look, the tasks of `uuids` with changed files)."""
+        """(whether rows have changed since the last check, the tasks of `uuids` with changed files)."""
         before, self._state = self._state, self._rows()
         sizes = {uuid: self._files(uuid) for uuid in uuids}
         changed = {uuid for uuid, found in sizes.items() if uuid in self._sizes and self._sizes[uuid] != found}
@@ -94,7 +94,7 @@ class Watcher:
         return before is not None and before != self._state, changed
 
     def _rows(self) -> Any:
-        """What differs when a row has changed; an error of the ledger is a state too."""
+        """A value that differs after a row has changed; an error of the ledger is such a value too."""
         try:
             if self.reader.kind.is_local:
                 return self._counter()
@@ -105,7 +105,7 @@ class Watcher:
             return str(error)
 
     def _counter(self) -> Any:
-        """The file's identity and its counter of changes by other connections."""
+        """The identity of the ledger's file and the file's counter of changes by other connections."""
         path = getattr(self._database, "path", None)
         identity = None if path is None else durable_files.identity(path)
         if self._database is None or identity != self._identity:
@@ -131,6 +131,6 @@ class Watcher:
 
 def _size(path: Path) -> int:
     try:
-        return os.stat(path).st_size  # noqa: PTH116 - runs once a second for each task that is shown
+        return os.stat(path).st_size  # noqa: PTH116 - this runs once a second for each task that a page shows
     except OSError:
         return -1
