@@ -16,7 +16,7 @@ INTERRUPTED = 130
 
 
 def _exit_with(code: object, **_: object) -> None:
-    """Use the return value of a command as the exit code."""
+    """Use the return value of a command as the exit code of the program."""
     raise typer.Exit(code if isinstance(code, int) else 0)
 
 
@@ -27,8 +27,8 @@ def _version(wanted: bool) -> None:
 
 
 class Commands(TyperGroup):
-    """Lists the commands in the order of a day's work, each with its whole help text (typer would cut a help text at
-    the right margin), and prints a message on Ctrl-C (typer alone would only set an exit code)."""
+    """A typer group that lists the commands in the order of a day's work, each with its whole help text (typer would
+    cut a help text at the right margin), and prints a message on Ctrl-C (typer alone would only set an exit code)."""
 
     order = (
         "solve",
@@ -63,7 +63,7 @@ class Commands(TyperGroup):
         return sorted(names, key=lambda name: self.order.index(name) if name in self.order else len(self.order))
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write name and help text of each command."""
+        """Write the name and help text of each command into the help page."""
         listed = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
         with formatter.section("Commands"):
             formatter.write_dl([(name, " ".join((one.help or "").split())) for name, one in listed if one is not None])
@@ -99,7 +99,8 @@ def options(
         bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Work off issues: poll, queue, one process per task, a branch and a pull request for each."""
+    """Work off issues: poll the forges, queue tasks, run one process per task, make a branch and a pull request for
+    each."""
     # `config_and_output.take_global_options` removed --config and --json from the arguments; they are declared here for
     # the help text
     del config, json, version

@@ -51,7 +51,7 @@ class CliState:
         return self.load(complete=False)
 
     def load(self, complete: bool = True) -> Settings:
-        """Load the configuration, and set the folder for temporary files."""
+        """Load the configuration, and set the program's folder for temporary files."""
         from agent import durable_files
         from agent.config import load
         from agent.errors import DiskError
@@ -73,7 +73,7 @@ class CliState:
             raise UsageError(f"no task has a uuid that begins with {prefix!r}: {self.where_none()}")
 
     def where_none(self) -> str:
-        """An error text that says that base_dir has no ledger, and that the current folder may be the wrong one."""
+        """An error text: base_dir has no ledger, and the current folder may be the wrong one."""
         from agent.store.ledgers import LedgerKind
 
         said = f"{self.settings_to_inspect.base_dir} has no {LedgerKind.of(self.settings_to_inspect).title}"
@@ -94,7 +94,7 @@ class CliState:
         return not self.json and is_terminal(sys.stderr)
 
     def print_line(self, text: str = "") -> bool:
-        """Print one line for a person; with `--json` print nothing.
+        """Print one line for a person; with `--json` print no line.
 
         Returns False when the reader has closed the pipe.
         """
@@ -105,12 +105,12 @@ class CliState:
         write(sys.stderr, f"note: {plain(text)}\n")
 
     def print_json(self, value: Any) -> None:
-        """Print the result as one JSON document; without `--json` print nothing."""
+        """Print the result of a command as one JSON document; without `--json` print nothing."""
         if self.json:
             write(sys.stdout, _json(value) + "\n")
 
     def print_json_items(self, head: Mapping[str, Any], name: str, items: Iterable[Any]) -> None:
-        """Print `head` as JSON with the list `items` under `name`, which is written while the items are produced."""
+        """Print `head` as JSON with the list `items` under `name`; each item is written as soon as it is produced."""
         if not self.json:
             return
         opened = _json(head).removesuffix("\n}")
@@ -125,13 +125,13 @@ class CliState:
 
     def fail(self, error: MakimonoError) -> None:
         """Print the error on stderr; with `--json` also as an object on stdout."""
-        with suppress(DiskError):  # if the error is a full disk, printing may fail as well
+        with suppress(DiskError):  # if the error is a full disk, the error message cannot be printed either
             write(sys.stderr, f"error: {plain(str(error))}\n")
             self.print_json(failure(error.code, replace_surrogates(str(error)), error.exit_code))
 
 
 def failure(code: str, message: str, exit_code: int) -> dict[str, Any]:
-    """An error in the form of the JSON output."""
+    """An error of a command in the form of the JSON output."""
     return {"error": {"code": code, "message": message, "exit_code": exit_code}}
 
 
@@ -141,10 +141,10 @@ def is_terminal(stream: TextIO | None) -> bool:
 
 
 def write(stream: TextIO | None, text: str) -> bool:
-    """Write `text` to the stream and flush it.
+    """Write `text` to the output stream and flush the stream.
 
-    Returns False when the reader has closed the pipe; later output is then dropped without an error.  Raises DiskError
-    when writing fails for another reason, such as a full disk.
+    Returns False when the reader has closed the pipe; later output to the stream is then dropped without an error.
+    Raises DiskError when the stream cannot be written for another reason, such as a full disk.
     """
     if stream is None:
         return False

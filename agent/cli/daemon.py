@@ -26,7 +26,7 @@ MISSED = 20
 
 
 class Role(StrEnum):
-    """What a daemon does: poll and queue (`producer`), run queued tasks (`worker`), or both."""
+    """What a daemon does: poll the forges and queue tasks (`producer`), run queued tasks (`worker`), or both."""
 
     both = "both"
     producer = "producer"
@@ -57,7 +57,7 @@ def run(
         ),
     ] = None,
 ) -> int:
-    """Run the daemon: poll, queue, one process per task."""
+    """Run the daemon: poll the forges, queue tasks, run one process per task."""
     from agent.cli.progress import event_sources, serve_metrics
     from agent.daemon.daemon import Daemon
 
@@ -97,7 +97,7 @@ def poke(context: typer.Context) -> int:
 
 @app.command()
 def stop(context: typer.Context, uuid: Uuid) -> int:
-    """Ask a task to stop; a running one ends at its next step."""
+    """Ask a task to stop; a running task ends at its next step."""
     return _ask(context.obj, uuid, "stop")
 
 
@@ -109,7 +109,7 @@ def pause(context: typer.Context, uuid: Uuid) -> int:
 
 @app.command()
 def resume(context: typer.Context, uuid: Uuid) -> int:
-    """Put a paused task back in the queue."""
+    """Put a paused task back into the queue."""
     return _ask(context.obj, uuid, "resume")
 
 
@@ -141,7 +141,7 @@ def retry(
         ),
     ] = None,
 ) -> int:
-    """Queue a new task that continues an ended one, or one for each task that failed since a time."""
+    """Queue a new task that continues an ended task, or one new task for each task that failed since a time."""
     from agent.commands.orders import retry_by_prefix
     from agent.wiring.wiring import Wiring
 
@@ -216,7 +216,7 @@ def cleanup(
     ] = None,
 ) -> int:
     """Remove closed tasks that are old enough (folders and rows), and repository mirrors and cached set-ups that were
-    unused for that time."""
+    not used for the same time."""
     from agent.commands.branch_cleanup import Branches
     from agent.commands.cleanup import cleanup as clean_up
     from agent.commands.cleanup import replicas

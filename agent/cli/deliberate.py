@@ -1,4 +1,4 @@
-"""`deliberate`: three reviewers vote on a question, a change or an issue."""
+"""The command `deliberate`: three reviewers vote on a question, a change or an issue."""
 
 from __future__ import annotations
 
@@ -124,8 +124,7 @@ def _request(
 
 @contextmanager
 def _sigterm_as_exit() -> Iterator[None]:
-    """Raises SystemExit on SIGTERM, so that each event stream is closed and the requests to the models are
-    cancelled."""
+    """Raises SystemExit on SIGTERM, so that each event stream is closed and the requests to the models end."""
 
     def end(_number: int, _frame: FrameType | None) -> None:
         raise SystemExit(TERMINATED)
@@ -138,8 +137,8 @@ def _sigterm_as_exit() -> Iterator[None]:
 
 
 def _leave_a_stuck_reader(code: int) -> None:
-    """End the process if the reader of stdout takes nothing: the thread that writes holds the lock of the stream, so
-    nothing else can be written, and Python could not end either."""
+    """End the process if the reader of stdout reads nothing: the thread that writes holds the lock of stdout, so
+    nothing else can be written, and Python could not end normally."""
     from agent.consensus.streaming import THREAD
 
     if any(thread.name == THREAD for thread in threading.enumerate()):
@@ -162,7 +161,7 @@ class Transcript:
         self.last: tuple[Any, ...] = ()
 
     def __call__(self, event: Json) -> None:
-        """Print one event of a reviewer's answer."""
+        """Print one event of the stream with a reviewer's answer."""
         who = (event["persona"], event["phase"], event["round"])
         if event["event"] == "stream.end":
             return
@@ -182,7 +181,7 @@ def _line(event: Json) -> None:
 
 
 def _show(state: CliState, done: Deliberated) -> None:
-    """Print the decision for a person."""
+    """Print the decision of the reviewers for a person."""
     decision = done.decision
     state.print_line(f"\n{decision.decision.value}: {decision.reason}" if state.is_stdout_terminal else _head(done))
     for name, vote in decision.voting_results.items():

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 PROGRAM = "main.py"
 PAGE_WIDTH = 120
-"""The maximum length of a line of the page."""
+"""The maximum length of a line of docs/cli.md."""
 
 
 def markdown() -> str:

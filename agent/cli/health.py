@@ -32,7 +32,8 @@ def doctor(
         ),
     ] = False,
 ) -> int:
-    """Look at everything that a task needs: server, window, forges, git, sandbox, SQLite, disk; and say what to do."""
+    """Check everything that a task needs: model server, window, forges, git, sandbox, SQLite, disk; and say what to
+    do."""
     from agent.commands.doctor import examine, worst
 
     state: CliState = context.obj
@@ -96,14 +97,14 @@ def _repair(state: CliState) -> None:
 
 
 def _advise(state: CliState, advice: str, *, indent: str) -> None:
-    """Print the advice, which may be several lines to copy."""
+    """Print the advice of `doctor`, which may be several lines to copy."""
     for line in advice.splitlines():
         state.print_line(f"{indent}{line}")
 
 
 @contextmanager
 def steps(state: CliState) -> Iterator[Callable[[str], None]]:
-    """Show on a terminal which check is running; show nothing in a pipe."""
+    """Show on a terminal which check of `doctor` is running; show nothing in a pipe."""
     if not (state.is_stdout_terminal and state.is_stderr_terminal):
         yield lambda _name: None
         return

@@ -39,7 +39,7 @@ def tasks(
         bool, typer.Option("--watch", help="Keep looking: a live table, in a pipe a line for each change.")
     ] = False,
 ) -> int:
-    """List the tasks, the newest first, and say what those wait for that do not run."""
+    """List the tasks, the newest first, with the reason why each task that does not run waits."""
     from agent.cli import watch_tasks
     from agent.wiring import missing_task_sources
     from agent.wiring.wiring import Wiring
@@ -70,7 +70,8 @@ def tasks(
 
 
 def _with_reason(row: Row, reason: Reason | None) -> dict[str, object]:
-    """The columns of the row, and `why` and `waits_for`, the text and the code of its reason (None without one)."""
+    """The columns of the row, and `why` and `waits_for`: the text and the code of the reason why the task waits (None
+    if it waits for nothing)."""
     told = (None, None) if reason is None else (reason.text, reason.code)
     return {**{one.name: getattr(row, one.name) for one in fields(row)}, "why": told[0], "waits_for": told[1]}
 
@@ -86,7 +87,7 @@ def costed(state: CliState, row: Row) -> Row:
 def _price(settings: Settings, provider: str) -> object | None:
     try:
         return settings.provider_of(provider).price
-    except MakimonoError:  # the provider of the row is not configured any more
+    except MakimonoError:  # the provider that the row names is not configured any more
         return None
 
 
@@ -111,7 +112,7 @@ def _listed(state: CliState, row: Row, *, short: bool) -> tuple[object, ...]:
 
 
 def display_time(stamp: str | None) -> str:
-    """A time stamp as `2026-01-31 09:15:00`."""
+    """A time stamp in the form `2026-01-31 09:15:00`."""
     return (stamp or "")[:19].replace("T", " ")
 
 
@@ -129,7 +130,8 @@ def request(
         bool, typer.Option("--no-summary", help="As it would be without the summary of what was left out.")
     ] = False,
 ) -> int:
-    """Show what would be sent to the model next, and why: layers, tokens, limit, window; nothing is sent."""
+    """Show the request that would be sent to the model next, and why: layers, tokens, limit, window; nothing is
+    sent."""
     import tempfile
     from pathlib import Path
 
@@ -195,7 +197,7 @@ def _why(state: CliState, found: Preview) -> None:
 
 @config.command("show")
 def config_show(context: typer.Context) -> int:
-    """Show every value and where it comes from; secrets are masked."""
+    """Show every value of the configuration and its origin; secrets are masked."""
     state: CliState = context.obj
     rows = state.settings_to_inspect.show()
     state.print_json([{"key": key, "value": value, "origin": origin} for key, value, origin in rows])

@@ -34,14 +34,14 @@ def main(argv: Sequence[str]) -> int:
     try:
         code = app(take_global_options(argv, state), prog_name="main.py", obj=state, standalone_mode=False)
     except TyperException as error:  # an argument is missing or wrong
-        error.show()  # type: ignore[attr-defined]# every typer exception that is raised here has show()
+        error.show()  # type: ignore[attr-defined]every typer exception that is raised here has the method show()
         if state.json:
             state.print_json(failure("usage", error.format_message(), error.exit_code))
         return int(error.exit_code)
     except MakimonoError as error:
         state.fail(error)
         return error.exit_code
-    except OSError as error:  # a file cannot be read; a failed write raises a MakimonoError
+    except OSError as error:  # a file cannot be read; a write that fails raises a MakimonoError instead
         state.fail(HostError(f"{error.filename or 'the system'}: {durable_files.advice(error)}"))
         return HostError.exit_code
     except (KeyboardInterrupt, typer.Abort):

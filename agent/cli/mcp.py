@@ -63,7 +63,7 @@ def list_servers(
 def accept(
     context: typer.Context, name: Annotated[str, typer.Argument(metavar="NAME", help="The server, as in mcp_servers.")]
 ) -> int:
-    """Accept the present tools of a server: later tasks get those that are new or have changed."""
+    """Accept the present tools of an MCP server: later tasks get the tools that are new or have changed."""
     from agent.commands.mcp_servers import accept as accept_tools
 
     state: CliState = context.obj

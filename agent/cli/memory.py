@@ -62,7 +62,8 @@ def _open(state: CliState, *, reads: bool = True, follows: bool = True) -> Memor
 
 @memory.command()
 def status(context: typer.Context) -> int:
-    """Show how much is in memory, for whom, and the jobs that take tasks into it."""
+    """Show how many events and records long-term memory has, for which actors, and the jobs that extract memories from
+    tasks."""
     from agent.wiring.memory import open_memory
 
     state: CliState = context.obj
@@ -106,7 +107,7 @@ def status(context: typer.Context) -> int:
 
 
 def _log_line(log: Mapping[str, Any], base_dir: Path) -> str:
-    """A line about the memory log: its place, and the number of its entries that this host has not yet read."""
+    """A line about the log of memories: its place, and the number of its entries that this host has not yet read."""
     if log["where"] == str(base_dir / "memory.db"):
         return f"{log['last']:,} entries, in the file"
     if log["last"] is None:
@@ -201,7 +202,7 @@ def list_records(
         str | None, typer.Option("--after", metavar="ID", help="Those behind this one, for the next page.")
     ] = None,
 ) -> int:
-    """List records, the oldest first."""
+    """List the records of long-term memory, the oldest first."""
     state: CliState = context.obj
     with closing(_open(state)) as store:
         found = store.list_memory_records(namespace, strategy=strategy, status=status, limit=limit, after=after)
@@ -217,7 +218,7 @@ def list_records(
 
 @memory.command()
 def show(context: typer.Context, record_id: RecordId) -> int:
-    """Show one record, its sources, and its log entries; or one event, by its number."""
+    """Show one record of long-term memory, its sources, and its log entries; or one event, by its number."""
     state: CliState = context.obj
     with closing(_open(state)) as store:
         if record_id.isdecimal():
@@ -287,7 +288,7 @@ def _trust(trust: int) -> str:
 
 @memory.command()
 def why(context: typer.Context, uuid: Uuid) -> int:
-    """Show what one task was given from memory, with scores, and what was left out and why."""
+    """Show which memories one task got, with scores, and which were left out and why."""
     from agent.commands.memory_traces import pinned_rules, retrievals
     from agent.wiring.wiring import Wiring
 
@@ -334,7 +335,7 @@ def promote(
     ] = None,
     reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for the log.")] = "",
 ) -> int:
-    """Make a record in quarantine, or one that had ended, active again."""
+    """Make a memory record that is quarantined, or is no longer valid, active again."""
     state: CliState = context.obj
     with closing(_open(state, reads=False)) as store:
         store.promote(record_id, trust=trust, reason=reason or "promoted by a person")
@@ -348,7 +349,7 @@ def pin(
     record_id: RecordId,
     undo: Annotated[bool, typer.Option("--undo", help="Unpin it.")] = False,
 ) -> int:
-    """Pin a record: it does not age, no cap ends it, and it is recalled first."""
+    """Pin a memory record: it does not age, no cap removes it, and it is recalled first."""
     state: CliState = context.obj
     with closing(_open(state, reads=False)) as store:
         store.pin(record_id, pinned=not undo)
@@ -379,8 +380,8 @@ def forget(
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Forget it for good; without this nothing is changed.")] = False,
 ) -> int:
-    """Forget the selected events and records, and the records made only from them; without --yes only list what would
-    be forgotten."""
+    """Forget the selected events and records of long-term memory, and the records made only from them; without --yes
+    only list what would be forgotten."""
     from agent.commands.memory_traces import folders_with
     from agent.memory import Selector
 
@@ -408,8 +409,8 @@ def forget(
 
 
 def _forget(store: MemoryStore, selector: Selector, yes: bool) -> tuple[list[Json], Forgotten]:
-    """Forget the selected items if `yes` is set: (short descriptions of the items, the result); the items are read
-    before they are removed."""
+    """Forget the selected events and records if `yes` is set: (short descriptions of them, the result); the
+    descriptions are made before the removal."""
     found = store.forget(selector)
     known: list[Json] = []
     for record in map(store.get_memory_record, found.records):
@@ -429,7 +430,7 @@ def _forget(store: MemoryStore, selector: Selector, yes: bool) -> tuple[list[Jso
 
 @memory.command()
 def rebuild(context: typer.Context) -> int:
-    """Build the tables for searches anew, from the memory log."""
+    """Build the tables that are used to search long-term memory again, from the memory log."""
     state: CliState = context.obj
     # `rebuild` itself reads the new entries of a shared log, after it has created the tables
     with closing(_open(state, reads=False, follows=False)) as store:
@@ -446,7 +447,8 @@ def export(
         Path | None, typer.Argument(metavar="FILE", help="Where to; without it a new file in base_dir/memory/.")
     ] = None,
 ) -> int:
-    """Write every event and record as a line of JSON. `forget` cleans only exports in base_dir/memory/."""
+    """Write every event and record of long-term memory as a line of JSON. `forget` removes forgotten texts only from
+    exports in base_dir/memory/."""
     state: CliState = context.obj
     if file is not None and file.exists():
         raise UsageError(f"{file} is there already; name a new file")
@@ -464,7 +466,7 @@ def jobs(
         str | None, typer.Option("--status", metavar="STATUS", help="Only queued, running, done or failed ones.")
     ] = None,
 ) -> int:
-    """List the jobs that take ended tasks into memory, the oldest first."""
+    """List the jobs that extract memories from ended tasks, the oldest first."""
     state: CliState = context.obj
     with closing(_open(state)) as store:
         found = store.list_memory_extraction_jobs(status)
@@ -485,7 +487,7 @@ def retry(
     context: typer.Context,
     job: Annotated[str, typer.Argument(metavar="JOB", help="A failed job, as `memory jobs` shows it.")],
 ) -> int:
-    """Queue a failed job again."""
+    """Queue a failed extraction job again."""
     from agent.extraction.job import restart
     from agent.wiring.wiring import Wiring
 

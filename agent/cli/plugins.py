@@ -1,4 +1,4 @@
-"""`plugins`: commands that show the plug-ins of the configuration, and pin the files that they are made of."""
+"""`plugins`: commands that show the plug-ins of the configuration, and pin the files of which they consist."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ app.add_typer(plugins, name="plugins")
 
 @plugins.command("list")
 def list_plugins(context: typer.Context) -> int:
-    """List the plug-ins of the configuration, and whether they are unchanged since they were pinned; none of their code
-    is run.
+    """List the plug-ins of the configuration, and whether they are unchanged since they were pinned; no code of a
+    plug-in is run.
     """
     from agent.config.plug_ins import plug_ins_of
 

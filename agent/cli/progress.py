@@ -1,4 +1,4 @@
-"""The display while tasks run: log lines on stderr, and on a terminal a live line below them.
+"""Displays progress while tasks run: log lines on stderr, and on a terminal a live line below them.
 
 The log lines are the daemon's own events and the important events of its workers: start, pause, requeue and end of each
 task, every warning and every error.  The file `worker.log` of each task has all events of the task's workers.
@@ -77,10 +77,10 @@ def serve_metrics(port: int | None, settings: Settings, *announcers: Events) -> 
 
 
 class Board:
-    """The content of the live line: the numbers of running and queued tasks and of tasks that have ended since the
-    start of the command, and the last activity.
+    """The content of the live line of `run`: the numbers of running and queued tasks and of tasks that have ended since
+    the start of the command, and the last activity.
 
-    A thread that counts the rows of the ledger sets `counts`; events of workers set the other fields.
+    A thread that counts the rows of the ledger sets `Board.counts`; events of workers set the other fields.
     """
 
     def __init__(self) -> None:
@@ -110,7 +110,8 @@ class Board:
 
 @contextmanager
 def live_line(state: CliState, events: Events, heard: Events) -> Iterator[None]:
-    """Show a line at the bottom of the terminal, updated by a thread that counts the rows of the ledger."""
+    """Show a live line about the tasks at the bottom of the terminal; a thread that counts the rows of the ledger
+    updates the line."""
     from rich.text import Text
 
     board, over = Board(), threading.Event()

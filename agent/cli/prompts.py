@@ -81,7 +81,7 @@ def show(
         bool, typer.Option("--packaged", help="The program's own template, also where it is replaced.")
     ] = False,
 ) -> int:
-    """Print a template, to be copied into the folder and changed there."""
+    """Print a template, so that a person can copy it into the folder and change it there."""
     from agent.prompts.loader import packaged as own
 
     state: CliState = context.obj
@@ -96,8 +96,8 @@ def show(
 
 @prompts.command()
 def check(context: typer.Context) -> int:
-    """Check the templates of the folder, or the downloaded ones, as the program does before it uses them; nothing is
-    changed."""
+    """Check the templates of the folder, or the downloaded ones, as the program does before it uses them; the check
+    changes nothing."""
     from agent.prompts.revision import TemplateRefused
     from agent.prompts.template_files import others
 
@@ -120,7 +120,8 @@ def check(context: typer.Context) -> int:
 
 @prompts.command()
 def reload(context: typer.Context) -> int:
-    """Read the templates again now, from folder or address; a running daemon and the next task use the result."""
+    """Read the templates again now, from the folder or the address; a running daemon and the next task use the
+    result."""
     from agent.prompts.revision import TemplateRefused
 
     state: CliState = context.obj

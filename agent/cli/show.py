@@ -1,4 +1,4 @@
-"""`show`: what became of one task, its outcome first, then its last turns; `show --watch` keeps that up to date.
+"""The command `show`: the outcome of one task first, then its last turns; `show --watch` updates this output.
 
 Without `--full` only the ends of the task's files are read (`commands/turns.py`), so a task of any length is shown at
 once.  `--full` and `--json` print every record (`commands/timeline.py`).
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     from agent.wiring.wiring import Wiring
 
     Line = tuple[str, str]
-    """A line of text and its style."""
+    """A line of text and the style in which it is printed."""
 
 WIDE = 120
 """The minimum width in columns of a terminal on which an entry of a task's timeline and its text share one line."""
 
 MOST_SAID = 600
-"""The maximum characters of the model's summary or question above the turns."""
+"""The maximum characters of the model's summary or question that `show` prints above the turns."""
 
 
 @app.command()
@@ -56,7 +56,7 @@ def show(
         typer.Option("--html", metavar="FILE", help="Write all of it as one page to FILE instead, without the log."),
     ] = None,
 ) -> int:
-    """Show what became of one task: its state and what can be done next, then its turns with their tool calls."""
+    """Show the result of one task: its state and what can be done next, then its turns with their tool calls."""
     from agent.commands.timeline import timeline
     from agent.wiring.wiring import Wiring
 
@@ -107,7 +107,7 @@ def _reason(wiring: Wiring, row: Row) -> Reason | None:
 
 
 def _outcome(row: Row, reason: Reason | None) -> dict[str, Any]:
-    """What `--json` has beside the row: why the task waits, and what a person can do."""
+    """The fields that `show --json` adds to the row: why the task waits, and what a person can do."""
     from agent.commands.next_step import next_step
 
     return {"why": None if reason is None else asdict(reason), "next": next_step(row, reason)}
@@ -123,7 +123,7 @@ def _turns(found: Timeline) -> LastTurns:
 
 
 def _head(state: CliState, found: Timeline, reason: Reason | None, said: str = "") -> list[Line]:
-    """The outcome and the facts of a task as lines; the outcome comes first."""
+    """The outcome and the facts of a task as lines of text; the outcome comes first."""
     from agent.commands.next_step import next_step
     from agent.wiring.private_tracker import issue_of
 
@@ -165,7 +165,7 @@ def _head(state: CliState, found: Timeline, reason: Reason | None, said: str = "
 
 
 def why(row: Row, reason: Reason | None) -> str:
-    """Why the task waits, or with which error it ended."""
+    """The reason why the task waits, or the error with which it ended."""
     error = ": ".join(part for part in (row.error_code, row.error_message) if part)
     if row.status in CLOSED_STATUSES and error:
         return error if reason is None else f"{error}; {reason.text}"
@@ -183,7 +183,8 @@ def _status(row: Row) -> str:
 
 
 def _turn_lines(turns: LastTurns, row: Row) -> Iterator[Line]:
-    """The turns as lines: a line for each turn, one for each further tool call, and one for what happened between."""
+    """The turns of a task as lines of text: a line for each turn, one for each further tool call, and one for each
+    event between turns."""
     from agent.commands.turns import Turn
 
     if not turns.complete:
@@ -208,7 +209,7 @@ def _turn(turn: Turn) -> Iterator[Line]:
 
 
 def _call(call: ToolCall) -> str:
-    """A call on one line, such as `run_command make → 1,204 characters, 120 ms`."""
+    """A tool call on one line, such as `run_command make → 1,204 characters, 120 ms`."""
     told = [call.status] if call.failed else []
     told += [f"{call.size:,} characters"] if call.size is not None else []
     told += [f"{call.ms:,} ms"] if call.ms is not None else []
@@ -229,7 +230,7 @@ def _joined(head: str, *parts: str) -> str:
 
 
 def _print(state: CliState, lines: Iterable[Line], *, cut: bool = False) -> None:
-    """Print the lines; on a terminal in colour, and with `cut` each on one line of the terminal."""
+    """Print the lines, on a terminal in colour; with `cut` each line is shortened to one line of the terminal."""
     if not state.is_stdout_terminal:
         for line, _ in lines:
             if not state.print_line(line):
@@ -247,8 +248,8 @@ def _print(state: CliState, lines: Iterable[Line], *, cut: bool = False) -> None
 
 
 def _entries(state: CliState, entries: Iterable[TimelineEntry]) -> None:
-    """Print the lines of each entry while the entries are read, since a table would have to hold all entries of a long
-    task; an empty line comes before each answer of the model."""
+    """Print the lines of each timeline entry while the entries are read, since a table would have to hold all entries
+    of a long task; an empty line comes before each answer of the model."""
     out = tables.console() if state.is_stdout_terminal else None
     for entry in entries:
         begins = entry.kind == "message" and entry.who == "assistant"
@@ -302,8 +303,8 @@ def entry_line(entry: TimelineEntry, *, year: bool = True) -> str:
 
 
 class _Look:
-    """The newest state of one task: its row, timeline head and last turns; the files are read again only when one of
-    them, or the row, has changed."""
+    """The state of one task that `show --watch` read last: its row, timeline head and last turns; the files are read
+    again only when one of them, or the row, has changed."""
 
     def __init__(self, state: CliState, wiring: Wiring, uuid: str) -> None:
         self.state = state
@@ -315,7 +316,8 @@ class _Look:
         self._sizes: tuple[object, ...] = ()
 
     def again(self) -> bool:
-        """Look again; returns whether anything has changed.  A ledger that is busy changes nothing."""
+        """Read the state of the task again; returns whether anything has changed. While the ledger is busy, the state
+        counts as unchanged."""
         from agent.commands.timeline import timeline
 
         try:
@@ -346,7 +348,7 @@ def _sizes(folder: Path | None) -> tuple[int, ...]:
 
 
 def _watch(state: CliState, wiring: Wiring, uuid: str) -> int:
-    """Show the task again after each change, until it has ended, Ctrl-C, or the reader closes the pipe."""
+    """Show the task again after each change, until the task has ended, Ctrl-C, or the reader closes the pipe."""
     look = _Look(state, wiring, uuid)
     if state.is_stdout_terminal and can_redraw():
         _redraw(state, look)
@@ -387,7 +389,7 @@ def _redraw(state: CliState, look: _Look) -> None:
 
 
 def _follow(state: CliState, look: _Look) -> None:
-    """Print each change as a line: the status with its reason, and each turn once it has ended."""
+    """Print each change of the task as a line: the status with its reason, and each turn once the turn has ended."""
     said: set[tuple[object, ...]] = set()
     before = ""
     while True:
@@ -419,7 +421,7 @@ def _key(one: Turn | Between) -> tuple[object, ...]:
 
 
 def _is_whole(one: Turn | Between) -> bool:
-    """Whether nothing more comes to a turn: all its calls have results."""
+    """Whether a turn is complete: all its tool calls have results."""
     from agent.commands.turns import Turn
 
     return not isinstance(one, Turn) or all(call.size is not None for call in one.calls)

@@ -62,7 +62,7 @@ def solve(
         if issue is not None:
             solved = work(settings, issue, repo, listeners)
         else:
-            # without ISSUE, both --from (`past`) and --at are set: other arguments raised UsageError
+            # without ISSUE, both --from (`past`) and --at are set, because other arguments have raised UsageError
             assert past is not None and at is not None, "said above"  # noqa: PT018
             solved = solve_from(settings, past, at, listeners)
     state.print_json(
@@ -82,7 +82,8 @@ def solve(
 
 
 def _told(state: CliState, solved: SolveResult) -> None:
-    """Print the result for a person: the pull request or else the model's text, and the paths of the task's files."""
+    """Print the result of `solve` for a person: the pull request or else the model's text, and the paths of the task's
+    files."""
     if isinstance(solved.pull, Path):
         state.print_line(solved.pull.read_text(encoding="utf-8", errors="replace").rstrip())
         state.print_line()
@@ -103,7 +104,7 @@ def _told(state: CliState, solved: SolveResult) -> None:
     )
     for name, path in (("pull request", solved.pull), ("folder", solved.folder)):
         if path is not None:
-            state.print_line(f"{name}: {path}")  # each path is printed on one line, so that it can be copied
+            state.print_line(f"{name}: {path}")  # each path is on a line of its own, so that a person can copy it
     if solved.status == "queued":
         state.print_line("\nIt is not lost: `run --once`, or a daemon that runs, goes on with it.")
     if solved.status == "paused" and solved.folder is not None:
@@ -113,8 +114,8 @@ def _told(state: CliState, solved: SolveResult) -> None:
 
 @contextmanager
 def step_printer(state: CliState, *, lines: bool = True) -> Iterator[list[Listener]]:
-    """A listener that shows the task's activity on a terminal, with a line for each step; in a pipe no line is
-    shown."""
+    """A listener of events that shows the task's activity on a terminal, with a line for each step; in a pipe it shows
+    nothing."""
     if not state.is_stderr_terminal:
         yield []
         return
@@ -162,7 +163,7 @@ def finished_line(name: str, fields: Mapping[str, Any]) -> str | None:
 
 @app.command()
 def replay(context: typer.Context, uuid: Uuid) -> int:
-    """Play a recorded task again with its recorded answers, on a copy, publishing nothing; say whether it comes out
+    """Play a recorded task again with its recorded answers, on a copy, without publishing; say whether the result is
     the same.
     """
     from agent.commands.replay import replay as again
@@ -184,7 +185,7 @@ def replay(context: typer.Context, uuid: Uuid) -> int:
     for path in played.changed:
         state.print_line(f"  differs: {path}")
     state.print_line()
-    # If the recording ends in the middle of the task, the copy ends there too, and that is no failure
+    # If the recording ends in the middle of the task, the copy ends there too, which is no failure
     # (`commands/replay.compare`).
     cut = not played.error and played.status != played.status_recorded
     tables.facts(
@@ -354,7 +355,7 @@ def _call_line(call: Mapping[str, Any]) -> str:
 
 
 def _heading(state: CliState, text: str) -> None:
-    """Print a heading."""
+    """Print a heading of the demo's output."""
     if state.is_stdout_terminal:
         from rich.rule import Rule
 
@@ -366,7 +367,8 @@ def _heading(state: CliState, text: str) -> None:
 
 
 def _lines(state: CliState, text: str, styles: Mapping[str, str] | None = None) -> None:
-    """Print the text unchanged but indented; on a terminal the first character of a line selects its colour."""
+    """Print the text of the demo unchanged but indented; on a terminal the first character of a line selects its
+    colour."""
     for line in text.rstrip().splitlines():
         style = (styles or {}).get(line[:1], "")
         if state.is_stdout_terminal and style:

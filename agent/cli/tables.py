@@ -1,6 +1,7 @@
 """Prints rows for a person: as a Rich table on a terminal, as aligned text in a pipe.
 
-Every cell is sanitised and put on one line.  Widths are numbers of terminal cells; a Japanese character takes two.
+Every cell of a table is sanitised and put on one line. Widths of columns are numbers of terminal cells; a Japanese
+character takes two.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ STYLES = {
 
 
 def cell(value: object) -> str:
-    """One value as text on one sanitised line."""
+    """One value of a table as text on one sanitised line."""
     return "" if value is None else " ".join(plain(str(value)).split())
 
 
 def cell_line(text: str) -> str:
-    """One line of text, sanitised, with its spaces."""
+    """One line of text, sanitised, with its spaces unchanged."""
     return plain(text).replace("\n", " ").replace("\t", " ")
 
 
@@ -84,7 +85,7 @@ def _rich(
 def table(
     headings: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = (), cut: Sequence[int] = ()
 ) -> Table:
-    """The table for a terminal, from sanitised cells."""
+    """A Rich table for a terminal, made from sanitised cells."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -100,7 +101,7 @@ def table(
 
 
 def aligned(headings: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> Iterator[str]:
-    """The lines of a table in plain text; the last column is not padded."""
+    """The lines of a table in plain text; the cells of the last column are not padded."""
     from rich.cells import cell_len
 
     lines = [list(headings), *rows] if any(headings) else list(rows)
@@ -114,7 +115,7 @@ def aligned(headings: Sequence[str], rows: Sequence[Sequence[str]], right: Seque
 
 
 def facts(state: CliState, values: Mapping[str, object]) -> None:
-    """Print names and values, one on each line; empty values are left out.
+    """Print names and values, one pair on each line; empty values are left out.
 
     A long value is not folded, so that a path can be copied.
     """

@@ -1,8 +1,8 @@
 """`tasks --watch`: the list of tasks with the reasons why some wait, updated until Ctrl-C.
 
 On a terminal the list is a table that redraws itself when something has changed; in a pipe, and on a terminal that
-cannot move its cursor, one line for each task that is new or has changed; with `--json` one object per line.  The
-command only reads rows, and blocks no other process.
+cannot move its cursor, one line for each task that is new or has changed; with `--json` one object per line. `tasks
+--watch` only reads rows, and blocks no other process.
 """
 
 from __future__ import annotations
@@ -33,18 +33,20 @@ if TYPE_CHECKING:
 
 SECONDS = 1.0
 NOTES_SECONDS = 10.0
-"""Seconds between two looks at what holds back tasks as a whole, for which every file of the program is read."""
+"""Seconds between two checks of the conditions that hold back all tasks (such as the disk); each check reads every file
+of the program."""
 FRAME = 6
-"""Lines of the terminal around the rows of the table: head, two empty lines, a line about older tasks, the cursor."""
+"""The number of lines of the terminal that are not rows of the table: head, two empty lines, a line about older tasks,
+the cursor."""
 MOST_NAMED = 6
-"""How many tasks a line of `waiting_lines` names."""
+"""The maximum number of tasks that a line of `waiting_lines` names."""
 SEEN = ("status", "outcome", "requested", "error_code", "attempt", "llm_call_count", "tool_call_count", "branch", "url")
 """`tasks --watch` reports a task when one of these columns of its row has changed."""
 
 
 class Look(NamedTuple):
-    """What `tasks` shows: the rows, what some of them wait for (uuid → reason), and sentences about what holds back
-    tasks as a whole."""
+    """The data that `tasks` shows: the rows, the reasons why some tasks wait (uuid → reason), and sentences about
+    conditions that hold back all tasks."""
 
     rows: Sequence[Row]
     reasons: Mapping[str, Reason]
@@ -52,7 +54,8 @@ class Look(NamedTuple):
 
 
 def look_at(wiring: Wiring, status: str | None, limit: int | None, *, notes: bool = True) -> Look:
-    """Read the ledger once.  Raises LedgerError when it does not answer, UsageError for an unknown status."""
+    """Read the data for `tasks` from the ledger once. Raises LedgerError when the ledger does not answer, UsageError
+    for an unknown status."""
     from agent.daemon.task_reasons import TaskReasons
 
     rows = wiring.ledger.list(status, limit)
@@ -62,7 +65,7 @@ def look_at(wiring: Wiring, status: str | None, limit: int | None, *, notes: boo
 
 
 def waiting_lines(look: Look) -> list[str]:
-    """What tasks wait for: a line for each reason, with the tasks that have it; then the notes."""
+    """Lines about the reasons why tasks wait: a line for each reason, with the tasks that have it; then the notes."""
     by_text: dict[str, list[str]] = {}
     for row in look.rows:
         if (reason := look.reasons.get(row.uuid)) is not None:
@@ -78,7 +81,7 @@ def waiting_lines(look: Look) -> list[str]:
 
 
 def can_redraw() -> bool:
-    """Whether the terminal can move its cursor, so that a picture can be redrawn in its place."""
+    """Whether the terminal can move its cursor, so that a table can be redrawn in its place."""
     return not tables.console().is_dumb_terminal
 
 
@@ -111,8 +114,8 @@ def nobody_reads(stream: TextIO) -> bool:
 
 
 def _looks(state: CliState, status: str | None, limit: int | None) -> Iterator[Look]:
-    """A look at the ledger, once a second: an empty one while there is no ledger, the previous one while the ledger is
-    busy."""
+    """Yields the state of the ledger once a second: an empty one while no ledger exists, the previous one while the
+    ledger is busy."""
     from agent.wiring.wiring import Wiring
 
     while not state.has_tasks():
@@ -135,11 +138,11 @@ def _looks(state: CliState, status: str | None, limit: int | None) -> Iterator[L
 def changes(
     before: dict[str, dict[str, Any]], rows: Sequence[Row], reasons: Mapping[str, Reason] | None = None
 ) -> Iterator[dict[str, Any]]:
-    """The differences between `rows` and `before`; `before` is updated.
+    """The differences between `rows` and the earlier rows `before`; `before` is updated.
 
     A change has `uuid`, `task`, `title`, `turns`, `was` (the previous status, None for a new task), the present columns
     of SEEN, and `why` and `waits_for` (the text and the code of the task's reason, None without one); `status` is
-    `gone` for a row that is no longer listed.  Another text of the same reason is no change.
+    `gone` for a row that is no longer listed. A new text of the same reason code does not count as a change.
     """
     now = {row.uuid: row for row in rows}
     for row in sorted(rows, key=lambda row: (row.created_at, row.uuid)):
@@ -182,7 +185,8 @@ def json_line(value: dict[str, Any]) -> str:
 
 
 def _table(state: CliState, looks: Iterator[Look], cells: Callable[[Row], Sequence[object]]) -> None:
-    """Show the newest look on the terminal.  Nothing is written while nothing has changed, so nothing flickers."""
+    """Show the newest state of the task list on the terminal. The terminal is not written while no task has changed, so
+    the table does not flicker."""
     from rich.console import Group
     from rich.live import Live
     from rich.text import Text
@@ -206,11 +210,12 @@ def _table(state: CliState, looks: Iterator[Look], cells: Callable[[Row], Sequen
 
 
 CUT = (2, 6, 7)
-"""Columns that are shortened on a terminal."""
+"""Columns of the task list that are shortened on a terminal."""
 
 
 def headings(state: CliState) -> tuple[str, ...]:
-    """Columns of the list of tasks; there is a column for the host only where several hosts may share the ledger."""
+    """The columns of the task list; the list has a column for the host only where several hosts may share the
+    ledger."""
     columns = ("uuid", "status", "task", "turns", "tokens", "since")
     return (*columns, "host", "title") if is_shared(state) else (*columns, "title")
 

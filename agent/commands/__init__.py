@@ -1,2 +1,2 @@
-"""What commands of `main.py` such as `doctor`, `backup`, `cleanup`, `replay`, `solve` and `demo` do; `cli` prints their
-output."""
+"""The work that commands of `main.py` such as `doctor`, `backup`, `cleanup`, `replay`, `solve` and `demo` do; `cli`
+prints their output."""

@@ -7,7 +7,7 @@ could have left behind, and the next start repairs it (`daemon/reconcile.py`, an
 copied after the folders: a row without a folder is a task that starts again, while a folder without a row is not a
 task.
 
-The backup has no locks, no cache of set-ups and no copies of `replay`, since the program makes these again when needed.
+A backup has no locks, no cached set-ups and no copies of `replay`, since the program makes these again when needed.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ OTHERS = (SOLO, QUARANTINE)
 
 @dataclass
 class Backup:
-    """The result of a backup.
+    """The result of the command `backup`.
 
-    `rows` is the name of the file with the rows: `tasks.db`, or `tasks.jsonl` for a PostgreSQL ledger.  `note` is a
-    hint about the file of rows, or "".  `missed` lists the files that could not be read, one line each."""
+    `rows` is the name of the file with the rows: `tasks.db`, or `tasks.jsonl` for a PostgreSQL ledger. `note` is a hint
+    for the person about the file of rows, or "". `missed` lists the files that could not be copied, one line each."""
 
     folder: Path
     rows: str = ""
@@ -79,7 +79,7 @@ def backup(settings: Settings, target: Path) -> Backup:
     _completed(base_dir, target, copy)
     _running(base_dir, target, copy)
     made.rows, made.note = _rows(settings, target)
-    _completed(base_dir, target, copy)  # `_completed` runs again to copy tasks that ended during the backup
+    _completed(base_dir, target, copy)  # `_completed` runs a second time to copy tasks that ended during the backup
     made.completed = len(_names(target / "completed"))
     made.running = len(_names(target / "running"))
     made.missed = tuple(copy.missed)
@@ -87,7 +87,7 @@ def backup(settings: Settings, target: Path) -> Backup:
     facts = {"at": made.at, "base_dir": str(base_dir), "rows": made.rows, "tasks": made.completed + made.running}
     durable_files.write_file(
         target / "backup.json", orjson.dumps(facts, option=orjson.OPT_INDENT_2)
-    )  # written last, as a sign that the copy is complete
+    )  # this file is written last, as a sign that the backup is complete
     durable_files.sync_tree(target)
     return made
 
@@ -96,7 +96,7 @@ def _completed(base_dir: Path, target: Path, copy: _Copy) -> None:
     for name in _names(base_dir / "completed"):
         if not (target / "completed" / name).exists():
             copy.task(base_dir / "completed" / name, target / "completed" / name)
-            copy.remove(target / "running" / name)  # the task was copied while it ran, and has ended since
+            copy.remove(target / "running" / name)  # the task was copied as a running task, and has ended since
 
 
 def _running(base_dir: Path, target: Path, copy: _Copy) -> None:
@@ -123,8 +123,8 @@ def _rows(settings: Settings, target: Path) -> tuple[str, str]:
 class _Copy(treecopy.Copy):
     """Copies trees that other processes change at the same time.
 
-    Missing files are left out, growing files are copied as they were.  A folder that cannot be read does not stop the
-    copy; it is listed in `missed`.
+    While a tree is copied, missing files are left out, and growing files are copied in the state in which they were. A
+    folder that cannot be read does not stop the copy; it is listed in `missed`.
     """
 
     def __init__(self) -> None:
@@ -156,8 +156,8 @@ def _order(names: list[str], depth: int) -> list[str]:
 
 
 def _of_task(entry: Entry) -> bool:
-    """Whether an entry of a task's folder is copied: the names in LEFT_OUT and git's lock files are not; a file
-    `*.lock` in the work tree is, since it belongs to the repository (`Cargo.lock`)."""
+    """Whether an entry of a task's folder is copied: the names in LEFT_OUT and git's lock files are left out; a file
+    `*.lock` in the work tree is copied, since it belongs to the repository (`Cargo.lock`)."""
     if entry.depth == 0:
         return entry.name not in LEFT_OUT
     return not (entry.name.endswith(".lock") and entry.path.startswith("git/"))

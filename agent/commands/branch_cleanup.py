@@ -33,18 +33,19 @@ if TYPE_CHECKING:
     from agent.wiring.wiring import Wiring
 
 PASSING = (ForgeUnreachable, ForgeLimited, ForgeAccessRefused, RemoteAway, RemoteRefused)
-"""Errors that may be temporary: for example an unreachable host, a rate limit, or an expired token.
+"""Errors of a forge or a remote that may be temporary: for example an unreachable host, a rate limit, or an expired
+token.
 
-After any other error the branch stays for good, since the cleanup removes the task's folder, which has the record of
+After any other error the branch is never removed, since the cleanup removes the task's folder, which has the record of
 the pushed commit.
 """
 
 
 @dataclass
 class Branches:
-    """The branches of one run of `cleanup`.
+    """The pushed branches that one run of `cleanup` removes.
 
-    `waiting` are the tasks that have a branch about which no forge has answered.
+    `waiting` are the tasks of which the branch has to wait, because the forge did not answer.
     """
 
     wiring: Wiring
@@ -56,8 +57,8 @@ class Branches:
         """Remove the branch of the task that owns the folder; returns the removed branch, None when the branch stays.
 
         Raises an error of PASSING when the forge does not answer now: the folder has the only record of the pushed
-        commit, so it must stay until the forge answers.  A forge that did not answer for one task is not asked again in
-        the same run.
+        commit, so the folder must stay until the forge answers. If a forge did not answer for one task, the same run of
+        `cleanup` asks it for no other task.
         """
         place = (row.key.task_source, row.key.instance)
         try:

@@ -1,21 +1,21 @@
 """Removes closed tasks older than `context_storage.cleanup_days`, the row first, then the folder; afterwards removes
-other data that was not used for as long (`garbage.py`).
+other data that was not used for the same time (`garbage.py`).
 
-Tasks of every closed status are removed, and their age counts from the recorded end (docs/design/context.md, 8.3).  A
-running task is never touched: only closed rows are considered, no row is removed that an open task continues, and a
-folder stays while its lock is held.  The row is removed first, because the database refuses to remove a row that an
-open task has begun to continue.  If a crash leaves the folder without its row, a later cleanup removes it like any
-folder without a row (`garbage.py`).
+`cleanup` removes tasks of every closed status, and their age counts from the recorded end (docs/design/context.md,
+8.3). `cleanup` never changes a running task: it considers only closed rows, removes no row of a task that an open task
+continues, and leaves a folder alone while its lock is held. The row of a task is removed before its folder, because the
+database refuses to remove a row that an open task has begun to continue. If a crash leaves the folder without its row,
+a later cleanup removes it like any folder without a row (`garbage.py`).
 
 The newest task of an issue may be continued for `context_inheritance.expiry_days`, by a mention or by the label.  As
 long as a task may be continued, its row stays, and so do the files of its folder that describe its end, because a later
 task reads only these (`worker/parent_task.py`).  If a person gives an age (`--days`), tasks older than that are removed
 as a whole, even if they may be continued.
 
-Hosts that share a ledger each clean up the tasks that they worked on.  If a host is gone for good, any other host
-removes its tasks, with row and replica.  A host counts as gone when no row shows activity of it for the time GONE and
-for the requested age, or when a person names it (`--gone`).  If a host returns after its rows were removed, its task
-folders are removed like other folders without a row.
+Each of several hosts that share a ledger cleans up the tasks on which it worked. If a host is gone for good, any other
+host removes its tasks, with row and replica. A host counts as gone when no row shows that it was active within the time
+GONE and within the requested age, or when a person names it (`--gone`). If a host returns after its rows were removed,
+its task folders are removed like other folders without a row.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ GONE = timedelta(days=30)
 """The minimum time without activity after which a host counts as gone."""
 
 KEPT = ("metadata.json", "end.json", "effects.jsonl", "lock")
-"""Files that stay in the folder of a task that may be continued: they have its request, its end, and the text of its
-comments."""
+"""Files that stay in the folder of a task that may be continued: they have the task's request, its end, and the text of
+its comments."""
 
 
 def cleanup(
@@ -64,13 +64,13 @@ def cleanup(
     failed: OnFailure = lambda _name, _why: None,
     gone: Collection[str] = (),
 ) -> list[Removed]:
-    """Remove all closed tasks and other data that are old enough; returns the removed items, oldest first.
+    """Remove all closed tasks and other data that are old enough; returns the removed items, the oldest first.
 
-    `branch` removes a task's pushed branch (`branch_cleanup.py`) before its folder is removed.  If `branch` raises a
-    MakimonoError, the forge does not answer now: folder and row stay unchanged, and the next cleanup asks again.
-    `replica` removes the replica of a task; if the replica cannot be removed, the row and folder of the task stay too.
-    `failed(name, why)` is called for each item that could not be removed; the others are removed.  `gone` are names of
-    hosts that will not come back; the time of their last activity does not matter then.
+    `branch` removes a task's pushed branch (`branch_cleanup.py`) before its folder is removed. If `branch` raises a
+    MakimonoError, the forge does not answer now: folder and row of the task stay, and the next cleanup asks the forge
+    again. `replica` removes the replica of a task; if that fails, the row and folder of the task stay too.
+    `failed(name, why)` is called for each item that could not be removed; the other items are removed. `gone` are names
+    of hosts that will not come back; the time of their last activity does not matter then.
     """
     age = settings.context_storage.cleanup_days if days is None else days
     before = clock.stamp(clock.now() - timedelta(days=age))
@@ -86,14 +86,14 @@ def cleanup(
     removed += old_replays(settings, before, failed, dry_run=dry_run)
     return removed + remove_unused(
         settings, ledger, before, failed, dry_run=dry_run
-    )  # mirrors come last: a task that was removed before no longer borrows objects from its mirror
+    )  # mirrors are removed last: then no removed task borrows objects from its mirror any more
 
 
 def replicas(settings: Settings) -> tuple[Callable[[str], object], str]:
     """(a function that removes a task's replica, the reason why that is impossible on this host or "").
 
-    If the driver of the storage is missing, the function raises ConfigError for each task that may have a replica: that
-    task stays, and others are removed.
+    If the driver of the replicas' storage is missing, the function raises ConfigError for each task that may have a
+    replica: such a task stays, and others are removed.
     """
     address = settings.context_storage.replica
     if address is None:
@@ -124,8 +124,8 @@ def _task(
 ) -> list[Removed]:
     """Remove one closed task; returns the removed items.
 
-    Raises OSError when the folder cannot be removed: the row is gone then, and the next cleanup removes the folder as
-    one without a row.
+    Raises OSError when the folder cannot be removed: the row is already gone then, and the next cleanup removes the
+    folder as one without a row.
     """
     folder, row = folder_of(settings, uuid), ledger.get(uuid)
     if row is None or (folder is not None and durable_files.is_locked(folder / "lock")):
@@ -146,7 +146,7 @@ def _task(
     if not dry_run:
         replica(uuid)
     if not (dry_run or kept or ledger.delete(row.uuid)):
-        return removed  # an open task has begun to continue this task after the closed tasks were listed
+        return removed  # an open task has begun to continue this task since the closed tasks were listed
     if not dry_run:
         remove(folder, going, whole=not kept)
         if ledger.latest(row.key) is None:  # a later task of the same issue would still use the private tracker
@@ -185,7 +185,7 @@ def remove(folder: Path | None, going: list[Path], *, whole: bool) -> None:
 
 def old_replays(settings: Settings, before: str, failed: OnFailure, *, dry_run: bool) -> list[Removed]:
     """Remove the copies of `replay` and the records of `deliberate` that were last written before the time `before`,
-    except a copy that a running replay uses.
+    except a copy that a replay is using now.
 
     Returns the removed folders; with `dry_run` those that would be removed."""
 

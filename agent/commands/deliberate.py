@@ -44,13 +44,13 @@ ABOUT_A_CHANGE = "Is this change right, harmless and complete enough to be merge
 ABOUT_AN_ISSUE = "Should this be done, and is it described well enough to be worked on?"
 LARGEST = 1 << 20
 PATIENCE = 2.0
-"""Seconds in which a consumer gets the last events after an interruption."""
+"""Seconds that a consumer of streamed answers has to receive the last events after an interruption."""
 MODES = ("vote", "debate")
 
 
 @dataclass(frozen=True, slots=True)
 class Deliberated:
-    """The decision, and the folder with its record."""
+    """The decision of the reviewers, and the folder with its record."""
 
     decision: ConsensusDecision
     folder: Path
@@ -62,7 +62,7 @@ def deliberate(
 ) -> Deliberated:
     """Let the reviewers deliberate; `consumer` gets the events of their streamed answers.
 
-    Raises ConfigError, DiskError, KeyboardInterrupt, and Interrupted when a limit is reached.
+    Raises ConfigError, DiskError, KeyboardInterrupt, and Interrupted when the deliberation reaches a limit.
     """
     session = uuid4().hex[:12]
     top = durable_files.make_dir(settings.base_dir, durable_files.passable()) / DELIBERATIONS
@@ -95,7 +95,8 @@ def deliberate(
 
 @contextmanager
 def _closed_at_the_end(emitter: StreamingEmitter) -> Iterator[None]:
-    """Closes the emitter; after an error, Ctrl-C or SIGTERM a consumer that takes nothing is not waited for."""
+    """A context manager that closes the emitter of streamed answers at its end; after an error, Ctrl-C or SIGTERM it
+    does not wait for a consumer that reads nothing."""
     try:
         yield
         emitter.close()
@@ -105,7 +106,7 @@ def _closed_at_the_end(emitter: StreamingEmitter) -> Iterator[None]:
 
 
 def limit_of(settings: Settings, requests: RequestStore) -> Outcome | None:
-    """The outcome when `limits.tokens` or `limits.cost` is used up by the requests so far."""
+    """The outcome that ends the deliberation when its requests have used up `limits.tokens` or `limits.cost`."""
     sums = requests.sums()
     for key, limit, used in (
         ("tokens", settings.limits.tokens, sums.prompt + sums.completion),
@@ -138,7 +139,7 @@ def with_mode(settings: Settings, rounds: int | None, mode: str | None) -> Setti
 
 
 def about_a_file(path: Path) -> ConsensusRequest:
-    """The question in a file.  Raises UsageError when the file cannot be read."""
+    """The deliberation request for the question in a file. Raises UsageError when the file cannot be read."""
     try:
         with path.open("rb") as file:
             data = file.read(LARGEST + 1)
@@ -153,9 +154,10 @@ def about_a_file(path: Path) -> ConsensusRequest:
 
 
 def about_a_change(span: str, repository: Path) -> ConsensusRequest:
-    """The change of a range of commits: `A..B`, `A...B` (since their common ancestor), or `A` (up to HEAD).
+    """The deliberation request for the change of a range of commits: `A..B`, `A...B` (since their common ancestor), or
+    `A` (up to HEAD).
 
-    Raises UsageError when the repository or a commit does not exist, or nothing differs.
+    Raises UsageError when the repository or a commit does not exist, or when the range has no change.
     """
     git_dir = _git_dir(repository)
     between = "..." if "..." in span else ".."
@@ -177,7 +179,8 @@ def about_a_change(span: str, repository: Path) -> ConsensusRequest:
 
 
 def about_an_issue(settings: Settings, address: str) -> ConsensusRequest:
-    """The title and body of an issue on a configured forge.  Raises UsageError or ForgeError."""
+    """The deliberation request for the title and body of an issue on a configured forge. Raises UsageError for an
+    unknown address, or ForgeError."""
     with closing(Wiring(settings)) as wiring, on_a_forge(wiring, address) as task:
         assert task.forge is not None, "a forge gave it"
         issue = task.forge.read_issue(task.get_task_key())
@@ -208,5 +211,5 @@ def _commit(git_dir: Path, name: str, span: str) -> str:
 
 
 def as_json(done: Deliberated) -> dict[str, Any]:
-    """The result for `--json`."""
+    """The result of `deliberate` as an object for `--json`."""
     return {"session": done.session, **done.decision.to_dict(), "folder": str(done.folder)}

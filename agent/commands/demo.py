@@ -1,7 +1,8 @@
 """`demo` makes a tracker and a repository with a real bug in a folder of their own, and lets the daemon work on it.
 
-Everything is as in real work: issue, queue, worker, sandbox, push, pull request.  Only the model is a recording, if no
-model answers (`find_model`); the demo then states that.  `cli/solve.py` shows the results in order.
+The demo works in the same way as the program always does: issue, queue, worker, sandbox, push, pull request. If no
+model answers, the demo uses a recording in place of a model (`find_model`), and says so. `cli/solve.py` shows the
+results of the demo in order.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 TEST = "python3 -m unittest"
 DATA = files("agent.commands") / "demo_data"
 TRIAL = "00000000-0000-4000-8000-00000000de30"
-"""The name of the sandbox in which the tests are run before and after the work; it is not a task."""
+"""The name of the sandbox in which the demo runs the tests before and after the work; it is not a task."""
 
 WINDOWS = {"ollama": 16_384, "lmstudio": 16_384, "openai": 32_768}
 """Provider → the window in tokens that the demo configures for a model with an unknown window."""
@@ -58,7 +59,7 @@ NO_TALKER = ("embed", "bge-", "rerank", "whisper", "tts", "moderation", "dall-e"
 
 @dataclass(frozen=True, slots=True)
 class DemoModel:
-    """The model of the demo.
+    """The model that the demo uses.
 
     `passed_over` are sentences about the providers that could not be used; `keys` are the keys of config.yaml for this
     model, in dotted form.
@@ -71,13 +72,13 @@ class DemoModel:
 
     @property
     def is_replay(self) -> bool:
-        """Whether the model is the recording."""
+        """Whether the model of the demo is the recording."""
         return self.provider == "replay"
 
 
 @dataclass(frozen=True, slots=True)
 class Tested:
-    """The result of the tests on one branch."""
+    """The result of the demo's tests on one branch."""
 
     branch: str
     command: str
@@ -87,14 +88,15 @@ class Tested:
 
 @dataclass
 class Demo:
-    """One demo in `folder`; `made`: the program made the folder itself, and removes it again."""
+    """One demo in `folder`; `made`: the program created the folder itself, and removes it again."""
 
     folder: Path
     made: bool
 
     @classmethod
     def prepare(cls, wanted: Path | None) -> Demo:
-        """Make the folder with tracker and repository.  Raises UsageError when the given folder is not empty."""
+        """Make the demo's folder with tracker and repository. Raises UsageError when the folder that the person named
+        is not empty."""
         if wanted is None:
             folder, made = Path(tempfile.mkdtemp(prefix="makimono-demo-")).resolve(), True
             folder.chmod(durable_files.passable())
@@ -109,7 +111,7 @@ class Demo:
         return demo
 
     def write(self) -> None:
-        """Write the tracker with its issue, and the repository with its first commit."""
+        """Write the demo's tracker with its issue, and its repository with the first commit."""
         tracker = durable_files.make_dir(self.folder / "tracker", 0o755)
         issue_files.write_issue(tracker, "1", (DATA / "issue.md").read_bytes(), mode=0o644)
         with as_file(DATA / "repository") as source:
@@ -130,7 +132,7 @@ class Demo:
 
     @property
     def repository(self) -> Path:
-        """The repository of the issue."""
+        """The repository of the demo's issue."""
         return self.folder / "billing"
 
     @property
@@ -141,7 +143,7 @@ class Demo:
     # --- the model ---------------------------------------------------------------------------------------------
 
     def load(self, **keys: Any) -> Settings:
-        """The settings of the demo; they override trackers and folders from the environment."""
+        """The settings of the demo; they override paths of trackers and folders that the environment sets."""
         fixed = {
             "task_sources": ["local"],
             "local.tracker": str(self.folder / "tracker"),
@@ -157,9 +159,9 @@ class Demo:
 
     @cached_property
     def find_model(self) -> DemoModel:
-        """The model behind OPENAI_API_KEY, else Ollama, else LM Studio, else the recording.
+        """The model behind OPENAI_API_KEY, else a model of Ollama, else of LM Studio, else the recording.
 
-        If the environment names a provider, only that provider is tried.
+        If the environment names a provider of models, the demo tries only that provider.
         """
         settings = self.load(**{"llm.replay.messages": str(self.recording)})
         named = settings.llm.provider if settings.origins.get("llm.provider") != "default" else None
@@ -197,7 +199,7 @@ class Demo:
         return target
 
     def ask(self, settings: Settings, provider: str) -> tuple[str, str]:
-        """(a model that the server lists, ""), or ("", the reason why there is none)."""
+        """(a model that the provider's server lists, ""), or ("", the reason why there is none)."""
         address = urls.clean(settings.provider_of(provider).base_url)
         if not is_listening(address):
             return "", f"nothing answers at {address} ({provider})"
@@ -216,7 +218,7 @@ class Demo:
 
     @cached_property
     def settings(self) -> Settings:
-        """The settings with the chosen model, which are also written to config.yaml."""
+        """The settings of the demo with the chosen model, which are also written to its config.yaml."""
         keys = dict(self.find_model.keys)
         nested: Json = {
             "task_sources": ["local"],
@@ -240,11 +242,11 @@ class Demo:
     # --- the work ----------------------------------------------------------------------------------------------
 
     def work(self, events: Events, heard: Events | None = None) -> int:
-        """Run `run --once`; returns its exit code."""
+        """Run the daemon as `run --once` does; returns its exit code."""
         return Daemon(self.settings, events, heard).run(once=True)
 
     def row(self) -> Row | None:
-        """The task's row, None when it was never queued."""
+        """The row of the demo's task, None when it was never queued."""
         with closing(Wiring(self.settings)) as wiring:
             rows = wiring.ledger.list(limit=1)
         return rows[0] if rows else None
@@ -272,16 +274,16 @@ class Demo:
         return done.output.decode("utf-8", "replace")
 
     def pull(self) -> Path | None:
-        """The path of the pull request's file."""
+        """The path of the file with the demo's pull request."""
         path = issue_files.pull_path(self.folder / "tracker", "1")
         return path if path.is_file() else None
 
     def task_folder(self, uuid: str) -> Path | None:
-        """The folder of the task, with the conversation."""
+        """The folder of the demo's task, with the conversation."""
         return folder_of(self.settings, uuid)
 
     def calls(self, uuid: str) -> Iterator[Json]:
-        """Every tool call of the task, in order, as recorded in tools.jsonl."""
+        """Every tool call of the demo's task, in order, as recorded in tools.jsonl."""
         folder = self.task_folder(uuid)
         if folder is not None:
             yield from (record for _, record in records(folder / "tools.jsonl"))
@@ -311,8 +313,8 @@ def is_listening(address: str) -> bool:
 
 
 def preferred_model(listed: list[str], wanted: str) -> str:
-    """The configured model if it is listed, else the listed one that most probably supports tools; "" if none is
-    listed."""
+    """The configured model if the server lists it, else the listed model that most probably supports tools; "" if the
+    server lists none."""
     if not listed or any(same_model(wanted, one) for one in listed):
         return wanted
     talkers = [one for one in listed if not any(word in one.lower() for word in NO_TALKER)]
@@ -331,5 +333,5 @@ def window_is_known(settings: Settings, provider: str, model: str) -> bool:
 
 
 def text_of(done: Finished) -> str:
-    """The output of a command as text."""
+    """The output of a command's process as text."""
     return done.output.decode("utf-8", "replace").strip()

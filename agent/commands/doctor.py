@@ -1,8 +1,8 @@
-"""Checks whether this machine is fit for the work: every part that a task needs is checked once; only `repair_rows.py`
+"""Checks whether this machine can do the work: every part that a task needs is checked once; only `repair_rows.py`
 repairs anything.
 
-Each finding has the observation and the advice.  A broken part leads to a finding, never to an error: a check may fail
-in any way that a broken machine or plug-in can cause, and the next check still runs.
+Each finding of `doctor` has an observation and advice. A broken part leads to a finding, never to an error: a check may
+fail in any way that a broken machine or plug-in can cause, and the next check still runs.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ FEW_FILES = 50_000
 
 OLDEST_PYTHON = (3, 11)
 
-# Errors of broken machines, files and plug-ins.  The tuple is broad on purpose: a failing check must not end `doctor`.
+# Errors of broken machines, files and plug-ins. The tuple of errors is broad on purpose: a failing check must not end
+# `doctor`.
 ANY = (
     MakimonoError,
     OSError,
@@ -78,7 +79,7 @@ ANY = (
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One finding about a part of the machine.
+    """One finding of `doctor` about a part of the machine.
 
     `state` is ok, warn or fail; `advice` is "" if there is nothing to do.
     """
@@ -90,7 +91,8 @@ class Check:
 
 
 def examine(load: Callable[[bool], Settings], announce: Callable[[str], None] = lambda _name: None) -> Iterator[Check]:
-    """Every finding, one after the other; `announce` is called with the name of each part before its check.
+    """Yields every finding, one after the other; `announce` is called with the name of each part before the part is
+    checked.
 
     `load` is `config.load`, which loads the configuration.  A wrong configuration is also a finding.  If the
     configuration is wrong, the parts that need no configuration are still checked; the others are reported as not
@@ -106,18 +108,18 @@ def examine(load: Callable[[bool], Settings], announce: Callable[[str], None] = 
 
 
 LOCAL = ("python", "git", "sqlite", "base_dir", "plug-ins", "webhooks", "disk", "sandbox", "processes")
-"""The parts that ask no server and read no large file."""
+"""The parts of the machine that `doctor` can check without a request to a server and without reading a large file."""
 
 
 def examine_locally(settings: Settings) -> Iterator[Check]:
-    """The findings about the parts of LOCAL."""
+    """The findings of `doctor` about the parts of LOCAL."""
     for name, look in _parts(settings):
         if name in LOCAL:
             yield from _masked(name, look, masker_of(settings))
 
 
 def worst(checks: Iterable[Check]) -> int:
-    """The exit code: 3 when a check failed, else 0."""
+    """The exit code of `doctor`: 3 when a check failed, else 0."""
     return 3 if any(check.state == FAIL for check in checks) else 0
 
 
@@ -181,7 +183,7 @@ def _guarded(name: str, look: Callable[[], Iterator[Check]]) -> Iterator[Check]:
 
 
 def _configuration(load: Callable[[bool], Settings]) -> tuple[Settings | None, list[Check]]:
-    """The settings, as far as they can be loaded, and the findings about them."""
+    """The settings, as far as they can be loaded, and the findings of `doctor` about them."""
     name = "configuration"
     try:
         settings = load(True)
@@ -279,7 +281,7 @@ def base_dir(settings: Settings) -> Iterator[Check]:
         for line in start_holds.lines(folder):
             yield Check("starts", WARN, line, "mend what the newest of these tasks failed by (`show UUID`)")
     except OSError:
-        pass  # another user owns the daemon's files and so also base_dir, about which there already is a finding
+        pass  # another user owns the daemon's files and so also base_dir, which is a finding already
 
 
 _WRITE = "give this user the folder (chown, chmod), or set context_storage.base_dir elsewhere"
@@ -322,8 +324,8 @@ def mode_of(path: Path) -> int:
 
 
 def ledger(settings: Settings) -> Iterator[Check]:
-    """Check the rows of tasks in the ledger: whether they can be read, and whether the source of every open task is
-    still configured."""
+    """Check the rows of tasks in the ledger: whether the program can read them, and whether the source of every open
+    task is still configured."""
     from agent.store.ledgers import LedgerKind
 
     kind = LedgerKind.of(settings)
@@ -352,8 +354,8 @@ def mcp(settings: Settings) -> Iterator[Check]:
 
 
 def missing_sources(settings: Settings) -> Iterator[Check]:
-    """A finding about open tasks of a source that is not configured any more; no finding if there are none, or no rows
-    yet."""
+    """A finding about open tasks of a source that is not configured any more; no finding if no task has such a source,
+    or if the ledger has no rows yet."""
     from agent.store.ledgers import LedgerKind
     from agent.taskqueue.ledger import open_instances
     from agent.wiring import missing_task_sources
@@ -376,7 +378,7 @@ def _found(name: str, finding: Finding) -> Check:
 
 
 def space(settings: Settings) -> Iterator[Check]:
-    """Check the free space on the disk of base_dir."""
+    """Check whether the disk of base_dir has enough free space."""
     folder, least = settings.base_dir, settings.scheduling.min_free or 0
     place = nearest_existing(folder)
     found = os.statvfs(place)
@@ -464,11 +466,12 @@ def model(settings: Settings, provider: str | None, name: str | None) -> Iterato
 
 
 def forge(settings: Settings, source: str) -> Iterator[Check]:
-    """Check the instances of one source, by reading them as a poll does."""
+    """Check the instances of one source of tasks, by reading them as a poll does."""
     from agent.forge.base import FORGES, ForgeReports
     from agent.intake.interval import idle_interval
 
-    told: set[str] = set()  # a section of which the projects have several sets of labels has an adapter for each
+    # If the projects of a section have several sets of labels, the section has an adapter for each set.
+    told: set[str] = set()
     for one in FORGES.load(source, settings.plugin_guard).from_settings(settings):
         with closing(one):
             reports = ForgeReports(one)
@@ -506,8 +509,8 @@ def _refusals(settings: Settings, place: Forge) -> Iterator[str]:
 
 
 def _missing(settings: Settings, place: object, key: str) -> str:
-    """The state of the finding about an instance that cannot be read: a warning if it is a tracker that is not
-    configured, because the user may not want one, and `solve` needs none."""
+    """The state of the finding about an instance that cannot be read: only a warning if it is a tracker that is not
+    configured, because the user may not want a tracker, and `solve` needs none."""
     return WARN if getattr(place, "source", "") == "local" and settings.origins.get(key) == "default" else FAIL
 
 

@@ -49,8 +49,8 @@ def findings(settings: Settings) -> Iterator[tuple[str, str, str]]:
 
 
 def _of_shared_log(store: MemoryStore) -> tuple[str, str, str]:
-    """The finding about the log that hosts share.  The log is compared with memory.db of this host only if memory.db
-    exists; the first use of memory creates that file."""
+    """The finding of `doctor` about the memory log that hosts share. The log is compared with memory.db of this host
+    only if memory.db exists; the first use of memory creates that file."""
     try:
         refuse_network(store.path)
     except MemoryUnavailable as error:

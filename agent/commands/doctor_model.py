@@ -1,7 +1,7 @@
 """Findings of `doctor` about a model: its server and dialect, learnt facts, its window, and the counting of tokens.
 
-Each finding about a model is (part, state, observation, advice); `doctor.py` makes a Check of it.  The module requests
-the server's models and the loaded window; no chat request is sent.  tasks.db is only read.
+Each finding about a model is (part, state, observation, advice); `doctor.py` makes a Check of it. The module requests
+the server's models and the loaded window, and sends no chat request. tasks.db is only read.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def _window(client: ModelClient, limits: WindowLimits, loaded: int | None, *, as
 
 def _takes_no_task(settings: Settings, client: ModelClient, store: MessageStore, place: Path) -> Iterator[Finding]:
     """A finding if tools and system prompt leave no space for any task, with the smallest window that would be
-    sufficient.  The check uses the same tools, window and counting as a task at its start."""
+    sufficient. The check for space uses the same tools, window and counting as a task at its start."""
     from agent.commands.request_preview import KeptFolder
     from agent.security.redact import masker_of
     from agent.tools import Toolbox

@@ -1,5 +1,5 @@
-"""Findings of `doctor` about the network of commands: the hosts that they may reach, and whether the connection works
-here."""
+"""Findings of `doctor` about the network of commands: the hosts that commands may reach, and whether the connection
+works on this machine."""
 
 from __future__ import annotations
 

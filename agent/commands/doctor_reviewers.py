@@ -36,7 +36,7 @@ def other_models(settings: Settings) -> list[tuple[str, str | None]]:
 
 
 def findings(settings: Settings) -> Iterator[tuple[str, str, str]]:
-    """(state, found, advice) about the reviewers."""
+    """Yields each finding of `doctor` about the reviewers as (state, observation, advice)."""
     known = set(prompts.names())
     if settings.prompts.is_set:
         from agent.prompts.loader import TemplateLoader

@@ -1,4 +1,4 @@
-"""The finding of `doctor` about the templates of people (`prompts.folder`)."""
+"""The finding of `doctor` about the templates that users have written (`prompts.folder`)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ ADVICE = (
 
 
 def findings(settings: Settings) -> Iterator[tuple[str, str, str]]:
-    """Yields the finding as (state, observation, advice).  The check changes no file."""
+    """Yields the finding about the templates as (state, observation, advice). The check of the templates changes no
+    file."""
     loader = TemplateLoader(settings, stores=False)
     loader.refresh(force=True)
     if loader.error:

@@ -1,4 +1,5 @@
-"""Checks the endpoint of traces for `doctor`: whether the packages are installed, and whether it takes spans."""
+"""Checks the endpoint of traces for `doctor`: whether the packages are installed, and whether the endpoint accepts
+spans."""
 
 from __future__ import annotations
 
@@ -14,8 +15,8 @@ if TYPE_CHECKING:
 
 
 def findings(settings: Settings) -> Iterator[tuple[str, str, str]]:
-    """Yields the finding as (state, observation, advice); nothing if `observe.otlp` is not set.  The endpoint gets an
-    empty export."""
+    """Yields the finding about traces as (state, observation, advice); yields nothing if `observe.otlp` is not set. The
+    check sends an empty export to the endpoint of traces."""
     address = settings.observe.otlp
     if address is None:
         return

@@ -1,10 +1,10 @@
 """Removes data, other than tasks, that was not used for the age that the cleanup requests: mirrors, cached set-ups,
 check results of base commits, quarantine, and folders in `completed/` without a row.
 
-The removal is safe while a daemon runs.  A mirror is removed only under its lock, and only when no task's git directory
-borrows from it; branches of ended tasks that the mirror has are removed with it.  A cached set-up is removed under its
-lock.  The age of a mirror or of a set-up counts from its last use, which each use records.  No link is followed, and
-nothing outside base_dir is touched.
+The removal of unused data is safe while a daemon runs. A mirror is removed only under its lock, and only when no task's
+git directory borrows from it; branches of ended tasks in the mirror are removed with it. A cached set-up is removed
+under its lock. The age of a mirror or of a set-up counts from its last use, which each use records. `garbage.py`
+follows no link, and changes nothing outside base_dir.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _in(top: Path) -> list[Path]:
 
 
 def _check(path: Path, before: str, *, dry_run: bool) -> Removed | None:
-    """Remove the stored result of a check on a base commit; it is made again on demand."""
+    """Remove the stored result of a check on a base commit; the check is made again when a task needs it."""
     at = _stamp(path.lstat().st_mtime)
     if at >= before or not path.is_file():
         return None
@@ -99,7 +99,7 @@ def _aged(path: Path, before: str, *, dry_run: bool) -> Removed | None:
 
 
 def _unlisted(path: Path, ledger: Ledger, before: str, *, dry_run: bool) -> Removed | None:
-    """Remove the folder of an ended task that has no row, for example because a database was lost."""
+    """Remove the folder of an ended task that has no row, for example because the ledger's database was lost."""
     if not (is_uuid(path.name) and durable_files.is_real_dir(path)) or (at := _stamp(path.lstat().st_ctime)) >= before:
         return None
     if ledger.get(path.name) is not None or durable_files.is_locked(path / "lock"):
@@ -122,7 +122,7 @@ def _setup(path: Path, before: str, *, dry_run: bool) -> Removed | None:
             return None
         size = tree_size(path)
         if not dry_run:
-            # a folder without `done.json` is no set-up, so a rest that an interrupted removal leaves is never used
+            # a set-up without `done.json` is not used, so what an interrupted removal leaves is never used
             done.unlink()  # ours
             filetree.remove(path)
         return Removed(path.name, "setup", at, size)
@@ -140,7 +140,7 @@ def _mirror(base_dir: Path, mirror: Path, before: str, *, dry_run: bool) -> Remo
             return None
         size = tree_size(mirror)
         if not dry_run:
-            made.unlink()  # a mirror without `made` is cloned again  # ours
+            made.unlink()  # a mirror without the file `made` is cloned again  # ours
             filetree.remove(mirror)
         return Removed(str(mirror.relative_to(top)), "mirror", at, size)
 

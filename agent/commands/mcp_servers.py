@@ -41,9 +41,9 @@ PINNED, NEW, CHANGED, UNPINNED = "pinned", "new", "changed", "not pinned yet"
 class ToolReport:
     """One tool of a server.
 
-    `state` is the result of the comparison with mcp.lock; `problem` is the reason why the model cannot get the tool, ""
-    if it can; `tokens` is its size for the configured model.  `wanted` is False for a tool that the key `tools` leaves
-    out.
+    `state` is the result of comparing the tool with mcp.lock; `problem` is the reason why the model cannot get the
+    tool, "" if it can; `tokens` is the tool's size for the configured model. `wanted` is False for a tool that the key
+    `tools` of the configuration leaves out.
     """
 
     tool: str
@@ -59,8 +59,8 @@ class ToolReport:
 
 @dataclass(frozen=True, slots=True)
 class ServerReport:
-    """One server; `error` is the reason why it has no tools, "" if it has some.  `gone` are pinned tools that the
-    server does not list.
+    """The report about one MCP server; `error` is the reason why it has no tools, "" if it has some. `gone` are pinned
+    tools that the MCP server does not list any more.
     """
 
     server: str
@@ -71,17 +71,17 @@ class ServerReport:
 
     @property
     def tokens(self) -> int:
-        """Tokens of all tools that the model gets."""
+        """Tokens of all tools of an MCP server that the model gets."""
         return sum(one.tokens for one in self.tools if one.offered)
 
     @property
     def refused(self) -> tuple[str, ...]:
-        """The tools that wait for `mcp accept`."""
+        """The tools that the model gets only after `mcp accept`."""
         return tuple(one.tool for one in self.tools if one.wanted and one.state in (NEW, CHANGED))
 
 
 def survey(settings: Settings, names: Sequence[str] = ()) -> list[ServerReport]:
-    """The reports of the servers with these names, by default all servers; they are started at the same time.
+    """The reports about the MCP servers with these names, by default all servers; they are started at the same time.
 
     Raises UsageError for a name that is not configured, ConfigError for a mcp.lock that cannot be read.
     """
@@ -102,10 +102,10 @@ def survey(settings: Settings, names: Sequence[str] = ()) -> list[ServerReport]:
 
 
 def accept(settings: Settings, name: str) -> tuple[Changes, int]:
-    """Pin the present list of a server; returns the differences to the list that was pinned before, and the number of
-    tools.
+    """Pin the present tools of an MCP server; returns the differences to the tools that were pinned before, and the
+    number of tools.
 
-    Raises UsageError for a name that is not configured, or ConfigError when the server cannot be listed.
+    Raises UsageError for a name that is not configured, or ConfigError when the MCP server does not list its tools.
     """
     wanted = _checked(settings, [name])
     with _listed(settings, wanted) as lists:
@@ -165,7 +165,7 @@ def _report(
 
 
 def _counter(settings: Settings) -> Callable[[OfferedTool], int]:
-    """A function that counts the tokens of a tool for the configured model."""
+    """A function that counts the tokens of an MCP tool for the configured model."""
     counter = counter_for(settings.provider().model)
 
     def count(tool: OfferedTool) -> int:

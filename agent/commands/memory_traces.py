@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def retrievals(settings: Settings, uuid: str) -> list[Json]:
-    """The retrievals of a task, the oldest first.  Raises UsageError when the folder of the task is gone."""
+    """The retrievals of memories by a task, the oldest first. Raises UsageError when the folder of the task is gone."""
     folder = folder_of(settings, uuid)
     if folder is None:
         raise UsageError(f"task {uuid} has no folder on this host any more; nothing shows what it recalled")
@@ -33,8 +33,8 @@ def retrievals(settings: Settings, uuid: str) -> list[Json]:
 
 
 def pinned_rules(settings: Settings, uuid: str) -> list[Json]:
-    """The files of pinned rules (`memory.pinned`) in the briefing of a task, each a mapping of `file`, `lines`,
-    `base_commit`; read from the briefing, since the configuration may have changed."""
+    """The files of pinned rules (`memory.pinned`) in the briefing of a task, each as a mapping of `file`, `lines`,
+    `base_commit`; they are read from the briefing, since the configuration may have changed."""
     folder = folder_of(settings, uuid)
     if folder is None:
         return []
@@ -55,8 +55,8 @@ def pinned_rules(settings: Settings, uuid: str) -> list[Json]:
 
 
 def folders_with(settings: Settings, sessions: Collection[str], ids: Collection[str]) -> list[Path]:
-    """The folders on this host of tasks from which records or events of long-term memory were extracted (`sessions`:
-    their uuids), and of tasks that got one of the memories `ids`."""
+    """The folders on this host of tasks from which records or events of long-term memory were extracted (the tasks with
+    the uuids `sessions`), and of tasks that got one of the memories `ids`."""
     return [
         folder
         for folder in _folders(settings)

@@ -1,4 +1,4 @@
-"""What a person can do next with a task, in one sentence, by its status and by what it waits for."""
+"""Says in one sentence what a person can do next with a task, by its status and by the reason why it waits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 
 def next_step(row: Row, reason: Reason | None) -> str:
-    """What a person can do with the task that `show` displays; `reason` is what it waits for, None for nothing."""
+    """A sentence about what a person can do with the task that `show` displays; `reason` is the reason why the task
+    waits, None if it does not wait."""
     uuid = row.uuid[:8]
     match row.status:
         case Status.QUEUED if reason is not None and reason.code != "daemon":

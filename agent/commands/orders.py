@@ -1,7 +1,7 @@
-"""Orders of people about a task from outside of its issue: stop, pause, resume, and retry.
+"""Carries out orders about a task that people give outside of its issue: stop, pause, resume, and retry.
 
-The command line and the page give the same orders: they are written to the row of the task, where its worker or the
-daemon finds them, and the issue shows them.
+Orders from the command line and from the page have the same effect: they are written to the row of the task, where its
+worker or the daemon finds them, and the issue shows them.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ OPEN_ADVICE = {
 def give_order(wiring: Wiring, prefix: str, word: Request, who: str = COMMAND_LINE) -> tuple[str, Status]:
     """Stop, pause or resume the task with a uuid that begins with `prefix`; returns (uuid, the new status of its row).
 
-    `who` gave the order: the row has this in `requested_by`, and the event `order_given` names it.  Raises UsageError
-    when there is no such task, or the order does not fit its state.
+    `who` is the person who gave the order: the row stores the name in `requested_by`, and the event `order_given`
+    contains it. Raises UsageError when no such task exists, or its state does not allow the order.
     """
     uuid = wiring.ledger.resolve(prefix)
     row = wiring.ledger.get(uuid)
@@ -43,7 +43,7 @@ def give_order(wiring: Wiring, prefix: str, word: Request, who: str = COMMAND_LI
     wiring.events.emit("order_given", uuid=uuid, order=word, by=who)
     row = wiring.ledger.get(uuid)
     if status == "stopped" and row is not None:
-        close_from_outside(wiring, row)  # no worker runs that could update the status on the forge
+        close_from_outside(wiring, row)  # no worker runs that would update the status on the forge
     elif row is not None:
         show_status(wiring.settings, wiring.ledger, lambda: wiring.forge_of(row.key), wiring.events, row)
     return uuid, status
@@ -51,7 +51,7 @@ def give_order(wiring: Wiring, prefix: str, word: Request, who: str = COMMAND_LI
 
 @dataclass(frozen=True, slots=True)
 class Retried:
-    """A new task that continues an ended one: their uuids, and a sentence about where the new one begins."""
+    """A new task that continues an ended task: the uuids of both, and a sentence about where the new one begins."""
 
     uuid: str
     parent_uuid: str
@@ -61,7 +61,7 @@ class Retried:
 def retry_by_prefix(wiring: Wiring, prefix: str, priority: int | None = None, who: str = COMMAND_LINE) -> Retried:
     """Queue a task that continues the newest task of the issue of the task with a uuid that begins with `prefix`.
 
-    Raises UsageError when there is no such task, when the newest one has not ended, and when it cannot be tried again.
+    Raises UsageError when no such task exists, when the newest task has not ended, or when it cannot be tried again.
     """
     ledger = wiring.ledger
     row = ledger.get(ledger.resolve(prefix))

@@ -1,4 +1,5 @@
-"""Items that a cleanup removed, and their sizes.  The sizes do not include the targets of symlinks."""
+"""Represents the items that a cleanup removed, with their sizes. The size of a removed item does not include the
+targets of its symlinks."""
 
 from __future__ import annotations
 
@@ -20,9 +21,9 @@ if TYPE_CHECKING:
 class Removed:
     """One task that was removed, or in a dry run would be removed; `size` is the size of its folder in bytes.
 
-    An item that is not a task has the name of its folder as `uuid`, and `replay`, `quarantine`, `unlisted`, `setup`,
-    `mirror` or `branch` as status.  `until`: the row, and the files about the task's end, stay until this time, and
-    only the rest of the folder is removed."""
+    A removed item that is not a task has the name of its folder as `uuid`, and `replay`, `quarantine`, `unlisted`,
+    `setup`, `mirror` or `branch` as status. `until`: the row, and the files about the task's end, stay until this time;
+    only the other files of the folder are removed."""
 
     uuid: str
     status: str

@@ -1,8 +1,8 @@
 """`doctor --repair` restores missing rows after a person has looked at the folders.
 
-Rows are made again from all folders without a row, including those in quarantine.  Issues with the label of a running
-or paused task are queued when the ledger has no task for them.  A daemon that detects at its start that the ledger was
-lost restores rows and queues issues in the same way; `doctor --repair` does so without such a detection.
+Rows are made again from all folders without a row, including those in quarantine. Issues with the label of a running or
+paused task are queued when the ledger has no task for them. A daemon that detects at its start that the ledger was lost
+restores rows and queues issues in the same way; `doctor --repair` does this on a person's request.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 class RepairReport:
     """`rows`: the number of task rows that `doctor --repair` restored from folders.
 
-    `issues`: the uuids of tasks that were queued.  `unasked`: forges that did not answer, and issues with a replica
-    that cannot be reached, each with the reason.
+    `issues`: the uuids of tasks that were queued. `unasked`: forges that did not answer, and issues of which the
+    replica cannot be reached, each with the reason.
     """
 
     rows: int = 0
@@ -32,7 +32,8 @@ class RepairReport:
 
 
 def repair(wiring: Wiring) -> RepairReport:
-    """Make rows again from folders, then compare the issues with the rows.  Raises LedgerError or DiskError."""
+    """Make rows again from the folders of tasks, then compare the issues on the forges with the rows. Raises
+    LedgerError or DiskError."""
     done = RepairReport(restore_rows(wiring, everything=True))
     items = wiring.items("repair")
     for forge in wiring.forges:

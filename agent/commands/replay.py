@@ -1,10 +1,10 @@
 """`replay` runs a recorded task again, with the recorded answers, on a copy, without publishing.
 
-The copy is a base_dir of its own below `base_dir/replays/`, with its own database, mirror and task.  The copy begins
-with the recorded system prompt and briefing, unchanged, and with the commit at which the recording began.  Later
-changes of the issue or the repository thus have no effect on the replay.  Comments that people wrote while the recorded
-task waited are posted again when the copy waits.  The replay only reads the folder of the original task: it writes git
-objects for the comparison to a temporary folder.
+The copy of a replayed task is a base_dir of its own below `base_dir/replays/`, with its own database, mirror and task.
+The copy begins with the recorded system prompt and briefing, unchanged, and with the commit at which the recorded task
+began. Later changes of the issue or the repository thus have no effect on the replay. Comments that people wrote while
+the recorded task waited are posted to the copy when the copy waits. The replay only reads the folder of the original
+task: it writes git objects for the comparison to a temporary folder.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ _NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
 class ReplayReport:
     """The result of a replay.
 
-    `same`: every recorded answer was used, and the trees are equal.  `recorded` and `came_to` are the git trees of the
-    original and of the copy, "" where a work tree is gone; `changed` has the paths that differ between them.  `folder`
-    is the copy's base_dir, `task` the folder of the copy's task.
+    `same`: the copy used every recorded answer, and the trees of both tasks are equal. `recorded` and `came_to` are the
+    git trees of the original and of the copy, "" where a work tree is gone; `changed` has the paths that differ between
+    them. `folder` is the copy's base_dir, and `task` is the folder of the copied task in it.
     """
 
     uuid: str
@@ -78,7 +78,7 @@ class ReplayReport:
 
 @dataclass(frozen=True, slots=True)
 class RecordedTask:
-    """A recorded task, which can be replayed."""
+    """A recorded task that can be replayed."""
 
     uuid: str
     folder: Path
@@ -96,7 +96,7 @@ class RecordedTask:
         yield from (record for _, record in records(self.messages))
 
     def answers(self) -> int:
-        """The number of answers of the model."""
+        """The number of answers of the model in the recorded task."""
         return sum(record.get("role") == "assistant" and record.get("kind") != "summary" for record in self.records())
 
     def said_after(self, answer: int) -> list[str]:
@@ -171,14 +171,14 @@ def settings_of_copy(settings: Settings, original: RecordedTask, place: Path) ->
     kept = {"base_dir": place, "enabled": True, "replica": None, "summary_model": summary}
     storage = settings.context_storage.model_copy(update=kept)
     queue = settings.taskqueue.model_copy(update={"ledger": ledgers.OWN, "broker": None})
-    memory = settings.memory.model_copy(update={"enabled": False})  # the copy must change no long-term memory
+    memory = settings.memory.model_copy(update={"enabled": False})  # a replay must change no long-term memory
     sections = {"llm": llm, "context_storage": storage, "taskqueue": queue, "memory": memory}
     return settings.model_copy(update=sections)
 
 
 def make_source(original: RecordedTask, place: Path) -> Path:
-    """A bare repository with its base branch at the commit where the recording began; an empty one if the original was
-    empty."""
+    """A bare repository with its base branch at the commit where the recording began; an empty repository if the
+    original was empty."""
     source = place / "source.git"
     state = original.state
     commit = state.start or state.base_commit
@@ -203,7 +203,7 @@ def number_of(original: RecordedTask) -> str:
 
 
 def issue_of(original: RecordedTask, settings: Settings) -> bytes:
-    """The issue of the copy: title and author are those recorded; the request itself is in the recorded briefing."""
+    """The issue of the copy, with the recorded title and author; the request itself is in the recorded briefing."""
     title = " ".join(str(original.metadata.get("title") or original.row.title or "").split()) or "A recorded task"
     label = settings.local.processing_label or settings.local.bot_label
     body = f"The briefing of task {original.uuid}, as it was recorded, is the second message of the conversation.\n"
@@ -212,7 +212,8 @@ def issue_of(original: RecordedTask, settings: Settings) -> bytes:
 
 def copy_beginning(original: RecordedTask, folder: Path) -> None:
     """Copy the recorded system prompt and briefing, the marker of their fences, the recalled memories, whether the
-    model had the tool `recall`, the calls of MCP servers, the decisions of reviewers, and the templates."""
+    model had the tool `recall`, the calls of MCP servers, the decisions of reviewers, and the templates to the new
+    task."""
     lines = []
     for record in original.records():
         if record.get("kind") not in HEAD:
@@ -230,7 +231,7 @@ def copy_beginning(original: RecordedTask, folder: Path) -> None:
         "mcp.jsonl",
         "deliberations.jsonl",
         TEMPLATES,
-    ):  # MCP servers, reviewers and the tool `recall` give the recorded results
+    ):  # in a replay, MCP servers, reviewers and the tool `recall` return the recorded results
         recorded = original.folder / name
         if recorded.is_file() and not recorded.is_symlink():
             durable_files.write_file(folder / name, [recorded.read_bytes()])
@@ -245,8 +246,8 @@ def copy_beginning(original: RecordedTask, folder: Path) -> None:
 def run_again(
     settings: Settings, original: RecordedTask, key: TaskKey, uuid: str, listeners: Sequence[Listener]
 ) -> str:
-    """Queue the copy and work on it; while it waits as the recorded task did, post the recorded comments and continue.
-    Returns why the copy failed, "" when it did not."""
+    """Queue the copied task and work on it; while it waits as the recorded task did, post the recorded comments and
+    continue. Returns the reason why the copied task failed, "" when it did not fail."""
     with closing(Wiring(settings, events=Events([to_log]))) as wiring, hold(settings, uuid) as folder:
         for listener in listeners:
             wiring.events.on(listener)
@@ -279,7 +280,7 @@ def answer_again(key: TaskKey, said: list[str], number: int) -> None:
 
 
 def answers_in(settings: Settings, uuid: str) -> int:
-    """The number of answers that the copy has used."""
+    """The number of recorded answers that the copy has used."""
     folder = folder_of(settings, uuid)
     if folder is None:
         return 0
@@ -293,11 +294,11 @@ def answers_in(settings: Settings, uuid: str) -> int:
 
 
 def compare(settings: Settings, original: RecordedTask, uuid: str, error: str) -> ReplayReport:
-    """Compare the two work trees as git would commit them, and the rows."""
+    """Compare the work trees of the recorded task and of the copy as git would commit them, and the rows."""
     with closing(Wiring(settings)) as wiring:
         row = wiring.ledger.get(uuid)
     folder = folder_of(settings, uuid)
-    assert row is not None and folder is not None, "the copy was just made"  # noqa: PT018 - the copy has both or neither
+    assert row is not None and folder is not None, "the copy was just made"  # noqa: PT018 - the copy has either both a row and a folder, or neither
     with tempfile.TemporaryDirectory(prefix="makimono-compare-") as scratch:
         objects = Path(scratch) / "objects"
         objects.mkdir()
@@ -311,7 +312,7 @@ def compare(settings: Settings, original: RecordedTask, uuid: str, error: str) -
     answers, used = original.answers(), answers_in(settings, uuid)
     why = error or (row.error_message or "" if row.status is Status.FAILED else "")
     if used >= answers and original.row.status is not Status.COMPLETED:
-        why = ""  # the recording ends in the middle of the task, and so does the copy
+        why = ""  # the recording ends in the middle of the task, so the copy ends there too
     if not was:
         why = why or f"the work tree of {original.uuid} is gone; there is nothing to compare with"
     return ReplayReport(
@@ -338,7 +339,7 @@ def tree_of(folder: Path, scratch: Path, objects: Path) -> str:
     """
     work, own = folder / "workspace", folder / "git"
     if own.is_dir() and not work.is_dir() and (state := gitdir.read_state(own)) is not None and state.gone:
-        # the program removed the work tree because all its changes were committed
+        # the program has removed the work tree because all its changes were committed
         done = git("rev-parse", "--verify", "--quiet", "HEAD^{tree}", git_dir=own, check=False)
         return done.output.decode().strip()
     if not work.is_dir() or not own.is_dir():

@@ -1,8 +1,8 @@
 """Builds the next request of a task without sending it: its content, its size, and the limit that decided the size.
 
 The files of facts of the task are copied to a separate folder, and the classes that a worker uses for its next turn
-work on the copy: these classes derive the view, plan the request and encode it.  The preview thus only reads the task's
-folder, even while the task runs, and the stores repair only the copy.  No compaction takes place, because that would
+work on the copy: these classes derive the view, plan the request and encode it. The preview thus only reads the task's
+folder, even while the task runs, and the stores repair only the copy. A preview makes no compaction, because that would
 need a request to a model.
 """
 
@@ -52,13 +52,13 @@ later."""
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """The next request of a task, as far as it can be built.
+    """The next request of a task to the model, as far as it can be built.
 
     `path` is the file with the request in its wire format, None when there is none (`notes` has the reason); `url` is
-    the address to which it would be sent.  `dialect` is the kind of server, `learnt` are the facts learnt from its
-    refusals.  `parts` is the plan as a table, `layers` the tokens by layer, `tokens` the total that is compared with
-    `limits`.  `by_counter` is the total according to the counter alone (it differs from `tokens` once a provider has
-    reported).  `reported`: `tokens` contains a number that the provider reported.
+    the address to which the request would be sent. `dialect` is the kind of model server, `learnt` are the facts that
+    were learnt from its refusals. `parts` is the plan as a table, `layers` the tokens by layer, `tokens` the total that
+    is compared with `limits`. `by_counter` is the total of the token counter alone, which differs from `tokens` once a
+    provider has reported a count. `reported`: `tokens` contains a number that the provider reported.
     """
 
     row: Row
@@ -80,7 +80,7 @@ class Preview:
     limits: WindowLimits | None = None
 
     def why(self) -> Json:
-        """All fields except the request itself, for JSON."""
+        """All fields of the preview except the request itself, for JSON."""
         limits = self.limits
         return {
             "uuid": self.row.uuid,
@@ -117,8 +117,8 @@ class Preview:
 
 
 def preview(wiring: Wiring, prefix: str, place: Path, options: AssemblyOptions | None = None) -> Preview:
-    """The next request of the task with a uuid that begins with `prefix`, built in the empty folder `place`, with
-    `options` if given.
+    """The next request of the task with a uuid that begins with `prefix`, built in the empty folder `place`, with the
+    plan options `options` if given.
 
     `preview` asks the model's server only for its loaded window, and sends no chat request.  Raises UsageError for an
     unknown uuid, or ConfigError.
@@ -135,7 +135,7 @@ def preview(wiring: Wiring, prefix: str, place: Path, options: AssemblyOptions |
     is_live = is_held(folder)
     copy_facts(folder, place)
     if folder_of(settings, uuid) != folder and (moved := folder_of(settings, uuid)) is not None:
-        copy_facts(moved, place)  # the task has just ended and its folder was moved
+        copy_facts(moved, place)  # the task has ended just now, so its folder was moved
         folder = moved
     (place / PICTURES).symlink_to((folder / PICTURES).absolute())
     store = MessageStore(place, settings, ratios=wiring.ratios, summaries=SummaryStore(place))
@@ -147,8 +147,8 @@ def preview(wiring: Wiring, prefix: str, place: Path, options: AssemblyOptions |
 
 
 def copy_facts(folder: Path, place: Path) -> None:
-    """Copy the files of facts in their present state, at least to the end of their last complete line; a missing file
-    is not created."""
+    """Copy the task's files of facts in their present state, at least to the end of their last complete line; a file
+    that the task does not have is not created."""
     for name in FACTS:
         try:
             source = durable_files.open_regular(folder / name)
@@ -183,7 +183,7 @@ class KeptFolder:
 
 
 def _tools_of_servers(place: Path) -> list[Tool]:
-    """The tools of MCP servers that the task was recorded with; none of them is called here."""
+    """The tools of MCP servers that the task was recorded with; a preview calls none of them."""
     with closing(McpStore(place)) as store:
         recorded = store.tools()
     if not recorded:
@@ -237,7 +237,7 @@ def _of(
             messages=assembler.view.read().messages if problem else len(FileMessages(plan)),
             tokens=plan.tokens or assembler.tokens_in_use(),
             by_counter=plan.counted or assembler.estimate(),
-            # the number that a provider reported is valid only for the whole view
+            # the number of tokens that a provider reported is valid only for the whole view
             reported=whole and bool(store.index.reported),
             exact=assembler.counter.exact,
             counter=assembler.counter.name,
@@ -275,13 +275,13 @@ def _of(
 
 
 def _learnt(wiring: Wiring, row: Row) -> dict[str, int]:
-    """The window that the task learnt from an error, by model."""
+    """The windows (tokens) that the task learnt from errors, by model."""
     [found] = wiring.db.run("task_get", uuid=row.uuid)
     return {found["learnt_model"]: found["learnt_window"]} if found.get("learnt_window") else {}
 
 
 def _state(row: Row, store: MessageStore, *, is_live: bool) -> list[str]:
-    """Notes on the state of the task and its next request."""
+    """Sentences about the state of the task and its next request."""
     notes = []
     if row.status in CLOSED_STATUSES:
         notes.append(f"the task has ended ({row.status}): nothing is sent any more; this would have been next")
@@ -298,7 +298,8 @@ def _state(row: Row, store: MessageStore, *, is_live: bool) -> list[str]:
 
 
 def _plan(window: Window, options: AssemblyOptions | None) -> tuple[Plan, str]:
-    """(the plan that the loop would make, without compacting; the reason why it would not be sent, or "")."""
+    """(the plan of the request that the loop would make, without compacting; the reason why it would not be sent, or
+    "")."""
     try:
         return window.assembler.assemble(options).plan, ""
     except (DoesNotFit, IllegalContext) as error:
@@ -307,16 +308,16 @@ def _plan(window: Window, options: AssemblyOptions | None) -> tuple[Plan, str]:
 
 
 def _layers(window: Window) -> dict[str, int]:
-    """The tokens by layer of a view that cannot be planned."""
+    """The tokens of each layer of a view for which no plan can be made."""
     seen = window.assembler.view.read()
     working = seen.tokens - seen.head - seen.briefing
     return {"system": seen.head + window.assembler.fixed_tokens(), "user_message": seen.briefing, "working": working}
 
 
 def _encode(client: ChatClient, plan: Plan, place: Path) -> Path:
-    """Write the bytes that `get_response` would send to a file, and return its path.
+    """Write the bytes that `get_response` would send to the model to a file, and return its path.
 
-    Raises HistoryRefused when the message list is not legal for the wire.
+    Raises HistoryRefused when the message list is not legal for the server's format.
     """
     shape = client.lines.check(plan.spans, plan.reading)
     path = place / "request.json"
@@ -326,7 +327,7 @@ def _encode(client: ChatClient, plan: Plan, place: Path) -> Path:
 
 
 def _lines(plan: Plan, place: Path) -> Path:
-    """Write the messages of a plan to a file, one on each line, and return its path."""
+    """Write the messages of a plan to a file, one on each line, and return the path of the file."""
     path = place / "request.jsonl"
     with durable_files.writing(path), path.open("wb") as out:
         out.writelines(orjson.dumps(message) + b"\n" for message in FileMessages(plan))
@@ -334,7 +335,8 @@ def _lines(plan: Plan, place: Path) -> Path:
 
 
 def request_of(path: Path) -> Json:
-    """The request as an object, for display; if the file is the view (of a plug-in), the list of its messages."""
+    """The request in a file as an object, for display; if the file is the view (of a plug-in), the list of its
+    messages."""
     text = path.read_bytes()
     if path.suffix == ".jsonl":
         return {"messages": [orjson.loads(line) for line in text.splitlines()]}

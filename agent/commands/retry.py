@@ -1,7 +1,7 @@
-"""`retry` queues a new task that continues one that has ended, or new tasks for all that failed since a time.
+"""`retry` queues a new task that continues an ended task, or new tasks for all tasks that failed since a time.
 
-`--failed-since TIME` queues a new task for each task that failed after TIME and is the newest task of its issue.  It is
-meant for the time after an outage of a host or a server."""
+`--failed-since TIME` queues a new task for each task that failed after TIME and is the newest task of its issue.
+`--failed-since` is meant for the time after an outage of a host or a server."""
 
 from __future__ import annotations
 
@@ -27,17 +27,18 @@ _AGO = re.compile(r"(\d+(?:\.\d+)?)([mhd])")
 
 @dataclass
 class RetryReport:
-    """`queued` has (uuid of the new task, uuid of the task that it continues); `left` maps uuid → the reason why there
-    is no new task."""
+    """`queued` has pairs (uuid of the new task, uuid of the task that it continues); `left` maps the uuid of each other
+    task to the reason why it got no new task."""
 
     queued: list[tuple[str, str]] = field(default_factory=list)
     left: dict[str, str] = field(default_factory=dict)
 
 
 def retry_task(wiring: Wiring, row: Row, priority: int | None = None) -> tuple[str | None, Refusal]:
-    """Queue a task that continues `row`, the newest of its issue; returns the same as `enqueue.continue_task`.
+    """Queue a task that continues the task of `row`, the newest of its issue; returns the same as
+    `enqueue.continue_task`.
 
-    If `priority` is None, that of `row` is used.
+    If `priority` is None, the new task gets the priority of `row`.
     """
     return continue_task(
         Intake(wiring.settings, wiring.ledger, wiring.forge_of(row.key), wiring.events),
@@ -49,8 +50,8 @@ def retry_task(wiring: Wiring, row: Row, priority: int | None = None) -> tuple[s
 
 
 def start_description(wiring: Wiring, row: Row) -> str:
-    """A sentence about what a task that continues `row` will start from: the work of `row`, or the issue alone.  If the
-    forge cannot be reached, the returned sentence says only that the new task follows `row`."""
+    """A sentence about where a task that continues `row` will begin: with the work of `row`, or with the issue alone.
+    If the forge cannot be reached, the returned sentence says only that the new task follows `row`."""
     try:
         parent = read_parent(wiring.settings, wiring.ledger, wiring.forge_of(row.key), row.uuid)
     except ForgeError as error:
@@ -63,16 +64,17 @@ def start_description(wiring: Wiring, row: Row) -> str:
 def failed_since(
     wiring: Wiring, since: datetime, code: str | None = None, *, priority: int | None = None
 ) -> RetryReport:
-    """Queue a new task for each task that failed after `since` (only those with `code`, if it is given) and is the
-    newest of its issue; if `priority` is None, each new task has that of the task that it continues."""
+    """Queue a new task for each task that failed after `since` (only those with the error code `code`, if it is given)
+    and is the newest of its issue; if `priority` is None, each new task has the priority of the task that it
+    continues."""
     done = RetryReport()
-    # the oldest first, so that the new tasks have the order of the old ones
+    # the oldest task comes first, so that the new tasks have the order of the old ones
     for row in reversed(wiring.ledger.list(Status.FAILED)):
         if (row.completed_at or "") < clock.stamp(since) or (code is not None and row.error_code != code):
             continue
         newest = wiring.ledger.latest(row.key)
         if newest is not None and newest.uuid != row.uuid:
-            continue  # another task was already started for this issue
+            continue  # another task for this issue was started already
         try:
             made, refused = retry_task(wiring, row, priority)
         except MakimonoError as error:

@@ -1,10 +1,10 @@
 """`solve` works on one task now, in the foreground, with the code of a worker: lock, claim, handle.
 
-The command takes the folder's lock before the row is queued, so that any other worker that sees the row fails to claim
-it.  Ctrl-C has the same effect as `stop UUID`: the task ends as stopped; a second Ctrl-C ends it at once.  A private
-tracker (`wiring/private_tracker.py`) is made in two cases: for a file that is not an issue of the configured tracker,
-and for an issue that is to be solved in another repository.  A daemon that finds a task of `solve` after a crash
-continues it like any other task.  A second `solve` of an issue continues the first, on its branch while the pull
+`solve` takes the lock of the task's folder before the row is queued, so that any other worker that sees the row fails
+to claim it. Ctrl-C has the same effect as `stop UUID`: the task ends as stopped; a second Ctrl-C ends it at once. A
+private tracker (`wiring/private_tracker.py`) is made in two cases: for a file that is not an issue of the configured
+tracker, and for an issue that is to be solved in another repository. A daemon that finds a task of `solve` after a
+crash continues it like any other task. A second `solve` of an issue continues the first, on its branch while the pull
 request is open (`worker/parent_task.py`).
 """
 
@@ -72,7 +72,7 @@ INTERRUPTED = 130
 GIVEN_UP = (Status.FAILED, Status.PAUSED, Status.QUEUED)
 """Statuses of a task that `solve` could not complete.
 
-`solve` leaves a task queued if its model or its forge cannot be reached; a daemon can continue the task.
+`solve` leaves a task in the queue if the task's model or forge cannot be reached; a daemon can continue the task.
 """
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -82,8 +82,8 @@ class SolveResult:
     """The result of `solve`.
 
     `pull` is the file of the pull request, or its address on a forge; `folder` is the folder of the task; None if there
-    is none.  `summary` is the final text of the model: a summary, an answer or a question.  `error` is "" unless the
-    task failed.
+    is none. `summary` is the final text of the model: a summary, an answer or a question. `error` is the error text of
+    a failed task, otherwise "".
     """
 
     uuid: str
@@ -101,11 +101,11 @@ class SolveResult:
 def solve(
     settings: Settings, issue: str, repository: str | None = None, listeners: Sequence[Listener] = ()
 ) -> SolveResult:
-    """Work on `issue` until its task ends.
+    """Work on `issue` until the task for it ends.
 
-    Raises UsageError when the issue, or the repository, does not exist or is being worked on; HostError when no model
-    answers.  If UsageError or HostError is raised, no files or rows of the task remain.  Errors that end the task
-    itself are part of the result.
+    Raises UsageError when the issue or the repository does not exist, or when another process works on the issue;
+    HostError when no model answers. If UsageError or HostError is raised, no files or rows of the task remain. Errors
+    that end the task itself are not raised but are part of the result.
     """
     with closing(Wiring(settings)) as wiring, asked_for(settings, wiring, issue, repository) as asked:
         ask_the_surroundings(settings)
@@ -145,7 +145,7 @@ def solve_from(settings: Settings, uuid: str, seq: int, listeners: Sequence[List
 
 
 def ask_the_surroundings(settings: Settings) -> None:
-    """Check the model and the driver for replicas before anything is made.
+    """Check the model and the driver for replicas before any file or row of the task is made.
 
     Raises HostError when no model answers; ConfigError when the driver is missing or a command must not be run.
     """
@@ -167,7 +167,7 @@ def ask_the_surroundings(settings: Settings) -> None:
                 end = "" if said.endswith("?") else "."
                 raise HostError(f"no model answers: {said}{end} {provider_hint(settings)}") from error
             except ModelError:
-                return  # the server answers, but has no list of its models
+                return  # the model's server answers, but has no list of its models
     strict = client.provider in ("ollama", "lmstudio") and models
     if strict and not any(same_model(client.model, model) for model in models):
         names = ", ".join(sorted(models)[:12])
@@ -178,7 +178,7 @@ def ask_the_surroundings(settings: Settings) -> None:
 
 
 def provider_hint(settings: Settings) -> str:
-    """The advice when no model can be reached, since the cause may be that no provider was chosen."""
+    """Advice for a person when no model can be reached, since the cause may be that no provider was chosen."""
     if settings.origins.get("llm.provider", "default") != "default":
         return "`doctor` shows the rest; see llm.provider"
     return (
@@ -198,8 +198,8 @@ def work_on(
 ) -> SolveResult:
     """Lock the task's folder, queue its row, and run one attempt (`worker/attempt.py`).
 
-    After a second Ctrl-C the row is stopped although the attempt did not finish.  If the row is stopped, this function
-    posts the end of the task itself, and moves the label and the folder."""
+    After a second Ctrl-C the row gets the status `stopped` although the attempt did not finish. If the row is stopped,
+    this function posts the end of the task itself, and moves the label and the folder."""
     if settings.base_dir.is_dir() and (why := shortage(settings)):
         raise DiskError(why)
     wiring = Wiring(settings, events=Events([to_log]))
@@ -216,7 +216,7 @@ def work_on(
             except MakimonoError as failure:
                 error = failure
             except KeyboardInterrupt:
-                pass  # the row shows that the task was stopped
+                pass  # the row already shows that the task was stopped
         row = wiring.ledger.get(uuid)
         assert row is not None, "nobody removes a row that runs"
         if row.status is Status.STOPPED:
@@ -271,7 +271,7 @@ def hold_task(wiring: Wiring, task: Task) -> Iterator[str]:
             except LockHeld:
                 raise UsageError(f"task {uuid} of this issue is being started by another process") from None
         if not task.prepare() and task.forge is not None:
-            # the issue had no label of the program, and a worker takes a missing label as a request to stop
+            # the issue had no label of the program, and a worker would take the missing label as a request to stop
             task.forge.move_label(key, "processing")
         yield uuid
 
@@ -307,7 +307,7 @@ def stop_on_signal(settings: Settings, uuid: str) -> Iterator[list[int]]:
         heard.append(number)
         if len(heard) > 1:
             raise KeyboardInterrupt
-        # the request is sent by a thread with its own database connection, since the task may be using the other one
+        # a thread sends the request over its own database connection, since the task may be using the other connection
         threading.Thread(target=ask, name="stop", daemon=True).start()
 
     if threading.current_thread() is not threading.main_thread():
@@ -333,7 +333,7 @@ def result(
         code = TakenElsewhere.exit_code
     elif row.status is Status.STOPPED or (interrupted and error is None and row.status is not Status.COMPLETED):
         code = INTERRUPTED
-    elif row.status is Status.QUEUED and error is not None:  # the task was requeued
+    elif row.status is Status.QUEUED and error is not None:  # the task was put back into the queue
         code = HostError.exit_code
     elif row.status is Status.FAILED or error is not None:
         code = error.exit_code if error is not None else 1
@@ -352,7 +352,8 @@ def result(
 
 
 def pull_of(wiring: Wiring, row: Row, folder: Path | None) -> Path | str | None:
-    """The pull request: its address on a forge, else `pull.md` in the folder, else the file of the tracker."""
+    """The place of the pull request: its address on a forge, else `pull.md` in the task's folder, else the file of the
+    tracker."""
     if row.key.task_source != "local":
         return row.url
     if folder is not None and (folder / private_tracker.PULL).is_file():

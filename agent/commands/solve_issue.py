@@ -1,9 +1,9 @@
-"""Finds the issue for `solve`: one of the tracker, one of a forge by its address, or a text for which a private tracker
-is made.
+"""Finds the issue for `solve`: an issue of the tracker, an issue of a forge by its address, or a text for which a
+private tracker is made.
 
-Without `--repo` an issue of the tracker, or of a forge, is worked on where it is, like an issue with the label.  With
-`--repo` the text of the issue is copied to a private tracker, and nothing is written to the issue.  A file that is no
-issue of the tracker always gets a private tracker.
+Without `--repo`, `solve` works on an issue of the tracker or of a forge in its own place, as if the issue had the
+label. With `--repo` the text of the issue is copied to a private tracker, and nothing is written to the issue. A file
+that is no issue of the tracker always gets a private tracker.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|git@")
 class IssueSource:
     """The text of an issue for a private tracker.
 
-    `comments` are lines of a comment file, `origin` is where the text comes from: a path or an address.
+    `comments` are lines of a comments file, `origin` is where the text comes from: a path or an address.
     """
 
     text: bytes
@@ -49,7 +49,8 @@ def asked_for(settings: Settings, wiring: Wiring, issue: str, repository: str | 
     """Yields a `Task` if the issue is worked on in its own tracker or forge, and an `IssueSource` (a text that is
     copied into a private tracker) otherwise.
 
-    Inside the block the forge of the task is open.  Raises UsageError when the issue or the repository does not exist.
+    Inside the block of this context manager, the forge of the task is open. Raises UsageError when the issue or the
+    repository for `solve` does not exist.
     """
     if _ADDRESS.match(issue):
         with on_a_forge(wiring, issue) as task:
@@ -61,7 +62,7 @@ def asked_for(settings: Settings, wiring: Wiring, issue: str, repository: str | 
 
 @contextmanager
 def on_a_forge(wiring: Wiring, address: str) -> Iterator[Task]:
-    """The task of the issue, pull or merge request at an address."""
+    """The task of the issue, pull request or merge request at an address."""
     forges = [forge for forge in wiring.forges if forge.source != "local"]
     try:
         task = _at(forges, address)
@@ -86,7 +87,7 @@ def _at(forges: list[Forge], address: str) -> Task | None:
 
 
 def of_a_forge(settings: Settings, task: Task, address: str, repository: str) -> IssueSource:
-    """The text of a forge's issue, with its comments, to be solved in the user's own repository."""
+    """The text of an issue on a forge, with its comments, to be solved in the user's own repository."""
     assert task.forge is not None, "a forge gave it"
     where = repository_of(settings, repository, None, Path(address))
     read = task.forge.read_issue(task.get_task_key())
@@ -97,7 +98,7 @@ def of_a_forge(settings: Settings, task: Task, address: str, repository: str) ->
 
 
 def of_a_file(settings: Settings, issue: str, repository: str | None) -> IssueSource:
-    """The text of a Markdown file."""
+    """The text of an issue from a Markdown file."""
     path = path_of(settings, issue)
     text, named = private_tracker.as_issue(private_tracker.read_issue(path), path, settings.local.bot_label)
     return IssueSource(
@@ -136,20 +137,20 @@ def of_that_repository(settings: Settings, issue: str, repository: str) -> Task 
         forge = LocalForge(settings)
         own = None if task is None else forge.address(task.get_task_key().repo, issue)
     except MakimonoError:
-        return None  # the caller then reads `issue` as the path of a file, and reports an error
+        return None  # the caller then treats `issue` as the path of a file, and reports an error
     return task if own == str(Path(repository).resolve()) else None
 
 
 def path_of(settings: Settings, issue: str) -> Path:
-    """The path of the Markdown file; `#3` together with another repository means the file of that issue."""
+    """The path of the Markdown file of an issue; `#3` together with another repository means the file of that issue."""
     if number := _NUMBER.fullmatch(issue.strip()):
         return issue_files.issue_path(settings.root / settings.local.tracker, number[1])
     return Path(issue)
 
 
 def repository_of(settings: Settings, given: str | None, named: str | None, issue: Path) -> str:
-    """The repository: the one given by `--repo`, else the one of `local.repos` that the issue names, else its
-    `default`."""
+    """The repository for `solve`: the one given by `--repo`, else the one of `local.repos` that the issue names, else
+    the entry `default`."""
     if given is None:
         name = named or REPO
         if name not in settings.local.repos:

@@ -1,9 +1,8 @@
-"""The events of one task, in order, which are read from its files while the task runs or after its end; `show` prints
-them.
+"""Reads the events of one task, in order, from its files while the task runs or after its end; `show` prints them.
 
-The module only reads: it takes no lock, opens no store (stores repair the files that they open), and has only one line
-of each file in memory.  Damaged lines are skipped and named in `notes`.  `timeline` takes the task's row from the
-ledger; `notes` state whether the token counts are a provider's or estimates.
+`timeline.py` only reads: it takes no lock, opens no store (stores repair the files that they open), and has only one
+line of each file in memory. Damaged lines of a task's files are skipped and named in `notes`. The function `timeline`
+reads the task's row from the ledger; `notes` say whether the token counts are a provider's or estimates.
 """
 
 from __future__ import annotations
@@ -33,7 +32,8 @@ if TYPE_CHECKING:
     from agent.values import Json
 
 EXCERPT = 300
-"""The maximum characters of a text in one entry; the whole text is in the file, under the number of the entry."""
+"""The maximum characters of a text in one timeline entry; the whole text is in the file, under the number of the
+entry."""
 
 NO_MORE = (float("inf"), None)
 
@@ -42,13 +42,14 @@ FILES = ("messages.jsonl", "requests.jsonl", "tools.jsonl", "summaries.jsonl", "
 
 @dataclass(frozen=True, slots=True)
 class TimelineEntry:
-    """One line of a timeline.
+    """One entry of a task's timeline.
 
-    `file` and `number` tell where the record is.  `kind` is message, request, tool, summary, compaction or effect;
-    `who` is the role, the purpose, the tool, the strategy or the effect; `state` is the status.  `tokens` is the size
-    of the text according to the model's counter.  `prompt_tokens` and `completion_tokens` are the numbers that the
-    provider reported with an answer; for a request they are reported or estimated numbers, which the totals of the task
-    include.  `message` is the number of the message that gave the result of a tool to the model.
+    `file` and `number` say where the record of the timeline entry is. `kind` of a timeline entry is message, request,
+    tool, summary, compaction or effect; `who` is the role, the purpose, the tool, the strategy or the effect; `state`
+    is the status. `tokens` is the size of the entry's text according to the model's counter. `prompt_tokens` and
+    `completion_tokens` are the numbers that the provider reported with an answer; for a request they are reported or
+    estimated numbers, which the totals of the task include. `message` is the number of the message that gave the result
+    of a tool to the model.
     """
 
     at: str
@@ -69,9 +70,10 @@ class TimelineEntry:
 class Timeline:
     """The timeline of one task.
 
-    `folder` is None when the task has no folder here; `is_live` is True while a process holds its lock.
+    `folder` is None when this host has no folder of the task; `is_live` is True while a process holds the folder's
+    lock.
 
-    `notes` are sentences about estimated numbers, missing data and damaged data.
+    `notes` of a timeline are sentences about estimated numbers, missing data and damaged data.
     """
 
     row: Row
@@ -80,7 +82,7 @@ class Timeline:
     notes: tuple[str, ...]
 
     def head(self) -> Json:
-        """All fields except the entries, for JSON."""
+        """All fields of a timeline except the entries, for JSON."""
         return {"row": self.row, "folder": self.folder, "live": self.is_live, "notes": self.notes}
 
     def entries(self) -> Iterator[TimelineEntry]:
@@ -101,8 +103,8 @@ class Timeline:
 def timeline(settings: Settings, ledger: Ledger, prefix: str, *, whole: bool = True) -> Timeline:
     """The timeline of the task with a uuid that begins with `prefix`.
 
-    Without `whole` the notes say nothing about estimated, left out and damaged records, for which all files would have
-    to be read.  Raises UsageError when there is no such task or more than one.
+    Without `whole` the notes do not mention estimated, left out and damaged records, since all files would have to be
+    read for that. Raises UsageError when no task, or more than one, has a uuid that begins with `prefix`.
     """
     uuid = ledger.resolve(prefix)
     row = ledger.get(uuid)
@@ -121,10 +123,11 @@ def timeline(settings: Settings, ledger: Ledger, prefix: str, *, whole: bool = T
 
 
 def lies_elsewhere(settings: Settings, row: Row, folder: Path | None, command: str = "show") -> str:
-    """A sentence that says where the conversation is, if the folder on this host does not have all of it; else "".
+    """A sentence for people about the host that has the conversation, if the folder on this host does not have all of
+    it; else "".
 
-    `command` is the command that shows the conversation on the other host.  If the hosts share base_dir, the folder on
-    this host has the whole conversation.
+    `command` is the command that shows the conversation on that host. If the hosts share base_dir, the folder on this
+    host has the whole conversation.
     """
     if not of_another_host(row, settings) or (folder is None and row.attempt == 0):
         return ""
@@ -199,7 +202,7 @@ def id_key(name: str) -> str:
 
 
 def _hidden(file: str, record: Json) -> str:
-    """A description of records that get no entry of their own in the timeline, if `record` is one of them; else ""."""
+    """A description of a record that gets no entry of its own in the timeline; "" for every other record."""
     if file == "messages.jsonl":
         if record.get("kind") == "summary":
             return "messages with a summary (shown as summary)"
@@ -214,7 +217,7 @@ def _repeats_a_tool(record: Json) -> bool:
 
 
 def excerpt(value: Any) -> str:
-    """The beginning of a value, on one line."""
+    """The beginning of a value's text, on one line."""
     text = value if isinstance(value, str) else "" if value is None else orjson.dumps(value, default=str).decode()
     line = " ".join(text[: 4 * EXCERPT].split())
     return line if len(line) <= EXCERPT and len(text) <= 4 * EXCERPT else f"{line[:EXCERPT]}…"
@@ -228,8 +231,8 @@ def _records(folder: Path, name: str, *, every: bool = False) -> Iterator[Json]:
 
 
 def _entry(kind: str, file: str, record: Json, who: object, text: str, **more: Any) -> TimelineEntry:
-    """A TimelineEntry for one record; the time is the record's `timestamp`, the number that under the key of its
-    file."""
+    """A TimelineEntry for one record: its time is the record's `timestamp`, its number is the one under the number key
+    of the file."""
     return TimelineEntry(str(record.get("timestamp", "")), kind, file, record[id_key(file)], str(who), text, **more)
 
 
@@ -294,7 +297,7 @@ def _tools(folder: Path) -> Iterator[TimelineEntry]:
 
 
 def _results(folder: Path) -> Iterator[tuple[float, int | None]]:
-    """(number of the call, number of the message that has its result), in order."""
+    """(number of the call, number of the message that has its result) for each tool call, in order."""
     for record in _records(folder, "messages.jsonl", every=True):
         if record.get("role") == "tool" and (call := _whole(record.get("tool_seq"))) is not None:
             yield call, record["seq"]

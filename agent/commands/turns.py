@@ -1,10 +1,10 @@
-"""The last turns of one task, folded for people: each turn with its tool calls, the sizes of their results, and what
+"""Reads the last turns of one task for people: each turn with its tool calls, the sizes of their results, and what
 happened between the turns (compactions, comments, failed requests, outside effects).
 
 Only the ends of the task's files are read, so the time does not depend on the length of the conversation: a task of
-200,000 messages takes as long as one of 200.  The module only reads, takes no lock and opens no store (stores repair
-the files that they open).  Damaged lines in the part that was read are named in `notes`.  `timeline.py` has every
-record of a task; the commands `show` and `show --watch` print the turns.
+200,000 messages takes as long as a task of 200. `turns.py` only reads, takes no lock and opens no store (stores repair
+the files that they open). Damaged lines in the ends of the files are named in `notes`. `timeline.py` shows every record
+of a task; the commands `show` and `show --watch` print the last turns.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ TURNS = 20
 """The number of turns that `show` prints without `--full`."""
 
 MOST_RECORDS = 2000
-"""The maximum number of messages that are considered, since a task may have many messages without an answer."""
+"""The maximum number of newest messages that are read, since a task may have many messages without an answer."""
 
 ABOUT = ("command", "path", "title", "question", "pattern", "query", "url", "text")
-"""Arguments that say best what a tool call is about, the first of them that a call has."""
+"""Names of arguments that say best what a tool call is about; the first one that a call has is shown."""
 
 
 LONG_KINDS = ("system", "task", "memory")
-"""Kinds and roles of messages that are long in every task."""
+"""Kinds and roles of messages of which the text is long in every task."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
     """One tool call: its number in tools.jsonl, what it is about, its status, the size of its result in characters, and
-    its duration; `number`, `size` and `ms` are None while it has no result."""
+    its duration; `number`, `size` and `ms` are None while the call has no result."""
 
     tool: str
     about: str
@@ -51,7 +51,7 @@ class ToolCall:
 
     @property
     def failed(self) -> bool:
-        """Whether the call ended with an error."""
+        """Whether the tool call ended with an error."""
         return self.status not in ("", "success")
 
 
@@ -70,7 +70,7 @@ class Turn:
 @dataclass(frozen=True, slots=True)
 class Between:
     """Something that happened between two turns: a compaction, a message to the model, a failed request or an outside
-    effect; `number` is its number in its file."""
+    effect; `number` is the record's number in its file."""
 
     kind: Literal["compaction", "message", "request", "effect"]
     at: str
@@ -81,10 +81,11 @@ class Between:
 
 @dataclass(frozen=True, slots=True)
 class LastTurns:
-    """The last turns of a task, with what happened between them, in the order of time.
+    """The last turns of a task, and what happened between them, in the order of time.
 
-    `complete`: the first turn of the task is among them.  `closing`: the summary, or the question, with which the model
-    ended its work, "" if it has not.  `notes`: sentences about damaged or unreadable files.
+    `complete`: the first turn of the task is among these turns. `closing`: the summary, or the question, with which the
+    model ended its work, "" if the model has not ended it. `notes`: sentences about damaged or unreadable files of the
+    task.
     """
 
     items: tuple[Turn | Between, ...] = ()
@@ -144,7 +145,8 @@ def _answers(records: Iterable[Json]) -> int:
 
 
 def _window(messages: list[Json], count: int) -> list[Json]:
-    """The messages from the answer that begins the last `count` turns; all if there are not more turns."""
+    """The messages from the answer that begins the last `count` turns on; all messages if the task does not have more
+    turns."""
     answers = [number for number, one in enumerate(messages) if _is_answer(one)]
     if len(answers) > count:
         return messages[answers[-count] :]
@@ -184,14 +186,15 @@ def _turns(messages: Iterable[Json], tools: dict[int, Json]) -> Iterable[Turn | 
 
 
 def _message(record: Json) -> Between:
-    """A message to the model; of the system prompt and the briefing, which are long, only the size is shown."""
+    """The line about a message to the model; of the system prompt and the briefing, which are long, only the size is
+    shown."""
     kind, content = str(record.get("kind") or record.get("role")), record.get("content")
     text = f"{len(str(content or '')):,} characters" if kind in LONG_KINDS else excerpt(content)
     return Between("message", str(record.get("timestamp", "")), record["seq"], f"{kind}: {text}")
 
 
 def _asked(call: Json) -> ToolCall:
-    """A call in an answer that has no result yet."""
+    """A tool call in an answer that has no result yet."""
     function = call.get("function")
     function = function if isinstance(function, dict) else {}
     name, text = function.get("name") or "?", function.get("arguments")
@@ -205,7 +208,7 @@ def _asked(call: Json) -> ToolCall:
 
 
 def _result(message: Json, record: Json | None) -> ToolCall:
-    """A call with its result; `record` is its line in tools.jsonl, None if that is missing."""
+    """A tool call with its result; `record` is the call's line in tools.jsonl, None if that line is missing."""
     tool = message.get("tool_name") or "?"
     if record is None:
         return ToolCall(str(tool), "", status="success", size=len(str(message.get("content") or "")))
@@ -245,7 +248,8 @@ def _effect(record: Json) -> Between:
 
 
 def _place(record: Json) -> str:
-    """The address or the id of what an effect has made on the forge; "" for a receipt of the program for itself."""
+    """The address or the id of the object that an effect has created on the forge; "" for a receipt that concerns only
+    this program."""
     receipt = record.get("receipt")
     if record.get("state") != "receipt" or not isinstance(receipt, dict):
         return ""
@@ -253,7 +257,7 @@ def _place(record: Json) -> str:
 
 
 def _said(tools: list[Json]) -> str:
-    """The title and summary of `finish`, or the question of `ask_user`, if that is the last call."""
+    """The title and summary of `finish`, or the question of `ask_user`, if that is the last tool call."""
     last = tools[-1] if tools else {}
     args = last.get("args")
     if last.get("tool") not in ("finish", "ask_user") or last.get("status") != "success" or not isinstance(args, dict):

@@ -1,9 +1,9 @@
-"""Asks one reviewer for an answer that fits the schema; after an invalid answer it asks again, at most
+"""Asks one reviewer for an answer that fits the schema; after an invalid answer the reviewer is asked again, at most
 `consensus.schema_retries` times.
 
-Each repeated request lists the errors of the previous answer as `path: keyword`; the previous answer itself is not
-shown again, since it may contain any text.  Retries after errors of the connection are counted by the model client, not
-here.
+Each repeated request to a reviewer lists the errors of the previous answer as `path: keyword`; the previous answer
+itself is not shown again, since it may contain any text. Retries after errors of the connection are counted by the
+model client, not here.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Question:
     log_reductions: bool = False
 
     def ask(self) -> Json:
-        """Ask until the answer is valid; returns the vote or critique as JSON that fits the schema.
+        """Ask the reviewer until the answer is valid; returns the vote or critique as JSON that fits the schema.
 
         Raises RetryExceeded, BudgetExceeded, an error of the model client, or Interrupted.
         """
@@ -72,8 +72,8 @@ class Question:
             raise RetryExceeded(f"{self.reviewer.model} gave no answer by the schema; the last errors: {errors}")
 
     def _once(self, stream: PersonaStream, errors: Sequence[str]) -> Json:
-        """Send one request and read its answer.  If the server refuses the request, it is sent once more without a
-        tool, and the answer is read from its text."""
+        """Send one request and read its answer. If the server refuses the request to a reviewer, the request is sent
+        once more without a tool, and the vote is read from the text of the answer."""
         asked = self._build(errors)
         try:
             answer = self.reviewer.ask(asked, stream, output=self.builder(self.reviewer).answer)

@@ -1,6 +1,6 @@
 """Reads a change out of a repository for the reviewers: the diff, the code around it, and the repository's rules.
 
-The rules are read from the commit before the change, since the change could have rewritten them.
+The repository's rules are read from the commit before the change, since the change could have rewritten them.
 """
 
 from __future__ import annotations

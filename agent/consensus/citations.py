@@ -4,9 +4,9 @@ A diff shows added and unchanged lines, which are numbered as in the new file, a
 in the old file.  A finding cites a file of which the diff shows no line (binary, only renamed, only with another mode)
 by line 0.
 
-A name of a file with unusual characters has several forms: as git quotes it, as the reviewers see it (hidden characters
-are escaped), and as it is.  A finding may use each form of the name; otherwise a file with a strange name could not be
-cited, and no veto would count for it.
+A name of a file with unusual characters has several forms: the form that git quotes, the form that the reviewers see
+(hidden characters are escaped), and the real name. A finding may use each form of a file's name; otherwise nobody could
+cite a file with a strange name, and no veto would count for it.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class Citable:
         return cls(places, frozenset(tests))
 
     def found(self, finding: Finding) -> Finding | None:
-        """The finding with the one name of its place: the file's name as reviewers see it, or a test with line 0; None
-        if the place does not exist."""
+        """The finding with one normalised form of its place: the file's name as reviewers see it, or a test with line
+        0; None if the place does not exist."""
         name = self.places.get((_plain(finding.file), finding.line))
         if name is not None:
             return replace(finding, file=name)
@@ -68,7 +68,7 @@ class CheckedVote:
 
 
 def check_citations(vote: VotePayload, citable: Citable) -> CheckedVote:
-    """Remove the findings that name a place which does not exist; the others get the one name of their place."""
+    """Remove the findings that name a place which does not exist; the places of the others get one normalised form."""
     kept = tuple(found for one in vote.findings if (found := citable.found(one)) is not None)
     return CheckedVote(replace(vote, findings=kept), len(vote.findings) - len(kept))
 
@@ -80,13 +80,14 @@ def diff_lines(diff: str) -> Iterator[tuple[str, int]]:
 
 
 def _places(diff: str) -> Iterator[tuple[str, int]]:
-    """(file as the diff writes it, with its quotes and prefix; line, 0 for a file without a line)."""
+    """(file as the diff writes it, with its quotes and prefix; line number, 0 for a file without a line) of each place
+    in a diff."""
     old_path = new_path = bare = ""
     old = new = old_left = new_left = 0
     for line in diff.split("\n"):
         if old_left > 0 or new_left > 0:
             sign = line[:1]
-            if line.startswith("\\ "):  # git's line "\ No newline at end of file" is no content
+            if line.startswith("\\ "):  # the line "\ No newline at end of file", which git writes, is no content
                 continue
             if sign == "+":
                 yield new_path, new
@@ -125,13 +126,13 @@ def _second(names: str) -> str:
 
 
 def _prefixed(name: str) -> str:
-    """The name in a line `rename to`, with the prefix `b/` that the names in other lines have."""
+    """The file name in a line `rename to` of a diff, with the prefix `b/` that the names in other lines have."""
     return f'"b/{name[1:]}' if name.startswith('"') else f"b/{name}"
 
 
 def _written(text: str) -> str:
-    """The name in a line `--- a/path` or `+++ b/path`, without the tab that git writes after a name
-    with blanks."""
+    """The file name in a line `--- a/path` or `+++ b/path` of a diff, without the tab that git writes after a name with
+    blanks."""
     return text.rstrip("\r").removesuffix("\t")
 
 
@@ -141,7 +142,7 @@ def _name(written: str) -> str:
 
 
 def _inner(written: str) -> str:
-    """The name with git's escapes, without prefix and quotes."""
+    """The file name with git's escapes, without prefix and quotes."""
     return _without_prefix(written[1:-1] if len(written) > 1 and written[0] == written[-1] == '"' else written)
 
 

@@ -1,15 +1,17 @@
-"""Makes one decision from the votes of the reviewers.  This module has no side effects; a test in
+"""Makes one decision from the votes of the reviewers. The functions of `decision.py` have no side effects; a test in
 `tests/unit/consensus/` covers all combinations of votes.
 
 The first of these rules that applies gives the decision:
 
 1. Fewer voters than the quorum: FAILED_SAFE.
-2. DENY of a persona that has a veto, with a finding at a place that exists: DENIED, regardless of the other votes.
-3. The number of DENY reaches the quorum: DENIED.
-4. The number of APPROVE and CONDITIONAL together reaches the quorum: CONDITIONAL if one is CONDITIONAL, else APPROVED.
+2. A vote DENY of a persona that has a veto, with a finding at a place that exists: DENIED, regardless of the other
+   votes.
+3. The number of DENY votes reaches the quorum: DENIED.
+4. The number of APPROVE and CONDITIONAL votes together reaches the quorum: CONDITIONAL if one is CONDITIONAL, else
+   APPROVED.
 5. If no other rule of this list applies: FAILED_SAFE.
 
-FAILED_SAFE means that there is no decision, neither for nor against.  The votes of a deliberation that ended as
+The decision FAILED_SAFE means that the change is neither approved nor denied. The votes of a deliberation that ended as
 FAILED_SAFE are only in deliberations.jsonl, not in the decision.
 """
 
@@ -43,14 +45,14 @@ EXIT_CODES = {Decision.APPROVED: 0, Decision.DENIED: 10, Decision.CONDITIONAL: 1
 
 @dataclass(frozen=True, slots=True)
 class ConsensusDecision:
-    """The decision with the votes that led to it, by persona; it has no votes if it is FAILED_SAFE.
+    """The decision with the votes that led to it, by persona; a decision FAILED_SAFE has no votes.
 
-    `reason` is a sentence for a person: the cause of the failure, or the rule that decided.  `excluded`: error code by
-    persona, for the personas that failed.  `struck`: the number of findings that were removed from the answers of each
-    persona.  `kept_denials`: personas that changed DENY to APPROVE without a new finding; their DENY counts.  `models`:
-    `provider/model` of every reviewer by persona, also of excluded ones.  `templates`: `name`, `version` and `sha256`
-    of the prompt by persona.  `isolation`: the kind of the sandbox in which the repository's checks ran, "" if none
-    ran.
+    `reason` is a sentence for a person: the cause of the failure, or the rule by which the decision was made.
+    `excluded`: error code by persona, for the personas that failed. `struck`: the number of findings that were removed
+    from the answers of each persona. `kept_denials`: personas that changed DENY to APPROVE without a new finding; their
+    DENY still counts. `models`: `provider/model` of every reviewer by persona, also of reviewers that failed.
+    `templates`: `name`, `version` and `sha256` of the prompt by persona. `isolation`: the kind of the sandbox in which
+    the repository's checks ran, "" if none ran.
     """
 
     decision: Decision
@@ -77,7 +79,7 @@ class ConsensusDecision:
 
     @property
     def distinct_models(self) -> int:
-        """The number of different models among all reviewers, excluded ones included."""
+        """The number of different models among all reviewers, including reviewers that failed."""
         return len(set(self.models.values()))
 
     def to_dict(self) -> Json:
@@ -126,7 +128,7 @@ def decide(
 
 
 def final_vote(provisional: CheckedVote | None, final: CheckedVote) -> tuple[CheckedVote, bool]:
-    """Returns (the vote that counts, whether that is the provisional DENY).
+    """Returns (the vote that counts, whether that is the reviewer's provisional DENY).
 
     An APPROVE after a provisional DENY counts only with a finding at a place that the provisional vote did not cite.
     Without a finding at a new place, the reviewer has only joined the others, so its provisional DENY counts.

@@ -1,4 +1,4 @@
-"""One deliberation, from the blind votes to the decision (`engine.py` starts it)."""
+"""Runs one deliberation, from the blind votes to the decision (`engine.py` starts it)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ if TYPE_CHECKING:
 
 YOU = "You"
 Said = dict[str, Any]
-"""The VotePayload or Critique of each persona in one phase, with only the findings that name an existing place."""
+"""The VotePayload or Critique of each persona in one phase, from which findings at places that do not exist were
+removed."""
 
 
 class _FailedSafe(Exception):
@@ -84,7 +85,7 @@ class Deliberation:
                 self.slots.setdefault(one.server, threading.Semaphore(one.slots))
 
     def run(self) -> ConsensusDecision:
-        """Deliberate and record the decision."""
+        """Run the deliberation and record the decision."""
         if len({one.model for one in self.reviewers.values()}) == 1:
             self._emit("reviewers_alike", model=next(iter(self.reviewers.values())).model)
         try:
@@ -164,7 +165,7 @@ class Deliberation:
     def _ask_all(self, number: int, provisional: Said, debates: list[Said]) -> Said:
         """Get the statements of all reviewers in the present phase; their requests run at the same time.
 
-        Raises _FailedSafe if fewer reviewers than the quorum are left; the requests of the remaining ones are then
+        Raises _FailedSafe if fewer reviewers than the quorum are left; the requests of the other reviewers are then
         cancelled.
         """
         self.quorum.begin_phase()
@@ -188,8 +189,8 @@ class Deliberation:
         return {name: said[name] for name in self.reviewers if name in said}
 
     def _collect(self, pending: dict[Future[Json], Reviewer], said: Said, number: int) -> None:
-        """Record the answers in the order in which they arrive.  Answers that come after too few reviewers are left for
-        the quorum are ignored.
+        """Record the reviewers' answers in the order in which they arrive. Answers that come after too few reviewers
+        are left for the quorum are ignored.
         """
         with deadline.within("the reviewers", self._longest()):
             while pending:
@@ -230,7 +231,7 @@ class Deliberation:
             self.struck[name] = self.struck.get(name, 0) + struck
 
     def _failed(self, reviewer: Reviewer, error: ConsensusError | ModelError, number: int) -> None:
-        """Exclude a reviewer; raises _FailedSafe if fewer reviewers than the quorum are left."""
+        """Exclude a reviewer that failed; raises _FailedSafe if fewer reviewers than the quorum are left."""
         self.quorum.note_failure(reviewer.name)
         self.excluded[reviewer.name] = error.code
         self._emit("reviewer_failed", persona=reviewer.name, phase=self.phase.value, code=error.code, error=str(error))
@@ -282,8 +283,8 @@ class Deliberation:
     def _heard_by(
         self, name: str, number: int, provisional: Said, debates: list[Said]
     ) -> tuple[list[Statement], list[Statement]]:
-        """Returns (statements of the blind phase, statements of the debate) as one persona sees them: the others are
-        named R1 and R2 in a shuffled order, so that no persona is always first."""
+        """Returns (statements of the blind phase, statements of the debate) as one persona sees them: the other
+        reviewers are named R1 and R2 in a shuffled order, so that no persona is always first."""
         if not provisional:
             return [], []
         others = [other for other in self.reviewers if other != name]
@@ -333,13 +334,13 @@ class Deliberation:
         return Critique.of(payload) if self.phase is Phase.DEBATE else VotePayload.of(payload)
 
     def _cancel(self) -> None:
-        """Cancel the requests of all reviewers."""
+        """Cancel the running requests of all reviewers."""
         for reviewer in self.reviewers.values():
             reviewer.control.cancelled.set()
 
     def _longest(self) -> float:
-        """Maximum seconds of a phase: as if the requests of all reviewers, with all retries, ran one after the other up
-        to their timeouts."""
+        """Maximum seconds of a phase: the time that the requests of all reviewers, with all retries, would take one
+        after the other up to their timeouts."""
         timeouts = [one.timeout for one in self.reviewers.values()]
         return sum(timeouts) * (1 + self.section.schema_retries) * (1 + self.section.stream_retries)
 
@@ -355,5 +356,6 @@ class Deliberation:
         return Statement(name, vote, self._plain(said.reason), tuple(self._plain(one) for one in objections))
 
     def _plain(self, text: str) -> str:
-        """Join a text into one paragraph, so that none of its lines can look like another statement."""
+        """Join a reviewer's text into one paragraph, so that none of its lines can look like another reviewer's
+        statement."""
         return self.redact(" ".join(output(text).split()))

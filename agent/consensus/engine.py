@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ConsensusRequest:
-    """What is to be decided: every reviewer sees `prompt`; `material` has the texts of which each reviewer sees a
+    """A request for a decision: every reviewer sees `prompt`; `material` has the texts of which each reviewer sees a
     selection.
 
-    `plugin_overrides` names another prompt template for a persona, for this request alone.  `isolation` is the kind of
-    the sandbox in which the repository's checks ran, "" if none ran.
+    `plugin_overrides` names other prompt templates for personas, for this request alone. `isolation` is the kind of the
+    sandbox in which the repository's checks ran, "" if none ran.
     """
 
     prompt: str
@@ -45,8 +45,8 @@ class ConsensusRequest:
 
 
 class ConsensusEngine:
-    """Runs deliberations.  `clients` are the reviewers by persona (from `reviewers.open_reviewers`); they can be used
-    for one deliberation.
+    """Runs deliberations. `clients` are the reviewers by persona (from `reviewers.open_reviewers`); they can be used
+    for one deliberation only.
 
     With a `record`, a deliberation continues after the last statement that an earlier process recorded there.
     """
@@ -73,7 +73,7 @@ class ConsensusEngine:
 
         Raises ConfigError for an override of an unknown persona or prompt, Interrupted for a stop or a limit of the
         task, DiskError, and KeyboardInterrupt; before `execute` raises Interrupted, DiskError or KeyboardInterrupt, it
-        cancels the running requests, and each stream gets its `stream.end`.
+        cancels the running requests, and each stream of an answer gets its `stream.end`.
         """
         self._check_overrides(request.plugin_overrides)
         material = request.material

@@ -15,21 +15,21 @@ from agent.errors import MakimonoError
 
 
 class ConsensusError(MakimonoError):
-    """A deliberation cannot continue."""
+    """The base class: a deliberation cannot continue."""
 
     code = "consensus"
 
 
 class IllegalTransition(ConsensusError):
-    """The code asked for a phase that may not follow the current one."""
+    """The code asked for a phase of a deliberation that may not follow the current one."""
 
     code = "consensus_transition"
 
 
 class NoVote(ConsensusError):
-    """An answer has no valid vote.
+    """An answer of a reviewer has no valid vote.
 
-    `errors` are texts of the form `path: keyword`, without any part of the answer.
+    `errors` are texts of the form `path: keyword`, without any part of the reviewer's answer.
     """
 
     code = "consensus_no_vote"

@@ -1,8 +1,8 @@
 """Holds the texts of a deliberation (the change and what belongs to it), and selects those that each reviewer sees.
 
-The safety reviewer sees no text by the author of a change: reviewers find fewer faults in a change when they read its
-author's description.  The module cleans every text of the material that is from outside, and puts it between fence
-lines with a marker that only this deliberation uses.
+The safety reviewer does not see texts by the author of a change, because reviewers find fewer faults in a change when
+they read its author's description. The module cleans every text of the material that is from outside, and puts it
+between fence lines with a marker that only this deliberation uses.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ CORRECTNESS, SAFETY, UPKEEP = "correctness", "safety", "upkeep"
 PERSONAS = (CORRECTNESS, SAFETY, UPKEEP)
 QUESTION, DIFF = "question", "diff"
 WHOLE = (QUESTION, "conditions", "safety_conditions", DIFF)
-"""The parts of the material that are never shortened: if one of these parts does not fit whole into a request, there is
-no vote."""
+"""The parts of the material that are never shortened: if one of these parts does not fit into a request as a whole, no
+vote is possible."""
 SEES: Mapping[str, tuple[str, ...]] = {
     CORRECTNESS: (QUESTION, "conditions", "issue", DIFF, "checks"),
     SAFETY: (QUESTION, "safety_conditions", DIFF, "checks"),
@@ -43,8 +43,8 @@ HEADINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """The texts of a deliberation, each "" if there is none.  `question` is asked by a person or by this program; every
-    reviewer sees it.
+    """The texts of a deliberation; a text that does not exist is "". `question` is the question of a person or of this
+    program; every reviewer sees it.
 
     `tests` are ids of tests that a finding may name.  `conditions` are the conditions of all reviewers for an earlier
     version of the change.  The safety reviewer gets only its own conditions (`safety_conditions`), since those of the
@@ -62,13 +62,14 @@ class Material:
     safety_conditions: str = ""
 
     def parts(self) -> dict[str, str]:
-        """The texts that are not empty, by field name."""
+        """The texts of the material that are not empty, by field name."""
         return {one.name: text for one in fields(self) if one.name != "tests" and (text := getattr(self, one.name))}
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """The cleaned texts by name; `hits`: rule id → number of matches that the cleaning found in all of them."""
+    """The cleaned texts of the material by name; `hits`: rule id → number of matches that the cleaning found in all of
+    them."""
 
     parts: Mapping[str, str]
     marker: str
@@ -79,14 +80,15 @@ class Prepared:
         return {name: self.parts[name] for name in SEES[persona] if name in self.parts}
 
     def fenced(self, name: str, text: str) -> str:
-        """A text, whole or shortened, between the markers of this deliberation."""
+        """A text of the material, whole or shortened, between the markers of this deliberation."""
         return fence(text, self.marker, source=name)
 
 
 def prepare(material: Material, redact: Callable[[str], str]) -> Prepared:
-    """Clean the texts and mask the secrets in them.
+    """Clean the texts of the material and mask the secrets in them.
 
-    Hidden characters in a change are shown escaped, since a reviewer has to see them; in other texts they are removed.
+    Hidden characters in a change are escaped and so become visible, since a reviewer has to see them; in other texts
+    they are removed.
     """
     hits: Counter[str] = Counter()
     parts = {}

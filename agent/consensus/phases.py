@@ -1,8 +1,8 @@
-"""The phases of a deliberation, as one table.
+"""Defines the phases of a deliberation, as one table.
 
 A deliberation only moves forward: THINKING (provisional votes, without seeing each other), DEBATE (critique, as often
-as `consensus.rounds` says), VOTING, and one of the two final phases.  FAILED_SAFE may follow each phase that is not
-final.
+as `consensus.rounds` says), VOTING, and one of the two final phases. The phase FAILED_SAFE may follow each phase that
+is not final.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from agent.consensus.errors import IllegalTransition
 
 
 class Phase(StrEnum):
-    """A phase; `COMPLETED` and `FAILED_SAFE` are final."""
+    """A phase of a deliberation; `COMPLETED` and `FAILED_SAFE` are final."""
 
     THINKING = "thinking"
     DEBATE = "debate"
@@ -29,11 +29,12 @@ TRANSITIONS: dict[Phase, tuple[Phase, ...]] = {
     Phase.COMPLETED: (),
     Phase.FAILED_SAFE: (),
 }
-"""Phase → the phases that may follow it.  DEBATE follows itself once for each further round."""
+"""Phase of a deliberation → the phases that may follow it. The phase DEBATE follows itself once for each further
+round."""
 
 
 def advance(current: Phase, following: Phase) -> Phase:
-    """Return `following` if it may follow `current`; raises IllegalTransition otherwise."""
+    """Return the phase `following` if it may follow `current`; raises IllegalTransition otherwise."""
     if following not in TRANSITIONS[current]:
         allowed = ", ".join(TRANSITIONS[current]) or "nothing, since it is an end"
         raise IllegalTransition(f"phase {following} cannot follow {current}; allowed is {allowed}")

@@ -1,7 +1,7 @@
 """Counts the reviewers that can still vote; `deliberation.py` asks after each failure of a reviewer whether enough are
 left.
 
-If fewer reviewers than the quorum are left, no decision is possible: `deliberation.py` cancels the other requests and
+If fewer reviewers than the quorum are left, a decision is impossible: `deliberation.py` cancels the other requests and
 decides FAILED_SAFE.
 """
 
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class QuorumState:
-    """`alive`: the number of reviewers that have not failed.  `quorum`: the number of reviewers that must vote.
-    `partial_results`: some reviewers have answered in this phase and some have failed.  `retries_left`: the number of
+    """`alive`: the number of reviewers that have not failed. `quorum`: the number of reviewers that must vote.
+    `partial_results`: in this phase some reviewers have answered and some have failed. `retries_left`: the number of
     requests that all reviewers together may still repeat after an invalid answer."""
 
     alive: int
@@ -24,7 +24,7 @@ class QuorumState:
 
 
 class QuorumManager:
-    """Which reviewers of one deliberation answered or failed, and how many retries are left.  Thread-safe."""
+    """Records which reviewers of one deliberation answered or failed, and how many retries are left. Thread-safe."""
 
     def __init__(self, retries: int = 0) -> None:
         self._lock = threading.Lock()
@@ -35,7 +35,8 @@ class QuorumManager:
         self._answered: set[str] = set()
 
     def register_agents(self, total: int, quorum: int) -> None:
-        """Begin with `total` reviewers, of which `quorum` must vote.  Raises ValueError unless 1 ≤ quorum ≤ total."""
+        """Begin a deliberation with `total` reviewers, of which `quorum` must vote. Raises ValueError unless 1 ≤ quorum
+        ≤ total."""
         if not 1 <= quorum <= total:
             raise ValueError(f"quorum is {quorum}; allowed are 1 to {total}, the number of reviewers")
         with self._lock:
@@ -62,7 +63,7 @@ class QuorumManager:
                 self._answered.discard(persona)
 
     def note_retry(self) -> bool:
-        """Take one retry from those that all reviewers share; False if none is left."""
+        """Take one of the retries that all reviewers share; False if none is left."""
         with self._lock:
             if self._retries <= 0:
                 return False
@@ -75,7 +76,7 @@ class QuorumManager:
             return self._total - len(self._failed) >= self._quorum
 
     def excluded(self) -> tuple[str, ...]:
-        """The reviewers that failed, in the order of their failures."""
+        """The reviewers that failed and so are excluded, in the order of their failures."""
         with self._lock:
             return tuple(self._failed)
 

@@ -1,5 +1,5 @@
-"""The record of one deliberation in deliberations.jsonl; a process that continues the deliberation after a crash reads
-it.
+"""Reads and writes the record of one deliberation in deliberations.jsonl; after a crash, a process that continues the
+deliberation reads it.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class DeliberationRecord:
 
     @classmethod
     def open(cls, store: DeliberationStore, subject: str) -> DeliberationRecord:
-        """Open the newest deliberation about `subject` (the hash of a commit or of a question); begins one if there is
-        none."""
+        """Open the newest deliberation about `subject` (the hash of a commit or of a question); begins a new one if
+        none exists."""
         newest, found = 0, 0
         for line in store.records():
             newest = max(newest, int(line.get("deliberation") or 0))

@@ -1,9 +1,9 @@
 """Builds the request to one reviewer, within `consensus.token_budget`.
 
-The budget covers the whole request: system prompt, schema, texts, and the tokens of the answer.  The question, the
-change and the conditions for an earlier version are never shortened; if they do not fit, there is no vote.  Of the
-tokens that remain, the statements of the reviewers get half, or more if their votes and objections need more (their
-reasons are shortened before their objections); inputs such as the issue share the rest.
+The token budget of a request covers the whole request: system prompt, schema, texts, and the tokens of the answer. The
+question, the change and the conditions for an earlier version are never shortened; if they do not fit, no vote is
+possible. Of the tokens that remain, the statements of the reviewers get half, or more if their votes and objections
+need more (their reasons are shortened before their objections); inputs such as the issue share the rest.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 OVERHEAD = 64
 """Estimated tokens for the roles, the separators and the tool choice of a request."""
 FEWEST = 40
-"""An input that would have to be cut to fewer tokens than this is left out."""
+"""An input for a reviewer that would have to be cut to fewer tokens than this is left out."""
 TRIES = 8
 
 
@@ -39,7 +39,7 @@ class Templates(Protocol):
     """The interface of a source of prompt templates; the package `agent.prompts` implements it."""
 
     def render(self, name: str, /, **values: Any) -> str:
-        """The text of a template, with the values inserted."""
+        """The text of a prompt template, with the values inserted."""
         ...
 
     def version(self, name: str) -> str:
@@ -53,7 +53,7 @@ class Templates(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One request that can be sent: `tokens` is the estimate for the whole request and its answer."""
+    """One request to a reviewer that can be sent: `tokens` is the estimate for the whole request and its answer."""
 
     system: str
     text: str
@@ -85,8 +85,8 @@ class RequestBuilder:
         debates: Sequence[Statement] = (),
         errors: Sequence[str] = (),
     ) -> Asked:
-        """Build the request of one phase.  Raises BudgetExceeded; its message has the numbers and the configuration key
-        to change."""
+        """Build the request to the reviewer for one phase. Raises BudgetExceeded; its message has the numbers of tokens
+        and the configuration key to change."""
         tool = CRITIQUE_TOOL if phase is Phase.DEBATE else VOTE_TOOL
         schema = orjson.dumps(tool if not self.plain else tool["function"]["parameters"]).decode()
         rules = self.templates.render("reviewer_rules", schema=schema if self.plain else "")
@@ -106,7 +106,7 @@ class RequestBuilder:
 
 @dataclass(frozen=True, slots=True)
 class _Fit:
-    """Fits the text of one request into a given number of tokens."""
+    """Fits the text of one request to a reviewer into a given number of tokens."""
 
     builder: RequestBuilder
     phase: Phase
@@ -116,7 +116,7 @@ class _Fit:
     def into(
         self, room: int, thinking: Sequence[Statement], debates: Sequence[Statement]
     ) -> tuple[str, tuple[ReductionLog, ...], tuple[str, ...]]:
-        """Returns (text, log of reductions, names of the parts that were left out)."""
+        """Returns (text of the request, log of reductions, names of the parts that were left out)."""
         builder, count = self.builder, self.builder.count
         seen = builder.prepared.seen_by(builder.persona)
         whole = [name for name in seen if name in WHOLE]
@@ -178,7 +178,7 @@ class _Fit:
 
 
 def too_long(room: int, over: int, change: int = 0) -> BudgetExceeded:
-    """The error for a request with fixed parts that are too long."""
+    """The error for a request of which the fixed parts are too long."""
     of = f", {change} of them the change" if change else ""
     return BudgetExceeded(
         f"what a reviewer has to see whole has {room + over} tokens{of}, and consensus.token_budget leaves {room} for "

@@ -40,15 +40,15 @@ CANCELLED, LOST = "cancelled", "stream_retries"
 
 @dataclass
 class ReviewerControl:
-    """Tells a reviewer's client to end its requests: the deliberation was cancelled, the reviewer's stream broke too
-    often, or the task ends."""
+    """Tells the model client of a reviewer to end its requests: the deliberation was cancelled, the reviewer's stream
+    broke too often, or the task ends."""
 
     inner: Control | None
     cancelled: threading.Event
     is_lost: bool = False
 
     def poll(self, *, answering: bool = False) -> Outcome | None:
-        """The reason to end the requests now, None to continue."""
+        """The reason to end the reviewer's requests now, None to continue."""
         if self.cancelled.is_set():
             return Outcome(End.STOPPED, code=CANCELLED)
         if self.is_lost:
@@ -68,7 +68,7 @@ class ReviewerEvents:
     waits: int = 0  # number of `model_wait` events, each before a request is sent again
 
     def emit(self, name: str, /, **fields: Any) -> None:
-        """Pass an event on to `inner`."""
+        """Pass an event on to the listener `inner`."""
         self.waits += name == "model_wait"
         if name == "model_wait" and self.stream is not None:
             self.stream.retry(str(fields.get("code") or ""))
@@ -96,11 +96,11 @@ class Reviewer:
 
     @property
     def model(self) -> str:
-        """The provider and the model, as `provider/model`."""
+        """The reviewer's provider and model, as `provider/model`."""
         return f"{self.client.provider}/{self.client.model}"
 
     def ask(self, asked: Asked, stream: PersonaStream, *, output: int) -> Answer:
-        """Send one request; the tokens of the answer go to the stream while they arrive.
+        """Send one request to the reviewer; the tokens of the answer go to the stream while they arrive.
 
         Raises RequestRefused if the server refuses the tool in the request, NoVote if the answer cannot be read, and
         the other errors of a model client.
@@ -123,8 +123,8 @@ class Reviewer:
             self.events.stream = self.client.listener = None
 
     def ask_for_text(self, system: str, text: str, *, output: int) -> str:
-        """The whole text of one answer; "" for a refusal, a tool call, or an answer that was cut.  Raises the errors of
-        a model client."""
+        """The whole text of one answer of the reviewer's model; "" for a refusal, a tool call, or an answer that was
+        cut. Raises the errors of a model client."""
         answer = self.client.ask_aside(
             [{"role": "user", "content": text}], purpose=PURPOSE, system=system, folder=self.folder, output=output
         )
@@ -132,8 +132,8 @@ class Reviewer:
 
 
 def designated_text(answer: Answer, tool: str) -> str:
-    """The text that must be the vote: the arguments of the only tool call, or the whole text of the answer if it has no
-    call.
+    """The part of an answer that must be the vote: the arguments of the only tool call, or the whole text of the answer
+    if it has no call.
 
     A vote is never taken from the model's reasoning.  Raises NoVote for an answer that is not complete, is a refusal,
     calls another tool, or has more than one call.
@@ -160,7 +160,7 @@ def open_reviewers(
     learnt: LearntStore | None = None,
     templates: Sequence[str] = (),
 ) -> Iterator[dict[str, Reviewer]]:
-    """The reviewers that the configuration describes, by persona.
+    """Makes the reviewers that the configuration describes, by persona.
 
     `templates` are the names of the known prompt templates.  Raises ConfigError for an unknown prompt, provider or
     model.

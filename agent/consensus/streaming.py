@@ -1,9 +1,10 @@
 """Passes the text of the reviewers' answers to one consumer while the answers arrive.
 
-A stream is one answer of one reviewer: any number of `stream.token` and `stream.error`, then exactly one `stream.end`.
-If a request is sent again, `stream.error` has `retrying` and `discard_from_seq`: the consumer must discard the tokens
-from that number on, so that it never joins two attempts.  For a slow consumer several tokens are joined into one;
-`stream.error` and `stream.end` are never dropped.  Votes are read from the whole answer and never from the stream.
+A stream belongs to one answer of one reviewer: it has any number of `stream.token` and `stream.error` events, then
+exactly one `stream.end`. If a request is sent again, `stream.error` has `retrying` and `discard_from_seq`: the consumer
+must discard the tokens from that number on, so that it does not mix the texts of two attempts. For a slow consumer
+several `stream.token` events are joined into one; `stream.error` and `stream.end` are never dropped. Votes are read
+from the whole answer and never from the stream.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ TOKEN, ERROR, END = "stream.token", "stream.error", "stream.end"
 THREAD = "stream"
 """The name of the thread that calls the consumer."""
 WAITING = 64
-"""If at least WAITING events are in the queue, a new token is joined with the last event if both are tokens of one
+"""If at least WAITING events are in the queue, a new token is joined with the last event if both are tokens of the same
 stream."""
 
 
 class StreamingEmitter:
-    """Passes events to `consumer`, one at a time, in a thread of its own.  Thread-safe.
+    """Passes the events of streamed answers to `consumer`, one at a time, in a thread of its own. Thread-safe.
 
-    Without a consumer nothing is emitted and no thread is started.  An error of the consumer ends the streaming, not
+    Without a consumer, no event is emitted and no thread is started. An error of the consumer ends the streaming, not
     the deliberation.
     """
 
@@ -48,7 +49,7 @@ class StreamingEmitter:
         return PersonaStream(self, persona, phase, round_)
 
     def put(self, event: Json) -> None:
-        """Queue an event; a token may be joined with the token before it."""
+        """Queue an event for the consumer; a token may be joined with the token before it."""
         with self._ready:
             if self._closed:
                 return
@@ -82,7 +83,7 @@ class StreamingEmitter:
             try:
                 assert self.consumer is not None, "the thread is started for a consumer"
                 self.consumer(event)
-            except Exception as error:  # noqa: BLE001 - an error of foreign code ends the streaming alone
+            except Exception as error:  # noqa: BLE001 - an error of the consumer, which is foreign code, ends only the streaming
                 with self._ready:
                     self._closed = True
                     self._events.clear()
@@ -96,8 +97,8 @@ def _joinable(last: Json, event: Json) -> bool:
 
 
 class PersonaStream:
-    """The events of one answer, as a context manager.  `attempt` numbers the requests for the answer from 1, `seq` the
-    events of the stream."""
+    """The events of one reviewer's answer, as a context manager. `attempt` numbers the requests for the answer from 1,
+    `seq` the events of the stream."""
 
     def __init__(self, emitter: StreamingEmitter, persona: str, phase: str, round_: int) -> None:
         self._emitter = emitter
@@ -110,7 +111,7 @@ class PersonaStream:
         self.breaks = 0  # number of attempts that were discarded after at least one token
 
     def token(self, chunk: str) -> None:
-        """Emit a piece of the answer; does nothing after the end."""
+        """Emit a piece of the reviewer's answer; after the end of the stream nothing is emitted."""
         self._emit(TOKEN, chunk=chunk)
 
     def retry(self, reason: str) -> None:
@@ -127,7 +128,7 @@ class PersonaStream:
         self._emit(ERROR, reason=reason, retrying=False, discard_from_seq=self._began)
 
     def end(self, reason: str) -> None:
-        """Emit `stream.end`; a second call does nothing."""
+        """Emit `stream.end` for the answer; a second call does nothing."""
         self._emit(END, reason=reason)
 
     def _emit(self, name: str, **more: object) -> None:

@@ -1,4 +1,4 @@
-"""Reads a text that must be exactly one JSON object, and repairs nothing.
+"""Parses a text that must be exactly one JSON object, and repairs nothing.
 
 Texts that a library for the repair of JSON would accept are refused: two objects, prose or reasoning around an object,
 duplicate keys, NaN, an object that is cut off.  The text of a change may contain an object that looks like a vote; a
@@ -31,7 +31,7 @@ part of the text is scanned twice.
 def read_object(text: str) -> Json:
     """The JSON object that makes up the whole text, apart from white space and one code fence around it.
 
-    Raises NoVote with one error of the form `$: keyword`.
+    Raises NoVote with one error of the form `$: keyword` if the text is not exactly one object.
     """
     size = len(text.encode("utf-8", "surrogatepass"))
     if size > LONGEST:

@@ -2,8 +2,8 @@
 
 There are four steps, each used only if the text is still too long: duplicates are dropped; each reason is replaced by a
 summary, or by its first sentences; reasons are shortened further, down to nothing; objections are shortened, with at
-least FLOOR of the budget for each reviewer.  The line with the vote of a reviewer is never cut.  Each step that
-shortens the text adds a ReductionLog to the result.
+least FLOOR of the budget for each reviewer. The line with the vote of a reviewer is never cut or left out. Each step
+that shortens the statements adds a ReductionLog to the result.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from agent.values import Counter, Json
 
 FLOOR = 0.15
-"""Minimum share of the budget for the objections of each reviewer, if they need it."""
+"""Minimum share of the token budget for the objections of each reviewer, if they need it."""
 SENTENCES = 2
 """The number of sentences of a reason that the step `summary` keeps if there is no summary."""
 WORTH = 300
 """A reason with fewer characters than this is not summarised by a request."""
 BYTES = 3
-"""Each text counts as at least one token for so many bytes, since the estimate of a tokenizer may be too low."""
+"""Each text counts as at least one token for every BYTES bytes, since the estimate of a tokenizer may be too low."""
 CUT = "…"
 
 _SENTENCE = re.compile(r"[^.!?。！？\n]*+(?:[.!?。！？\n]+|\Z)\s*+")
@@ -46,7 +46,7 @@ class Statement:
     objections: tuple[str, ...] = ()
 
     def lines(self) -> str:
-        """The statement as text."""
+        """The statement of a reviewer as text."""
         parts = [f"{self.name}: {self.vote}", *(f"- {one}" for one in self.objections)]
         return "\n".join([*parts, self.reason] if self.reason else parts)
 
@@ -70,8 +70,8 @@ class ConsensusContext:
 
 @dataclass(frozen=True, slots=True)
 class ReductionLog:
-    """One step of the reduction: the tokens before and after, the statements that lost text, and the resulting text
-    with its hash."""
+    """One step that shortened the statements: the tokens before and after, the statements that lost text, and the
+    resulting text with its hash."""
 
     reason: str
     before: int
@@ -83,7 +83,7 @@ class ReductionLog:
     text: str = ""
 
     def to_dict(self) -> Json:
-        """The step as JSON, with the ratio of the tokens after and before, and without the text."""
+        """The reduction step as JSON, with the ratio of the tokens after and before, and without the text."""
         ratio = round(self.after / self.before, 3) if self.before else 1.0
         return {
             "phase": self.phase,
@@ -99,7 +99,7 @@ class ReductionLog:
 
 @dataclass(frozen=True, slots=True)
 class BudgetResult:
-    """`context` is the text of all statements within the budget, "" if there is no statement yet."""
+    """`context` is the text of all statements within the token budget, "" if there is no statement yet."""
 
     context: str
     reduced_tokens: int = 0
@@ -108,8 +108,8 @@ class BudgetResult:
 
 
 def conservative(counter: Counter) -> Callable[[str], int]:
-    """Returns a function that counts tokens, and counts at least one for every BYTES bytes, since the estimate for code
-    may be too low."""
+    """Returns a function that counts tokens like `counter`, but at least one for every BYTES bytes, since the estimate
+    for code may be too low."""
 
     def count(text: str) -> int:
         return max(counter.count(text), -(-len(text.encode("utf-8", "surrogatepass")) // BYTES))
@@ -118,7 +118,7 @@ def conservative(counter: Counter) -> Callable[[str], int]:
 
 
 class TokenBudgetManager:
-    """Reduces the statements of reviewers to a budget; `count` counts the tokens of a text.
+    """Reduces the statements of reviewers to a token budget; `count` counts the tokens of a text.
 
     `summarise` returns a summary of a reason, or None; the first sentences of the reason are then used instead.
     """
@@ -131,7 +131,7 @@ class TokenBudgetManager:
         self._written: set[str] = set()  # the summaries that a model wrote
 
     def enforce_budget(self, context: ConsensusContext) -> BudgetResult:
-        """The text of all statements, within the budget of `context`.
+        """The text of all statements, within the token budget of `context`.
 
         Raises BudgetExceeded if not even the lines with the votes fit into the budget.
         """
@@ -183,7 +183,7 @@ class TokenBudgetManager:
             shorter = tuple(
                 replace(one, reason=self._cut(one.reason, part)) for one, part in zip(said, parts, strict=True)
             )
-            # the whole text may have more tokens than its parts have in sum
+            # the whole text may have more tokens than the sum of its parts
             if self.count(_text(shorter)) <= budget or not any(parts):
                 return shorter
             parts = [part * 3 // 4 for part in parts]
@@ -191,7 +191,7 @@ class TokenBudgetManager:
     def _shorter_objections(self, said: Sequence[Statement], budget: int) -> tuple[Statement, ...]:
         """Drop the reasons, and cut the objections so that they fit into the tokens which the votes leave.
 
-        First each reviewer gets up to FLOOR of the budget; then the remaining tokens are divided.
+        First the objections of each reviewer get up to FLOOR of the budget; then the remaining tokens are divided.
         """
         heads = tuple(replace(one, reason="", objections=()) for one in said)
         room = budget - self.count(_text(heads))
@@ -204,7 +204,8 @@ class TokenBudgetManager:
             shorter = tuple(self._within(one, floor[one.name] + extra[one.name], wanted[one.name]) for one in said)
             if self.count(_text(shorter)) <= budget or not any((*extra.values(), *floor.values())):
                 return shorter
-            # the whole text may have more tokens than its parts in sum; each reviewer's tokens up to FLOOR are cut last
+            # the whole text may have more tokens than the sum of its parts; the tokens up to FLOOR that each reviewer
+            # has are cut last
             if any(extra.values()):
                 extra = {name: part * 3 // 4 for name, part in extra.items()}
             else:
@@ -274,6 +275,6 @@ def _log(
 
 
 def reduction(name: str, phase: str, before: int, after: int, dropped: tuple[str, ...], text: str) -> ReductionLog:
-    """Make the log entry of one step, with the hash of the resulting text."""
+    """Make the log entry of one reduction step, with the hash of the resulting text."""
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
     return ReductionLog(name, before, after, phase, dropped, digest, clock.stamp(), text)

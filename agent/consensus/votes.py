@@ -1,8 +1,8 @@
 """The vote of a reviewer: its JSON schema, the checks of an answer, and `VotePayload`, the parsed vote.
 
-The schema is flat, since servers and small models fail on nested ones.  `reason` precedes `vote`, so that a model
-argues before it decides.  The rule that links `vote` and `conditions` is checked by code, since the strict subset of
-JSON Schema that OpenAI accepts has no `if`.
+The schema of a vote is flat, since servers and small models fail on nested schemas. In the schema, `reason` precedes
+`vote`, so that a model argues before it decides. Code checks the rule that links `vote` and `conditions`, since the
+strict subset of JSON Schema that OpenAI accepts has no `if`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ERRORS = 10
 
 
 class Vote(StrEnum):
-    """The three possible votes."""
+    """The three votes that a reviewer may cast."""
 
     APPROVE = "APPROVE"
     DENY = "DENY"
@@ -109,7 +109,7 @@ class Finding:
 
     @property
     def place(self) -> str:
-        """`file:line`, or the id of a test."""
+        """The place of a finding: `file:line`, or the id of a test."""
         return f"{self.file}:{self.line}" if self.line else self.file
 
     def __str__(self) -> str:
@@ -137,7 +137,7 @@ class VotePayload:
 
     @classmethod
     def of(cls, payload: Mapping[str, Any]) -> VotePayload:
-        """Make a vote of an object that fits the schema."""
+        """Parse a vote from an object that fits the schema."""
         return cls(Vote(payload["vote"]), payload["reason"], tuple(payload["conditions"]), _findings(payload))
 
 
@@ -155,7 +155,7 @@ class Critique:
 
     @classmethod
     def of(cls, payload: Mapping[str, Any]) -> Critique:
-        """Make a critique of an object that fits the schema."""
+        """Parse a critique from an object that fits the schema."""
         return cls(payload["reason"], _findings(payload))
 
 
@@ -227,8 +227,8 @@ def _validator(schema: Json) -> Draft202012Validator:
 
 
 def _errors(validator: Draft202012Validator, payload: Any) -> tuple[str, ...]:
-    """`path: keyword` of at most _ERRORS errors.  The returned texts do not name an unknown key, since a model chose
-    its name."""
+    """`path: keyword` of at most _ERRORS schema errors. The error texts do not name an unknown key of an answer, since
+    a model chose the key's name."""
     found = []
     for error in validator.iter_errors(payload):
         path = ".".join(str(part) for part in error.absolute_path) or "$"
@@ -239,8 +239,8 @@ def _errors(validator: Draft202012Validator, payload: Any) -> tuple[str, ...]:
 
 
 def _field_errors(payload: Mapping[str, Any]) -> list[str]:
-    """Errors that the schema cannot express: the rule that links `vote` and `conditions`, and texts in which nothing is
-    to be seen."""
+    """Errors of a vote that the schema cannot express: the rule that links `vote` and `conditions`, and texts without a
+    visible character."""
     found = []
     conditions = payload["conditions"]
     if payload["vote"] == Vote.CONDITIONAL and not conditions:
@@ -252,7 +252,7 @@ def _field_errors(payload: Mapping[str, Any]) -> list[str]:
 
 
 def _blanks(payload: Mapping[str, Any]) -> list[str]:
-    """Errors of a reason and of findings that say nothing; a finding without a problem is no evidence."""
+    """Errors about a reason or a finding without a visible character; a finding without a problem is no evidence."""
     found = ["reason: minLength"] if _is_blank(payload["reason"]) else []
     for number, one in enumerate(payload["findings"]):
         found += [f"findings.{number}.{name}: minLength" for name in ("file", "problem") if _is_blank(one[name])]

@@ -119,7 +119,7 @@ class Daemon:
                 f"another daemon works on {self.settings.base_dir}; stop it, or set context_storage.base_dir elsewhere"
             ) from None
         with suppress(OSError):
-            path_of(self.settings).unlink()  # the health file was written by an earlier daemon
+            path_of(self.settings).unlink()  # the health file was written by an earlier daemon  # ours
         started: float | None = None
         courier: BrokerClient | None = None
         ground: SelfCheck | None = None

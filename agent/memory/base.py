@@ -215,7 +215,7 @@ class Appending(Protocol):
         ...
 
     def blank(self, numbers: Iterable[int]) -> None:
-        """Remove the texts of the entries with the numbers `numbers` from the log."""
+        """Remove the texts of the log entries with the numbers `numbers`, but not the entries."""
         ...
 
 
@@ -253,7 +253,7 @@ class Log(Appending, Protocol):
     def status(self) -> Mapping[str, Any]:
         """The state of the log: `where` is the place of the log, `last` the number of its newest entry, `applied` the
         number up to which memory.db contains its entries; if the log cannot be reached, `last` is None and there is an
-        `error`.  `own` says whether memory.db has entries that the shared log does not have."""
+        `error`. `own` is True if memory.db has log entries that the shared log does not have."""
         ...
 
     def close(self) -> None:

@@ -30,8 +30,8 @@ BLOCK = 64
 """Maximum number of texts of a session that are indexed as one document.  A session with more texts has several
 documents, because adding a text to a session rewrites the last document."""
 NEIGHBOUR = 300
-"""Maximum number of terms of a neighbour that are indexed in a window.  With more terms of its neighbours in the
-window, a long neighbour would outweigh the text itself.
+"""Maximum number of terms of a neighbouring text that are indexed in the window of a text. With more terms of its
+neighbours in the window, a long neighbour would outweigh the text itself.
 """
 SESSION = 100
 """Maximum number of terms of a text that are indexed in the document of its session."""
@@ -41,9 +41,9 @@ _NEAR = 1000
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """The BM25 scores of one text: for the text alone, for its window with the neighbours, and for its session.  The
-    score of a form that does not match the query is 0; `window` and `session` are None for the only text of a
-    session."""
+    """The BM25 search scores of one text: for the text alone, for its window with the neighbours, and for its session.
+    The score is 0 for a form of the text that does not match the query; `window` and `session` are None for the only
+    text of a session."""
 
     turn: float = 0.0
     window: float | None = 0.0
@@ -72,7 +72,8 @@ class ContextIndex:
         self._note(key, block, group)
 
     def remove(self, key: int, block: int, group: Group) -> None:
-        """Remove a text from the index.  The caller must delete or deactivate the row of the text before `flush`."""
+        """Remove a text from the three indexes. The caller must delete or deactivate the row of the text before
+        `flush`."""
         if self._added.pop(key, None) is None:
             self.database.run(f"{self.kind}_turn_remove", key=key)
             self.database.run(f"{self.kind}_window_remove", key=key)
@@ -84,7 +85,8 @@ class ContextIndex:
             self._blocks.add(block)
 
     def flush(self) -> None:
-        """Write the added texts, and rewrite the windows and session documents that contain a changed text."""
+        """Write the added texts into the indexes, and rewrite the windows and session documents that contain a changed
+        text."""
         for key, terms in self._added.items():
             self.database.run(f"{self.kind}_turn_add", key=key, terms=terms)
         for group, keys in self._stale.items():
@@ -119,13 +121,13 @@ class ContextIndex:
                 self.database.run(f"{self.kind}_window_add", key=keys[at], terms=text)
 
     def forget_stale(self) -> None:
-        """Drop the collected changes; needed after a transaction was rolled back."""
+        """Drop the collected changes of the indexes; this is needed after a transaction was rolled back."""
         self._stale.clear()
         self._blocks.clear()
         self._added.clear()
 
     def clear(self) -> None:
-        """Remove everything from the three indexes."""
+        """Remove every text from the three indexes."""
         self.forget_stale()
         for part in ("turn", "window", "session"):
             self.database.run(f"{self.kind}_{part}_clear")

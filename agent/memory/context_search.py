@@ -1,8 +1,9 @@
 """Search in a `ContextIndex`, in two steps: the rare terms of a query select candidates, then all terms score them.
 
 The first step leaves out common terms, because BM25 takes a microsecond for each matching text, and a term that every
-tenth text contains hardly separates texts.  If the rare terms of a query select fewer candidates than wanted, all its
-terms select the candidates.  The second step scores each candidate alone, with its neighbours and with its session.
+tenth text contains hardly separates texts. If the rare terms of a query select fewer candidates than wanted, all its
+terms select the candidates. The second step of the search scores each candidate alone, with its neighbours and with its
+session.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ if TYPE_CHECKING:
     from agent.memory.database import MemoryDatabase
 
 POSTINGS = 2000
-"""Maximum number of texts that the terms of the first step may match in total."""
+"""Maximum number of texts that all terms of the first search step may match in total."""
 MOST = 150
-"""Maximum number of candidates, unless 5 times `top_k` is more."""
+"""Maximum number of candidates of a search, unless 5 times `top_k` is more."""
 MOST_TERMS = 24
 """Maximum number of terms of a query that are used for the search: the rarest ones that occur in the index."""
 
@@ -40,7 +41,7 @@ class Query:
 
     @property
     def match(self) -> str:
-        """The FTS5 expression for the known terms."""
+        """The FTS5 expression that matches texts with one of the known terms."""
         return match_of(self.known)
 
 
@@ -59,7 +60,8 @@ class ContextSearch:
         return Query(terms, counts, known)
 
     def coverage(self, query: Query, total: int) -> Coverage:
-        """The function that computes which share of the query a text contains; `total` is the number of texts."""
+        """The function that computes which share of the query the terms of a text cover; `total` is the number of
+        texts."""
         return Coverage(weights(query.terms, query.counts, total), query.counts)
 
     def total(self) -> int:
@@ -90,8 +92,8 @@ class ContextSearch:
         made = {}
         for key, block in blocks.items():
             turn, window = turns.get(key, 0.0), windows.get(key)
-            # the window of a text contains the terms of the text, so if the text matches and no window of it does, the
-            # text has no window in the index
+            # the window of a text contains the terms of the text, so a text that matches although no window of it
+            # matches has no window in the index
             alone = turn > 0 and window is None
             made[key] = Scores(turn, None if alone else window or 0.0, None if alone else sessions.get(block, 0.0))
         return made

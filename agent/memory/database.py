@@ -23,7 +23,7 @@ NETWORK = re.compile(r"(nfs|cifs|smb|ceph|9p|glusterfs|lustre|gfs2|ocfs2|afs|bee
 """Types of file systems that several hosts can mount at once."""
 _GONE = re.compile(r"no such (fts5 )?table|vtable constructor failed")
 BUSY_SECONDS = 5.0
-"""Seconds that a writer waits for another writer.  Readers of memory.db do not wait for a writer."""
+"""Seconds that a writer of memory.db waits for another writer. Readers of memory.db do not wait for a writer."""
 
 
 class MemoryDatabase(Database):
@@ -47,7 +47,8 @@ class MemoryDatabase(Database):
         self.remake = _migrate
 
     def stop(self) -> None:
-        """Interrupt the statement that another thread runs, and refuse every later one.  Never waits."""
+        """Interrupt the statement that another thread runs on memory.db, and refuse every later statement. Never
+        waits."""
         self._stopped = True
         self._connection.interrupt()
 

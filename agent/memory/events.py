@@ -32,7 +32,7 @@ LONGEST = 32_000
 """Maximum number of characters of the text of an event.  Only the beginning and the end of a longer text of an event
 are stored."""
 LONGEST_QUERY = 10_000
-"""Maximum number of characters of a query; the rest is ignored."""
+"""Maximum number of characters of a query for events; the rest of the query is ignored."""
 MOST_COVERED = 100
 """Maximum number of events for which the share of the query that they cover is computed, unless `top_k` is more."""
 _NAMED = re.compile(r"\s*([A-Z][\w.-]{1,30}(?: [A-Z][\w.-]{1,30})?): ")
@@ -70,7 +70,7 @@ def add_event(write: Writing, event: NewEvent, mask: Callable[[str], str]) -> in
 
 
 def append_event(write: Writing, payload: Mapping[str, Any], *, at: str | None = None, who: str | None = None) -> int:
-    """Append an event that is not stored yet; return its number.  `at` defaults to the present time, `who` to the
+    """Append an event that memory does not have yet; return its number. `at` defaults to the present time, `who` to the
     writer of the transaction.
     """
     place = payload["actor_id"], payload["session_id"]
@@ -98,7 +98,7 @@ def forgotten_by(write: Writing, payload: Mapping[str, Any]) -> int:
 
 def _newest_block(write: Writing, place: tuple[str, str]) -> tuple[int, int]:
     """The number of the newest block (a document of the index) of the session, and the number of events in it; (0, 0)
-    for none."""
+    if the session has no block."""
     if place not in write.blocks:
         found = write.run("event_block", actor_id=place[0], session_id=place[1])
         write.blocks[place] = (int(found[0]["block"]), int(found[0]["events"])) if found else (0, 0)
@@ -106,8 +106,8 @@ def _newest_block(write: Writing, place: tuple[str, str]) -> tuple[int, int]:
 
 
 def shortened(text: str) -> str:
-    """The text as it is stored: only beginning and end if it is longer than LONGEST, without lone surrogates, and
-    without characters that are unsafe on a terminal, where people read memory.db with sqlite3."""
+    """The text of an event as it is stored: only beginning and end if it is longer than LONGEST, without lone
+    surrogates, and without characters that are unsafe on a terminal, where people read memory.db with sqlite3."""
     if len(text) > LONGEST:
         half = LONGEST // 2
         text = f"{text[:half]}\n… {len(text) - 2 * half:,} characters left out …\n{text[-half:]}"
@@ -126,7 +126,7 @@ def masked(value: Any, mask: Callable[[str], str]) -> Any:
 
 
 def stamp_of(timestamp: Any) -> str:
-    """A time in the format of `clock.stamp`; None stands for the present time.  Raises UsageError if `value` is not a
+    """A time in the format of `clock.stamp`; None stands for the present time. Raises UsageError if `value` is not a
     time.
     """
     if timestamp is None:
@@ -168,8 +168,8 @@ class EventSearch:
             return []
         before = None if before is None else stamp_of(before)
         found = self.search.candidates(asked, top_k, actor_id=actor_id, session_id=session_id, before=before)
-        # Also score the events that have a candidate in their window: AFTER events before each candidate and BEFORE
-        # events after it.
+        # The events with a candidate of the search in their window get a score too: AFTER events before each candidate
+        # and BEFORE events after it.
         near = {one for _, one in self.search.around(found, before=AFTER, after=BEFORE)}
         places = self.database.run("event_places", ids=as_json({*found, *near}), before=before)
         scores = self.search.scores(asked, {row["id"]: row["block"] for row in places})
@@ -183,7 +183,7 @@ class EventSearch:
         return [hit_of(rows[key], ranked[key] * covered[key]) for key in best]
 
     def _coverage(self, asked: Query, keys: Sequence[int]) -> dict[int, float]:
-        """key → share of the query that the event together with its neighbours contains, 0 to 1."""
+        """key of an event → share of the query that the event together with its neighbours contains, 0 to 1."""
         around = self.search.around(keys)
         needed = {*keys, *(one for _, one in around)}
         terms = {row["id"]: row["terms"].split(" ") for row in self.database.run("event_terms", ids=as_json(needed))}

@@ -102,7 +102,7 @@ def _contains(match: str | None, *texts: str) -> bool:
 
 
 def _close(database: MemoryDatabase, found: Selection) -> None:
-    """Add records that have all their sources in the selection, until no more are found."""
+    """Add records that have all their sources in the selection, until no such record is left."""
     sources: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in database.run("sources_all"):
         sources[row["record_id"]].append(row)

@@ -32,7 +32,7 @@ TOGETHER = 500
 writers for too long.
 """
 MESSAGE = 4000
-"""Maximum number of characters of a commit message that are indexed."""
+"""Maximum number of characters of a commit message that are stored in the index."""
 SUBJECT = 300
 MOST_TERMS = 4000
 """Maximum number of terms of the path and the content of a file that are indexed."""

@@ -46,7 +46,7 @@ class TreeFile:
 
 
 class HistoryReader:
-    """A repository, given by its git directory or by the folder that contains `.git`."""
+    """Reads a repository, given by its git directory or by the folder that contains `.git`."""
 
     def __init__(self, repository: Path) -> None:
         inner = repository / ".git"
@@ -96,7 +96,8 @@ class HistoryReader:
                 stdin=asked + b"\n",
             )
         except GitError:
-            if len(shas) == 1:  # one commit has more output than `git` accepts, or cannot be read
+            # The output for this one commit is larger than `git` accepts, or the commit cannot be read.
+            if len(shas) == 1:
                 return
             half = len(shas) // 2
             yield from self._page(shas[:half])
@@ -109,7 +110,7 @@ class HistoryReader:
             yield Commit(sha, messages.get(sha, ""), tuple(found) if len(found) <= MOST_FILES else ())
 
     def files(self, tip: str) -> Iterator[TreeFile]:
-        """The regular files in the tree of a commit."""
+        """The regular files in the tree of the commit `tip`."""
         listed = git("ls-tree", "-r", "-z", "-l", "--full-tree", tip, git_dir=self.git_dir).output
         for entry in listed.split(b"\0"):
             about, _, path = entry.partition(b"\t")
@@ -118,8 +119,8 @@ class HistoryReader:
                 yield TreeFile(path.decode("utf-8", "replace"), fields[2].decode(), int(fields[3]))
 
     def contents(self, files: Sequence[TreeFile]) -> Iterator[tuple[TreeFile, str]]:
-        """Pairs of each of the files and its text.  The text is "" for a binary file, for a file of more than LARGEST
-        bytes, and for every file after the first TOTAL bytes of files."""
+        """Pairs of each of the files and its text. The text is "" for a binary file, for a file of more than LARGEST
+        bytes, and for every file after the first TOTAL bytes of all files."""
         total = 0
         page: list[TreeFile] = []
         size = 0
@@ -150,8 +151,8 @@ class HistoryReader:
 
 
 def _paths(output: bytes, shas: Sequence[str]) -> dict[str, list[str]]:
-    """sha → paths, from the output of `diff-tree --stdin -z`: each hash is followed by its paths, in the order of
-    `shas`."""
+    """hash of a commit → its paths, from the output of `diff-tree --stdin -z`: each hash is followed by its paths, in
+    the order of `shas`."""
     found: dict[str, list[str]] = {}
     order = {sha.encode(): sha for sha in shas}
     here: list[str] = []

@@ -36,7 +36,7 @@ class IndexRequest:
         return base_dir / FOLDER / f"{name}.json"
 
     def put(self, base_dir: Path) -> None:
-        """Write the request into its file.  Raises DiskError if that fails."""
+        """Write the request into its file. Raises DiskError if the request cannot be written."""
         path = self.path(base_dir)
         durable_files.make_dir(path.parent)
         durable_files.write_file(path, orjson.dumps(asdict(self)), sync=False)

@@ -31,8 +31,8 @@ class ExtractionJobs:
         self.database = database
 
     def begin(self, job_id: str, actor_id: str, session_id: str, strategy: str, owner: str, until: str) -> int:
-        """Begin an attempt of a job; a job that does not exist yet is created.  Returns the number of the attempt, 0 if
-        the job is done already."""
+        """Begin an attempt of a job; a job that does not exist yet is created. Returns the number of the attempt, 0 if
+        the extraction job is done already."""
         rows = self.database.run(
             "job_begin",
             id=job_id,
@@ -56,7 +56,7 @@ class ExtractionJobs:
         return self.database.run("job_list", status=status)
 
     def by_status(self) -> dict[str, int]:
-        """status → number of jobs."""
+        """status → number of extraction jobs with it."""
         return {row["status"]: int(row["jobs"]) for row in self.database.run("jobs_by_status")}
 
     def with_errors(self, sessions: Collection[str], selector: Selector) -> tuple[str, ...]:
@@ -75,7 +75,7 @@ class ExtractionJobs:
         )
 
     def clear_errors(self, job_ids: Iterable[str]) -> None:
-        """Remove the error messages of jobs."""
+        """Remove the error messages of extraction jobs."""
         for job_id in job_ids:
             self.database.run("job_error_clear", id=job_id)
 

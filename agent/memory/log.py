@@ -19,12 +19,13 @@ if TYPE_CHECKING:
 
 
 class LocalLog:
-    """The table `memory_log`.  A transaction of this log also covers the tables that are made from the log, since all
-    are in memory.db."""
+    """The table `memory_log`. A transaction on the log is also a transaction on the tables that are made from the log,
+    since all are in memory.db."""
 
     def __init__(self, database: MemoryDatabase) -> None:
         self.database = database
-        self._number: int | None = None  # number of the entry that the open transaction appended last
+        # number of the log entry that the open transaction appended last
+        self._number: int | None = None
 
     @contextmanager
     def transaction(self) -> Iterator[Any]:
@@ -48,7 +49,7 @@ class LocalLog:
         reason: str = "",
         at: str | None = None,
     ) -> Entry:
-        """Append an entry inside a transaction."""
+        """Append an entry to the log, inside a transaction."""
         entry = Entry(self.next_number(), at or clock.stamp(), operation, subject, who, reason, payload)
         self.insert(entry)
         return entry
@@ -96,7 +97,7 @@ class LocalLog:
         transaction."""
         return Followed()
 
-    def purge(self, *, left_by_others: bool = False) -> str:  # noqa: ARG002 - `base.Log` has the parameter
+    def purge(self, *, left_by_others: bool = False) -> str:  # noqa: ARG002 - `base.Log` defines this parameter
         """Does nothing: there is no shared log, and `purge.py` removes the bytes from memory.db."""
         return ""
 

@@ -32,8 +32,8 @@ PAGE = 1000
 def rebuild(log: Log, views: Views) -> int:
     """Rebuild every table that is used for searching from the log, in one transaction; return the number of entries.
 
-    `rebuild` also makes tables and indexes again that are missing or damaged (`schema.py`).  Raises MemoryUnavailable
-    when the log has fewer entries than the tables were made from.
+    `rebuild` also makes tables and indexes again that are missing or damaged (`schema.py`). Raises MemoryUnavailable
+    when the log has fewer entries than the number from which the tables were made.
     """
     try:
         if not schema.is_whole(views.database):  # `rebuilding` of a shared log needs the tables

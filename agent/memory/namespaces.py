@@ -48,8 +48,8 @@ def span(prefix: str) -> tuple[str, str]:
 
 
 def expand(template: str, actor_id: str, session_id: str | None = None) -> str:
-    """The namespace for a template like `/episodes/{actorId}/{sessionId}/`.  Without a session the result is the part
-    of the namespace before `{sessionId}`.  Raises UsageError for an actor or session that is not allowed."""
+    """The namespace that results from a template like `/episodes/{actorId}/{sessionId}/`. Without a session the result
+    is the part of the namespace before `{sessionId}`. Raises UsageError for an actor or session that is not allowed."""
     check_name(actor_id, "actor")
     if session_id is None:
         template = template.partition("{sessionId}")[0]
@@ -83,7 +83,7 @@ def actor_of(template: str, *, instance: str, owner: str, repo: str) -> str:
 
 
 def _changes(part: str) -> bool:
-    """Whether another text could give the same part of an actor's name."""
+    """Whether the part of an actor's name could also result from another text."""
     return part != "" and (actor_name(part) != part or "--" in part)
 
 
@@ -99,13 +99,13 @@ def of_session(strategy: str, actor_id: str, session_id: str) -> str:
 
 
 def actor_in(namespace: str) -> str:
-    """The actor in a namespace like `/episodes/{actor}/{session}/`, "" for none."""
+    """The actor in a namespace like `/episodes/{actor}/{session}/`, "" if it names no actor."""
     parts = namespace.strip("/").split("/")
     return parts[1] if len(parts) > 1 else ""
 
 
 def session_of(namespace: str) -> str:
-    """The session in a namespace like `/episodes/{actor}/{session}/`, "" for none."""
+    """The session in a namespace like `/episodes/{actor}/{session}/`, "" if it names no session."""
     parts = namespace.strip("/").split("/")
     return parts[2] if len(parts) == 3 else ""
 

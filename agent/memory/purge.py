@@ -58,7 +58,7 @@ def purge(database: MemoryDatabase, views: Views, exports: Path, pieces: Sequenc
     _remove_lines(exports, _forgotten_ids(database))
     busy = _truncate_log(database)
     files = [database.path, database.path.with_name(f"{database.path.name}-wal"), *_exports(exports)]
-    is_unknown = bool(unpurged) and not pieces  # the forgotten texts are unknown or too short
+    is_unknown = bool(unpurged) and not pieces  # the forgotten texts are unknown, or too short to be searched for
     if not busy and (is_unknown or _left(database, files, pieces)):
         database.execute("VACUUM")
         busy = _truncate_log(database)
@@ -121,7 +121,7 @@ def _found(path: Path, pieces: Sequence[bytes]) -> set[bytes]:
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             return {piece for piece in pieces if data.find(piece) >= 0}
-    except (FileNotFoundError, ValueError):  # the file is missing or empty
+    except (FileNotFoundError, ValueError):  # the file is missing or empty, so it contains no piece
         return set()
 
 

@@ -58,8 +58,8 @@ class Coverage:
 
 def relevance(scores: Mapping[int, Scores], extra: Mapping[int, float] | None = None) -> dict[int, float]:
     """Key of a text → weighted sum of its normalised scores, divided by the highest sum, so that the best text has 1.
-    `extra` has numbers that are added to the sums, by key.  If a text has no window or session document, the score of
-    the text alone replaces the missing score."""
+    `extra` maps the key of a text to a number that is added to its sum. If a text has no window or session document,
+    the score of the text alone replaces the missing score."""
     turn = max((one.turn for one in scores.values()), default=0.0)
     window = max((one.window or 0.0 for one in scores.values()), default=0.0)
     session = max((one.session or 0.0 for one in scores.values()), default=0.0)

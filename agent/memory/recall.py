@@ -1,9 +1,9 @@
 """Recall for one task: the memories for its briefing, and the results of the model's `recall` tool.
 
-A TaskRecall opens memory.db at its first call and does not add or change memories.  A caller that no longer waits for a
-call in another thread uses `abandon`.  A missing memory.db is not created.  A task gets no quarantined records, no
-events from which quarantined records were made, and no events of trust 0.  A record is no longer quarantined when a
-person runs `memory promote`.
+A TaskRecall opens memory.db at its first call and does not add or change memories. A caller that no longer waits for a
+call in another thread uses `abandon`. A TaskRecall never creates a missing memory.db. A task gets no quarantined
+records, no events from which quarantined records were made, and no events of trust 0. A record is no longer quarantined
+when a person runs `memory promote`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 FILES = 8
 """Maximum number of files in a briefing (`likely_files.py`)."""
 FOUND = 8
-"""Maximum number of records, of events and of files in a result of the `recall` tool."""
+"""Maximum number of records, of events and of files in one result of the `recall` tool."""
 RELEVANCE = 0.2
 """Minimum relevance of an event in a result of the `recall` tool.  The default minimum relevance of a record
 (`memory.namespaces`) is higher, since records are also put into a briefing, for which the model did not ask.

@@ -1,5 +1,5 @@
-"""Changes of an existing memory record: promote, pin, invalidate, mark used.  Each change appends an entry to the
-log."""
+"""Changes an existing memory record: promote, pin, invalidate, mark used. Each change of a memory record appends an
+entry to the log."""
 
 from __future__ import annotations
 

@@ -50,13 +50,13 @@ class RecordSearch:
         self.vectors = vectors
 
     def __call__(self, query: str, namespace: str, config: RetrievalConfig) -> list[MemoryHit]:
-        """At most `config.top_k` hits below `namespace`, ordered by relevance times the factors for age and
-        outcomes."""
+        """The hits of the query below `namespace`, at most `config.top_k`, ordered by relevance times the factors for
+        age and outcomes."""
         return self.of_each(query, [(namespace, config)])[0]
 
     def of_each(self, query: str, wanted: Sequence[tuple[str, RetrievalConfig]]) -> list[list[MemoryHit]]:
-        """The hits for each pair of namespace and config.  The number of records with each term of the query is read
-        once for all pairs, and the candidates of all namespaces are scored together."""
+        """The hits of the query for each pair of namespace and config. The number of records with each term of the
+        query is read once for all pairs, and the candidates of all namespaces are scored together."""
         among = [(*span(namespace), config.min_trust) for namespace, config in wanted]
         asked = self.search.query(self.terms.of_query(query[:LONGEST_QUERY]))
         most: dict[tuple[str, str, int], int] = {}
@@ -91,7 +91,7 @@ class RecordSearch:
     def _held(
         self, share: Containment, rows: Mapping[int, Mapping[str, Any]], terms: Mapping[int, set[str]]
     ) -> dict[int, float]:
-        """key → share of the record that the query contains, for short records (`containment.py`)."""
+        """key of a record → share of the record that the query contains, for short records (`containment.py`)."""
         short = {key: row["text"] for key, row in rows.items() if len(row["text"]) <= LONGEST_TEXT}
         texts = {key: text for key, text in short.items() if share.may_hold(terms[key])}
         self.terms("\n".join(texts.values()))  # one call computes the stems of all texts

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 SIMILAR = 0.8
 """Minimum Jaccard similarity of the words of two texts for one to be a duplicate or a new version of the other."""
 NEIGHBOURS = 5
-"""Maximum number of existing records with which a new one is compared."""
+"""Maximum number of existing records of the namespace with which a new record is compared."""
 _NEGATIONS = frozenset(
     ("no", "not", "never", "none", "without", "cannot", "don", "doesn", "won", "isn", "aren", "nicht")
 )
@@ -231,7 +231,7 @@ COLUMNS = (
 
 
 def _by_record(rows: Iterable[Mapping[str, Any]]) -> Mapping[str, list[Mapping[str, Any]]]:
-    """record id → the rows about this record; [] for a record without rows."""
+    """record id → the rows about this record; [] for a record that has no rows."""
     found: defaultdict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for row in rows:
         found[row["record_id"]].append(row)

@@ -57,7 +57,7 @@ def _wanted(name: str) -> list[str]:
 
 
 def is_whole(database: Database) -> bool:
-    """Whether the database has every table and every index that the migrations create."""
+    """Whether memory.db has every table and every index that the migrations create."""
     return _there(database).issuperset(one for table, _ in _objects().values() for one in _wanted(table))
 
 
@@ -79,7 +79,7 @@ def _is_sound(database: Database) -> bool:
     try:
         for name in _HISTORY:
             if _INDEX in _objects()[name][1]:
-                database.execute(f"INSERT INTO {name} ({name}) VALUES ('integrity-check')")  # noqa: S608 - a name of this module
+                database.execute(f"INSERT INTO {name} ({name}) VALUES ('integrity-check')")  # noqa: S608 - the table's name comes from this module
     except MemoryUnavailable:
         return False
     return True
@@ -124,7 +124,7 @@ def _restore_versions(database: Database) -> None:
 
 
 def _made_by() -> Iterator[tuple[int, list[str]]]:
-    """(number of a migration, names of its tables and indexes)."""
+    """Yields (number of a migration, names of the tables and indexes that it creates)."""
     for number, _, path in migrate.migrations(MIGRATIONS):
         defined = map(_DEFINED.match, migrate.statements(path.read_text(encoding="utf-8")))
         yield number, [one[1] for one in defined if one is not None]

@@ -75,7 +75,7 @@ class SharedEntries:
                 yield
                 is_inside = False
         except (HostError, LedgerError) as error:
-            if is_inside:  # the code inside the block raised the error
+            if is_inside:  # the error comes from the code inside the block, and not from the lock
                 raise
             raise away(error) from error
 
@@ -179,5 +179,5 @@ def translated() -> Iterator[None]:
 
 
 def away(error: Exception) -> MemoryUnavailable:
-    """The MemoryUnavailable for an error of the shared log's database."""
+    """Makes the MemoryUnavailable for an error of the shared log's database."""
     return MemoryUnavailable(f"the shared log of memory cannot be used: {error}")

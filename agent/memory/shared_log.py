@@ -1,10 +1,10 @@
-"""The log in PostgreSQL that all hosts with the same ledger share (implements `base.Log`).
+"""The log of memories in PostgreSQL that all hosts with the same ledger share (implements `base.Log`).
 
-The memory.db of each host has a copy of the log, and the tables that are made from the log.  A write transaction takes
+The memory.db of each host has a copy of the log, and the tables that are made from the log. A write transaction takes
 the write lock of memory.db, then the lock that all hosts share, applies the entries of other hosts, and appends its
-own; so each decision considers the entries of all hosts, and an entry has the same number on every host.  PostgreSQL
-commits before memory.db; if the process is killed between the two commits, memory.db lacks entries, and the next call
-of `follow` or of a write applies them.
+own; so each decision considers the entries of all hosts, and an entry has the same number on every host. A write
+transaction commits PostgreSQL before memory.db; if the process is killed between the two commits, memory.db lacks
+entries, and the next call of `follow` or of a write applies them.
 
 Searches do not use PostgreSQL: they use the present state of memory.db.
 """
@@ -86,7 +86,7 @@ class SharedLog(SharedEntries):
                 return entries, imported
             try:
                 with self.local.transaction():
-                    # another process of this host may have applied the same entries meanwhile
+                    # another process of this host may have applied the same log entries meanwhile
                     if self.local.last() == position:
                         self.follower.apply(page)
                         entries += len(page)

@@ -118,8 +118,7 @@ class Join:
             after = page[-1].number
 
     def _aside(self) -> Iterator[Entry]:
-        """The entries to import, in their order; the numbers of these entries were made negative to set the entries
-        aside."""
+        """The log entries to import, in their order; their numbers were made negative to set the entries aside."""
         below = 0
         while rows := self.database.run("log_aside", below=below, limit=PAGE):
             yield from map(entry_of, rows)

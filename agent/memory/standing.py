@@ -25,7 +25,7 @@ SHOWN_BY = 2
 """Minimum number of tasks that have shown a preference for it to be standing, if there are more than `top_k`
 preferences."""
 TRUST = 1
-"""Minimum trust of a standing preference: text from outside cannot become a standing preference."""
+"""Minimum trust of a standing preference, so that text from outside cannot become one."""
 TOKENS = 200
 """Maximum number of tokens of all standing preferences of one actor together."""
 CONSIDERED = 200

@@ -1,4 +1,5 @@
-"""`MemoryStore`, the public interface of long-term memory.  The other modules of `agent/memory/` do the work."""
+"""`MemoryStore`, the public interface of long-term memory. The other modules of `agent/memory/` do the work of its
+methods."""
 
 from __future__ import annotations
 
@@ -144,9 +145,10 @@ class MemoryStore:
     ) -> int:
         """Store an event of a session; return its number.
 
-        A second event with the same `client_token` is not stored; the number of the first is returned.  `timestamp` is
-        ISO 8601 or a datetime, by default now.  Only the beginning and the end of a long text of an event are stored.
-        An event that was forgotten is not stored again; the number of the log entry that forgot it is returned.
+        A second event with the same `client_token` is not stored; the number of the first is returned. `timestamp` is
+        ISO 8601 or a datetime, by default now. Only the beginning and the end of an event's text are stored if the text
+        is long. An event that was forgotten is not stored again; the number of the log entry that forgot it is
+        returned.
         """
         event = NewEvent(actor_id, session_id, text, role, timestamp, source, trust, metadata or {}, client_token)
         return self.create_events([event])[0]
@@ -285,7 +287,8 @@ class MemoryStore:
     def standing_preferences(self, actor_id: str) -> list[MemoryHit]:
         """The preferences of an actor that every task gets, with a relevance of 0 (`standing.py`), in at most
         `standing.TOKENS` tokens."""
-        templates = self.retrieval_config.items()  # not the namespace of facts, which may have thousands of records
+        # The namespace of facts is not included, since it may have thousands of records.
+        templates = self.retrieval_config.items()
         wanted = [(expand(one, actor_id), config) for one, config in templates if one.startswith("/preferences/")]
         with self._lock:
             parts = self._open
@@ -356,8 +359,8 @@ class MemoryStore:
             record_changes.pin(write, record_id, pinned=pinned)
 
     def invalidate(self, record_id: str, reason: str) -> None:
-        """Mark a record as invalid because it is no longer true.  A record that is invalid stays in memory.db, but is
-        not recalled."""
+        """Mark a memory record as invalid because its text is no longer true. A record that is invalid stays in
+        memory.db, but is not recalled."""
         with self._lock, self.writing() as write:
             record_changes.invalidate(write, record_id, self.mask(reason))
 
@@ -389,10 +392,10 @@ class MemoryStore:
         """Remove permanently the events and records that match the selector, and the records that have no other
         sources.
 
-        With `dry_run` nothing is removed, and the result shows what would be.  The texts are removed from the log, the
-        tables, their indexes, the write-ahead log and the exports in `base_dir/memory/`; then memory.db, its
-        write-ahead log and the exports are searched for remains of the texts.  Hashes of the forgotten texts remain, so
-        that the same texts are not stored again.
+        With `dry_run` nothing is removed, and the result lists what a real call would remove. The texts are removed
+        from the log, the tables, their indexes, the write-ahead log and the exports in `base_dir/memory/`; then
+        memory.db, its write-ahead log and the exports are searched for remains of the texts. Hashes of the forgotten
+        texts remain, so that the same texts are not stored again.
         """
         with self._lock:
             parts = self._open
@@ -456,7 +459,7 @@ class MemoryStore:
 
     @property
     def exports(self) -> Path:
-        """The folder of the exports; `forget` also removes lines from the files in it."""
+        """The folder of the exports of long-term memory; `forget` also removes lines from the files in it."""
         return self.base_dir / "memory"
 
     def rebuild(self) -> int:

@@ -1,11 +1,11 @@
 """Splits a text into terms, for the index and for queries: stems of words, parts of identifiers, pairs of characters.
 
-* `getUserName` and `get_user_name` both become `getusername`, `get`, `user`, `name`.
+* The identifiers `getUserName` and `get_user_name` both become `getusername`, `get`, `user`, `name`.
 * Scripts without spaces between words (Japanese, Chinese, Thai, and Korean, where endings are attached) are indexed as
   single characters and as pairs of adjacent ones.  A query in a script without spaces uses only the pairs, except for a
   run of one character.
-* Text is normalised to NFKC, lower case, without accents.  English words are replaced by their stems (`stems.py`).
-  Stop words like `the` are left out, unless the text has no other words.
+* Text is normalised to NFKC, to lower case, and without accents. English words are replaced by their stems
+  (`stems.py`). Stop words like `the` are left out of the terms, unless the text has no other words.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ STOP = frozenset(
     ll m me might more most must mustn my myself no nor not now o of off on once only or other our ours ourselves out
     over own re s same shall shan she should shouldn so some such t than that the their theirs them themselves then
     there these they this those through to too under until up ve very was wasn we were weren what when where which while
-    who whom whose why will with won would wouldn y you your yours yourself yourselves""".split()  # noqa: SIM905 - easier to read than a list
+    who whom whose why will with won would wouldn y you your yours yourself yourselves""".split()  # noqa: SIM905 - one string of words is easier to read than a list
 )
 
 LONGEST = 64
-"""Maximum number of characters of a word that is indexed.  Longer ones are mostly hashes or encoded data, and are
+"""Maximum number of characters of a word that is indexed. Longer words are mostly hashes or encoded data, and are
 cut."""
 MOST = 60_000
-"""Maximum number of words in the cache of stems.  A larger cache is cleared."""
+"""Maximum number of words in the cache of stems. A cache of stems that is larger is cleared."""
 
 
 def words(text: str, *, pairs_only: bool = False) -> Iterator[str]:
@@ -95,7 +95,7 @@ class Terms:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._stemmer = Stemmer()
-        self._known: dict[str, tuple[str, ...]] = {}  # run → its terms (stems without stop words)
+        self._known: dict[str, tuple[str, ...]] = {}  # a run of letters → its terms (stems without stop words)
 
     def __call__(self, text: str) -> list[str]:
         runs = _runs(text)
@@ -104,7 +104,7 @@ class Terms:
             if new := {run for run in runs if run not in known}:
                 self._learn(new)
             found = [term for run in runs for term in known[run]]
-            if not found and runs:  # the text has only stop words
+            if not found and runs:  # the text consists only of stop words, so they are indexed
                 every = [word for run in runs for word in _of_run(run, pairs_only=False)]
                 stems = self._stemmer(every)
                 found = [stems[word] for word in every]

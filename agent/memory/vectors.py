@@ -32,11 +32,11 @@ NONE = "none"
 TOGETHER = 64
 """Maximum number of texts in one call of the plug-in."""
 LONGEST = 4000
-"""Maximum number of characters of a text that the plug-in gets."""
+"""Maximum number of characters of a record's text that the plug-in gets."""
 
 
 class Vectors:
-    """The vectors of one memory.db.  Every error of the plug-in becomes MemoryUnavailable."""
+    """The stored vectors of the records in one memory.db. Every error of the plug-in becomes MemoryUnavailable."""
 
     def __init__(self, database: MemoryDatabase, plugin: str, guard: Guard | None) -> None:
         self.database = database

@@ -80,7 +80,8 @@ class Views:
         if operation is not None and entry.payload is not None:
             try:
                 operation(entry, entry.payload)
-            except (KeyError, TypeError, ValueError, AttributeError) as error:  # the payload is damaged
+            # The payload of the log entry is damaged.
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
                 what = f"entry {entry.number} of the log ({entry.operation})"
                 raise MemoryUnavailable(f"{what} cannot be used: {type(error).__name__}: {error}") from error
         self._number = max(self._number, entry.number)
@@ -107,7 +108,7 @@ class Views:
         self._number = 0
 
     def optimize(self) -> None:
-        """Merge the segments of the indexes, which removes deleted terms from the file."""
+        """Merge the segments of the full-text indexes, which removes deleted terms from the file."""
         self.events.optimize()
         self.records.optimize()
 

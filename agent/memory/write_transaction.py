@@ -54,7 +54,7 @@ class Writing:
 
 @contextmanager
 def writing(log: Log, views: Views, who: str) -> Iterator[Writing]:
-    """A write transaction; if the block raises, neither the log nor a table is changed."""
+    """A write transaction of the memory; if the block raises, neither the log nor a table is changed."""
     try:
         with log.transaction():
             yield Writing(log, views, who)

@@ -1,4 +1,5 @@
 """Observation: events that the program's packages announce, and a structured log and metrics that listen to them.
 
-Nothing here decides about a task or changes it, and an error of a listener stops neither the work nor other listeners.
+The package `observe` makes no decision about a task and changes none, and an error of a listener stops neither the work
+nor other listeners.
 """

@@ -1,10 +1,10 @@
-"""Events: the program's packages announce them; the log, the metrics, the dashboard and the notes for the progress
-comment listen.
+"""The events that the program's packages announce; the log, the metrics, the dashboard and the notes for the progress
+comment listen to them.
 
-The event names are fixed: announcing a name that is not in `EVENTS` is a bug and raises an error.  A listener is a
-callable `(name, fields)`.  A listener runs in the thread that announces the event, in the order of registration; the
-errors of a listener do not reach that thread.  So a listener of events only observes: an action that must happen, or
-must stop the work when it fails, is called directly.
+The names of events are fixed: announcing a name that is not in `EVENTS` is a bug and raises an error. A listener of
+events is a callable `(name, fields)`. Listeners run in the thread that announces the event, in the order of
+registration; the errors of a listener do not reach that thread. So a listener of events only observes: an action that
+must happen, or must stop the work when it fails, is called directly.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ EVENTS: dict[str, str] = {
     ),
     "starts_go_on": "A try has succeeded; tasks of this place are started again (place).",
     "disk_free": "The disk can be written and has room again (free).",
-    # events of a task from the queue to its end
+    # events of a task, from the queue to its end
     "task_queued": "A task was put in the queue (uuid, task).",
     "task_published": "A pointer to the queued task was given to the broker (uuid).",
     "task_requeued": "A task that lost its owner, or was drained, is back in the queue (uuid, attempt, why).",
@@ -173,7 +173,7 @@ EVENTS: dict[str, str] = {
         "Reviewers came to a decision, or failed safe (decision, why; no_votes, waits: requests sent again; "
         "tokens_before, tokens_after: of shortened texts)."
     ),
-    # servers of MCP
+    # events about MCP servers
     "mcp_listed": "The tools of a server were listed for a task (server, tools, left_out with reasons).",
     "mcp_pinned": "The first list of a server was pinned in mcp.lock (server, tools).",
     "mcp_changed": (
@@ -303,8 +303,8 @@ MESSAGES: dict[str, str] = {
         "waiting up to {seconds} s for answers of models and publishing that are under way; a second signal ends the "
         "workers at once; run again to go on"
     ),
-    "task_started": "Task started: {uuid}",  # docs/design/context.md, 5.1 has this sentence
-    "task_failed": "Task processing failed",  # docs/design/context.md, 11.1 has this sentence
+    "task_started": "Task started: {uuid}",  # this sentence is prescribed by docs/design/context.md, 5.1
+    "task_failed": "Task processing failed",  # this sentence is prescribed by docs/design/context.md, 11.1
 }
 """Name of an event → a sentence, which the log has beside the name as `message`; only some events have a sentence."""
 
@@ -320,12 +320,12 @@ class Events:
         self._traced: set[tuple[str, str]] = set()  # (listener, type of its error) with a logged traceback
 
     def on(self, listener: Listener) -> Listener:
-        """Add a listener; returns it, so that this method can be a decorator."""
+        """Add a listener of events; returns it, so that this method can be a decorator."""
         self._listeners = (*self._listeners, listener)
         return listener
 
     def off(self, listener: Listener) -> None:
-        """Remove a listener; nothing happens when it is not registered."""
+        """Remove a listener of events; nothing happens when it is not registered."""
         self._listeners = tuple(one for one in self._listeners if one is not listener)
 
     def emit(self, name: str, /, **fields: Any) -> None:
@@ -339,7 +339,7 @@ class Events:
         for listener in self._listeners:
             try:
                 listener(name, fields)
-            except Exception as error:  # noqa: BLE001 - an error of a listener must never reach the observed code
+            except Exception as error:  # noqa: BLE001 - an error of a listener must never reach the code that announces the event
                 self._report(listener, name, error)
 
     def _report(self, listener: Listener, name: str, error: Exception) -> None:

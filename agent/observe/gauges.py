@@ -1,8 +1,8 @@
-"""Gauges that are read when metrics are requested: the rows of the ledger by status and host, their ages and what they
-wait for, rate limits of the forges, the disk, and jobs of long-term memory.
+"""Gauges of which the values are read when metrics are requested: the rows of the ledger by status and host, their ages
+and what they wait for, rate limits of the forges, the disk, and jobs of long-term memory.
 
-The function that reads them is a parameter, since this package must not import the ledger (`daemon/ledger_gauges.py`
-does).
+The function that reads the gauges' values is a parameter, since this package must not import the ledger
+(`daemon/ledger_gauges.py` does).
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 KEPT_SECONDS = 5.0
-"""Seconds for which a snapshot is cached: many clients may request metrics, and each read loads all rows."""
+"""Seconds for which the values of gauges are cached: many clients may request metrics, and each read loads all rows of
+the ledger."""
 
 ROWS = ("makimono_rows", "Tasks in the ledger, by status and the host that worked on them last.", ("status", "host"))
 OLDEST = (
@@ -46,9 +47,9 @@ MOST_HOSTS = 64
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Rows of one status and host.
+    """The rows of the ledger with one status and host.
 
-    `age` is the number of seconds for which the oldest of these rows has been in its status (a queued row: since it was
+    `age` is the number of seconds for which the oldest of these rows has had its status (for a queued row: since it was
     due), None for closed rows.
     """
 
@@ -73,8 +74,8 @@ class Snapshot:
     """The number of the ledger's rows for each status and host, with the age of the oldest open one, and the number of
     tasks that are running in this base_dir.
 
-    `waiting` is the number of open tasks for each reason to wait, `jobs` that of waiting extraction jobs (None: there
-    is no long-term memory), `disk` the (free, all) bytes of the disk of base_dir (None: they cannot be read).
+    `waiting` is the number of open tasks for each reason to wait, `jobs` the number of waiting extraction jobs (None:
+    long-term memory is off), `disk` the (free, all) bytes of the disk of base_dir (None: they cannot be read).
     """
 
     groups: tuple[Group, ...]
@@ -94,7 +95,7 @@ class Gauges:
         self._until = 0.0
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Each gauge with its present values; if the ledger cannot be read, only the gauge that reports this."""
+        """Yields each gauge with its present values; if the ledger cannot be read, only the gauge that reports this."""
         snapshot = self._snapshot()
         up = _family(UP)
         up.add_metric([], float(snapshot is not None))
@@ -112,7 +113,7 @@ class Gauges:
         yield from _others(snapshot)
 
     def describe(self) -> Iterator[GaugeMetricFamily]:
-        """The gauges without values, so that registering the collector does not read the ledger."""
+        """The gauges without values, so that registering the collector does not read the ledger's rows."""
         yield from map(_family, ALL)
 
     def _snapshot(self) -> Snapshot | None:
@@ -127,7 +128,7 @@ class Gauges:
 
 
 def _others(snapshot: Snapshot) -> Iterator[GaugeMetricFamily]:
-    """The gauges that are not read from counts of rows."""
+    """The gauges that are not computed from counts of rows."""
     waiting, limit, remaining = map(_family, (WAITING, LIMIT, REMAINING))
     for reason, count in snapshot.waiting.items():
         waiting.add_metric([reason], count)
@@ -152,7 +153,7 @@ def _family(named: tuple[str, str, tuple[str, ...]]) -> GaugeMetricFamily:
 
 
 def _counted(snapshot: Snapshot) -> dict[tuple[str, str], int]:
-    """(status, host) → number of rows, with 0 for an open status without rows; hosts beyond MOST_HOSTS count as
+    """(status, host) → number of rows, which is 0 for an open status without rows; hosts beyond MOST_HOSTS count as
     `other`."""
     found: dict[tuple[str, str], int] = {}
     hosts = sorted({one.host for one in snapshot.groups})[:MOST_HOSTS]

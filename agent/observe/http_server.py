@@ -1,7 +1,8 @@
 """A small HTTP server in a thread of its own, for the metrics and for webhooks.
 
-Each connection has a thread, so that a slow client does not block the others.  `most` limits the connections at a time
-and `seconds` the duration of each, so that clients that send nothing, or a byte now and then, cannot take all threads.
+Each connection has a thread, so that a slow client does not block the others. `most` limits the number of connections
+at a time and `seconds` the duration of each, so that clients that send nothing, or a byte now and then, cannot use up
+all threads.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 class HttpServer:
     """A server for one WSGI application, which answers from `start` to `close`.
 
-    `name` is the name of the thread and the beginning of error messages.  `most` and `seconds` are None for no limit.
+    `name` is the name of the server's thread and the beginning of its error messages. `most` and `seconds` may be None
+    for no limit.
     """
 
     def __init__(
@@ -38,8 +40,8 @@ class HttpServer:
         self._thread: Thread | None = None
 
     def start(self, address: str, port: int) -> int:
-        """Listen; returns the port (with `port` 0 a free one is chosen).  Raises HostError if the port cannot be
-        opened."""
+        """Listen at the address; returns the port (with `port` 0 a free port is chosen). Raises HostError if the port
+        cannot be opened."""
         kind = _Server6 if ":" in address else _Server
         try:
             server = kind((address, port), _Silent)
@@ -53,7 +55,7 @@ class HttpServer:
         return int(server.server_port)
 
     def close(self) -> None:
-        """Stop listening; requests that are being answered are cut."""
+        """Stop listening; connections with requests that are being answered are closed."""
         if self._server is not None and self._thread is not None:
             self._server.shutdown()
             self._server.server_close()
@@ -96,7 +98,7 @@ class _Server(ThreadingMixIn, WSGIServer):
         super().shutdown_request(request)
 
     def service_actions(self) -> None:
-        """Cut the connections that have taken too long; the base class calls this twice a second."""
+        """Close the connections that have lasted too long; the base class calls this method twice a second."""
         if self.seconds is None:
             return
         oldest = clock.monotonic() - self.seconds
@@ -107,7 +109,7 @@ class _Server(ThreadingMixIn, WSGIServer):
                         request.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Log the end of a request by an error of the connection, in place of a trace on stderr."""
+        """Log an error of a connection that ended a request, instead of writing a traceback to stderr."""
         del request, client_address
         log.get("http").debug("http_request_failed", exc_info=True)
 
@@ -117,7 +119,7 @@ class _Server6(_Server):
 
 
 class _Silent(WSGIRequestHandler):
-    """A request handler that writes no log."""
+    """An HTTP request handler that writes no log."""
 
     def log_message(self, *_: Any) -> None:
         pass

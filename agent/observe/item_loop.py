@@ -1,4 +1,4 @@
-"""Loops over items, stored or from outside, in which an error that concerns one item does not end the loop.
+"""Provides a loop over items in which an error that concerns one item does not end the loop.
 
     for row in rows:
         with items.handling(row.uuid):
@@ -6,11 +6,11 @@
     items.finish()
 
 An error of one item is reported once, and again when the text of the error has changed or the item has succeeded in
-between.  An unexpected error is logged with its traceback as well.  Errors in `WHOLE` concern a resource that all items
-share (disk, ledger, network).  After an error of a class in `WHOLE` the loop continues, since a single item may have
-caused it, and `finish` raises the first such error; only ForgeLimited ends the loop at once.  After `IN_A_ROW`
-consecutive errors of a class in `WHOLE` the loop ends, unless `is_away` finds that the resource can be reached and so
-the items are to blame.
+between. An unexpected error is logged with its traceback as well. Errors in `WHOLE` concern a resource that all items
+share (disk, ledger, network). After an error of a class in `WHOLE` the loop continues, since a single item may have
+caused the error, and `finish` raises the first such error; only ForgeLimited ends the loop at once. After `IN_A_ROW`
+consecutive errors of a class in `WHOLE` the loop ends, unless `is_away` finds that the shared resource can be reached,
+so that the items are the cause.
 """
 
 from __future__ import annotations
@@ -43,15 +43,16 @@ OF_ONE = (AnswerOdd, RowUnreadable)
 
 IN_A_ROW = 3
 REMEMBERED = 10_000
-"""Maximum number of items with a remembered reason, so that the same reason is not reported again for the same item."""
+"""Maximum number of items for which the reason of a skip is remembered, so that the same reason is not reported again
+for the same item."""
 
 
 class Items:
-    """The state of one loop over items: which items failed, and why.
+    """The state of one loop over items: the items that failed, with their errors.
 
-    `skipped` is called with the name of an item and the reason why it was skipped.  `refusals` are errors that concern
-    the whole loop only if no item succeeded (`finish`).  `is_away` finds out whether the shared resource is
-    unreachable; if the resource can be reached, the loop goes on.
+    `skipped` is called with the name of an item and the reason why it was skipped. `refusals` are classes of errors
+    that concern the whole loop only if no item succeeded (`finish`). `is_away` finds out whether the shared resource is
+    unreachable; if the resource can be reached, the loop continues.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class Items:
         """Handle one item in the body of the `with` statement."""
         try:
             yield
-        except ForgeLimited:  # further requests would only prolong the rate limit
+        except ForgeLimited:  # further requests would only make the rate limit last longer
             self._begin_anew()
             raise
         except Exception as error:  # noqa: BLE001 - an error of one item must not end the loop
@@ -108,7 +109,7 @@ class Items:
             self.known.pop(name, None)
 
     def finish(self, *, unless_some: bool = False) -> None:
-        """End the loop: raise the first error that may concern all items.
+        """End the loop over items: raise the first error that may concern all items.
 
         `unless_some`: if an item succeeded, no error is raised, and each error is reported as an error of its item.
         """

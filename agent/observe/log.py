@@ -1,10 +1,10 @@
 """The structured log of a process, which is written to a file, to stderr, or to both.
 
 Each line has the fixed name of an event and fields; the lines of some events also have a sentence in the field
-`message`.  A file gets JSON lines (`worker.log` in a task's folder), stderr a short human-readable form or JSON.  Any
-value fits into a line (`truncate.py`).  Records of the standard `logging` module, which libraries write, are included.
-Every finished line passes through the masker, a Redact callable.  A log that cannot be written never stops the work.
-The code that starts a process calls `setup`; other modules call `get` to obtain their log.
+`message`. A file gets JSON lines (`worker.log` in a task's folder), stderr a short human-readable form or JSON. Any
+value fits into a line (`truncate.py`). The log includes records of the standard `logging` module, which libraries
+write. A Redact callable masks secrets in every finished line of the log. An error in writing the log never stops the
+work. The code that starts a process calls `setup`; other modules call `get` to obtain their log.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     Render = Callable[[dict[str, Any]], str]
 
 LEVELS = ("debug", "info", "warning", "error")
-# C0 and C1 control characters except tab and newline, DEL, line separators, and the characters that change the
-# direction of text: none of them may reach a terminal.
+# Matches the characters that must not reach a terminal: C0 and C1 control characters except tab and newline, DEL, line
+# separators, and the characters that change the direction of text.
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 _encode = JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _BARE = re.compile(r"[^\s\"'=\x00-\x1f]+")
@@ -61,16 +61,16 @@ class _Log:
         self.on_stderr: Render | None = None
 
     def write(self, level: str, room: str, event: str, found: MutableMapping[str, Any]) -> None:
-        """Write one line to each destination."""
+        """Write one line to each destination of the log."""
         level = level if level in LEVELS else "error"
         if (self.file < 0 and self.on_stderr is None) or LEVELS.index(level) < self.least:
             return
         fields = _fields(level, room, event, self.uuid, found)
         if self.file >= 0:
-            with suppress(OSError):  # on a full disk lines are lost, and the work goes on
+            with suppress(OSError):  # on a full disk, lines of the log are lost, and the work continues
                 os.write(self.file, self._line(_json_line, fields).encode("utf-8", "backslashreplace"))
         if self.on_stderr is not None:
-            # a closed pipe of stderr does not end the work either; `sys.stderr` may be replaced
+            # a closed pipe of stderr does not end the work either; another module may have replaced `sys.stderr`
             with suppress(OSError, ValueError):
                 sys.stderr.write(self._line(self.on_stderr, fields))
                 sys.stderr.flush()
@@ -134,11 +134,11 @@ def setup(
     stderr: bool = True,
 ) -> None:
     """Send the log of this process to the file `path` (JSON lines, mode 0600) and, unless `stderr` is False, to stderr
-    (human-readable, or JSON lines with `json`).
+    (human-readable lines, or JSON lines with `json`).
 
-    `level` is the lowest level that is written.  `uuid` is added to every line, from any thread.  A second call of
-    `setup` replaces the settings of the first call.  When the file cannot be opened, a line on stderr reports it, and
-    stderr gets the lines.  Raises ValueError for an unknown level.
+    `level` is the lowest level of lines that are written to the log. `uuid` is added to every line of the log, from any
+    thread. A second call of `setup` replaces the settings of the first call. When the log file cannot be opened, a line
+    on stderr reports this, and the log goes to stderr. Raises ValueError for an unknown level.
     """
     if level not in LEVELS:
         raise ValueError(f"log level {level!r} is not known; known are {', '.join(LEVELS)}")
@@ -197,7 +197,7 @@ def write(level: str, room: str, event: str, fields: dict[str, Any]) -> None:
     _log.write(level, room, event, fields)
 
 
-# `_Log` filters the levels, even for loggers that were made before `setup`
+# `_Log` filters the levels, even for loggers that exist before the call of `setup`
 _Room = structlog.make_filtering_bound_logger(logging.NOTSET)
 
 
@@ -221,7 +221,7 @@ class _Libraries(logging.Handler):
 
 
 def _fields(level: str, room: str, event: str, uuid: str | None, found: MutableMapping[str, Any]) -> dict[str, Any]:
-    """The fields of a line in the order that suits a reader."""
+    """The fields of a log line in the order that suits a reader."""
     error = found.pop("exc_info", None)
     fields: dict[str, Any] = {"timestamp": clock.stamp(), "level": level, "event": event, "logger": room}
     if uuid:
@@ -244,12 +244,12 @@ def _trace(error: Any) -> str:
 def _json_line(fields: dict[str, Any]) -> str:
     try:
         return orjson.dumps(fields).decode()
-    except TypeError:  # orjson refuses the value: a lone surrogate, a number beyond 64 bits
+    except TypeError:  # orjson refuses the value: the value contains a lone surrogate or a number beyond 64 bits
         return _encode(fields)
 
 
 def _human_line(fields: dict[str, Any]) -> str:
-    """A line for people, such as `09:15:00 info    task_started uuid=… task=…`, with control characters escaped for a
+    """A log line for people, such as `09:15:00 info task_started uuid=… task=…`, with control characters escaped for a
     terminal."""
     rest = {key: value for key, value in fields.items() if key not in ("timestamp", "level", "event", "exception")}
     rest.pop("logger")

@@ -1,8 +1,8 @@
 """Reads the events of other processes from their log files.
 
-Each task has a process of its own, which writes its events to `worker.log`.  A daemon that counts events, or a page
-that shows them, reads the new lines of these `worker.log` files.  A pipe to the daemon could block a worker, or break
-when the daemon ends; a log file cannot.
+Each task has a process of its own, which writes its events to `worker.log`. A daemon that counts events, or a page that
+shows them, reads the new lines of these `worker.log` files. Log files are used because a pipe to the daemon could block
+a worker, or break when the daemon ends.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ MOST = 1 << 20
 
 
 class LogFollower:
-    """Announces new lines of log files to the listeners of `events`, each line once, in the order of the file."""
+    """Announces the new lines of log files as events to the listeners of `events`, each line once, in the order of the
+    file."""
 
     def __init__(self, events: Events) -> None:
         self.events = events
@@ -34,9 +35,9 @@ class LogFollower:
         """Announce the complete lines that were added to `path` since the last call with this `key`, at most `MOST`
         bytes; returns the number of events.
 
-        `key` is the task's uuid, which stays the same when the folder is renamed.  A missing file has no lines.  If a
-        new file has replaced the file at `path`, the new file is read from its beginning.  A line that is not an event
-        of this program is skipped.
+        `key` is the task's uuid, which stays the same when the folder is renamed. A missing log file has no lines. If a
+        new file has replaced the file at `path`, the new file is read from its beginning. A line of a log file that is
+        not an event of this program is skipped.
         """
         try:
             descriptor = durable_files.open_regular(path)
@@ -60,7 +61,7 @@ class LogFollower:
         return len(found)
 
     def skip(self, key: str, path: Path) -> None:
-        """Skip the present content of the file, which an earlier process has counted."""
+        """Skip the present content of a log file, which an earlier process has counted."""
         try:
             state = path.stat()
         except OSError:
@@ -68,7 +69,7 @@ class LogFollower:
         self._places[key] = (state.st_ino, state.st_size)
 
     def forget(self, key: str) -> None:
-        """Discard the position in the file of a task that has ended."""
+        """Discard the position in the log file of a task that has ended."""
         self._places.pop(key, None)
 
 

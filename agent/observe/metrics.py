@@ -1,10 +1,10 @@
-"""Metrics in the format of Prometheus, counted from events; no port is opened unless `serve` is called.
+"""Metrics in the format of Prometheus, which are counted from events; no port is opened unless `serve` is called.
 
-`Metrics` is a listener for events.  A daemon registers a `Metrics` for its own events and, through a `LogFollower`, for
-those of its workers.  Each `Metrics` has a Prometheus registry of its own, so that two of them in one process (tests,
-an embedding program) do not collide.  Names follow the conventions of Prometheus (prometheus.io/docs/practices/naming):
-base units as a suffix, `_total` for counters.  Two names of docs/design/assembler.md, section 0 are used unchanged; all
-other names begin with `makimono_`.
+`Metrics` is a listener for events. A daemon registers a `Metrics` for its own events and, through a `LogFollower`, for
+the events of its workers. Each `Metrics` has a Prometheus registry of its own, so that two `Metrics` in one process
+(tests, an embedding program) do not collide. Names of metrics follow the conventions of Prometheus
+(prometheus.io/docs/practices/naming): base units as a suffix, `_total` for counters. Two names of metrics in
+docs/design/assembler.md, section 0 are used unchanged; all other names begin with `makimono_`.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     Health = Callable[[], tuple[bool, bool, tuple[str, ...]]]
 
 MOST_LABELS = 64
-"""The maximum number of values of one label.
+"""The maximum number of values of one label of a metric.
 
-A model may invent tool names, and each new value would take memory for ever.
+The number is limited because a model may invent tool names, and each new value would take memory for ever.
 """
 
 LATENCY = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1)
@@ -56,9 +56,10 @@ class Described:
 
 
 class Metrics:
-    """A listener that counts events; it is called with `(name, fields)`: `events.on(Metrics())`.
+    """A listener that counts events as metrics; it is called with `(name, fields)`: `events.on(Metrics())`.
 
-    `rows` reads the ledger for the gauges, at most once every few seconds; without it there are no gauges.
+    `rows` is a function that reads the ledger for the gauges, at most once every few seconds; without it there are no
+    gauges.
     """
 
     def __init__(self, rows: Callable[[], Snapshot] | None = None) -> None:
@@ -128,26 +129,27 @@ class Metrics:
         return generate_latest(self.registry)
 
     def write(self, path: Path) -> None:
-        """Write `text` to a file atomically (for a collector that reads files).  Raises DiskError."""
+        """Write all metrics to a file atomically (for a collector that reads files). Raises DiskError."""
         durable_files.write_file(path, self.text(), 0o644, sync=False)
 
     def serve(self, port: int, address: str = "127.0.0.1", health: Health | None = None) -> int:
-        """Answer `GET /metrics` in a thread until `close`; returns the port (with `port` 0 a free one is chosen).
+        """Answer `GET /metrics` in a thread until `close`; returns the port (with `port` 0 a free port is chosen).
 
-        `health` returns (live, ready, reasons).  With `health`, `/live` and `/ready` are answered too, with 200 or 503
-        and a JSON object.  Raises HostError when the port cannot be opened.
+        `health` is a function that returns (live, ready, reasons). With `health`, the addresses `/live` and `/ready`
+        are answered too, with 200 or 503 and a JSON object. Raises HostError when the port for metrics cannot be
+        opened.
         """
         self._server = HttpServer("metrics", _Answers(make_wsgi_app(self.registry), health))
         return self._server.start(address, port)
 
     def close(self) -> None:
-        """Stop the HTTP server."""
+        """Stop the HTTP server for metrics."""
         if self._server is not None:
             self._server.close()
             self._server = None
 
     def _label(self, kind: str, value: Any) -> str:
-        """`value`, or `other` if it is new and the label has `MOST_LABELS` values already."""
+        """`value` as a label of a metric, or `other` if it is new and the label has `MOST_LABELS` values already."""
         text = str(value or "unknown")[:100]
         seen = self._seen.setdefault(kind, set())
         if text not in seen and len(seen) >= MOST_LABELS:
@@ -172,7 +174,7 @@ class Metrics:
         self.tool_seconds.labels(tool).observe((fields.get("duration_ms") or 0) / 1000)
 
     def _request(self, fields: Mapping[str, Any], status: str) -> str:
-        """Count one request; returns the label of its model."""
+        """Count one request to a model; returns the label of its model."""
         model = self._label("model", fields.get("model"))
         for kind in ("prompt", "completion", "cached"):
             self.tokens.labels(kind, model).inc(fields.get(f"{kind}_tokens") or 0)

@@ -1,15 +1,15 @@
 """Makes OpenTelemetry spans of the events of one attempt of a task, and exports them by OTLP/HTTP.
 
-The spans: `invoke_agent makimono` for the attempt, below it one `turn` for each turn, below these `chat MODEL` for each
-request to a model and `execute_tool TOOL` for each tool call.  The trace id is the uuid of the task, so the attempts of
-a task, on any host, are one trace.  Names and attributes follow the semantic conventions for generative AI where these
-have one (github.com/open-telemetry/semantic-conventions, "Semantic Conventions for Generative AI", the pages of spans
-and of agent spans); attributes of this program begin with `makimono.`.  No text of a message, an argument or a result
-is sent.
+An attempt has these spans: `invoke_agent makimono` for the attempt, below it one `turn` for each turn, below these
+`chat MODEL` for each request to a model and `execute_tool TOOL` for each tool call. The trace id is the uuid of the
+task, so the attempts of a task, on any host, are one trace. Names and attributes of spans follow the semantic
+conventions for generative AI where these have one (github.com/open-telemetry/semantic-conventions, "Semantic
+Conventions for Generative AI", the pages of spans and of agent spans); attributes of this program begin with
+`makimono.`. Spans contain no text of a message, an argument or a result.
 
-A batch processor of the SDK exports in a thread of its own.  Its queue is bounded: while the endpoint is away, slow or
-full, the oldest spans are dropped and the task does not wait.  This module is imported only when `observe.otlp` is set
-(`traces.py`).
+A batch processor of the OpenTelemetry SDK exports the spans in a thread of its own. The queue of spans is bounded:
+while the endpoint is unreachable, slow or full, the oldest spans are dropped and the task does not wait. `otlp.py` is
+imported only when `observe.otlp` is set (`traces.py`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from uuid import UUID
 from agent import __version__
 from agent.registry import without
 
-# as in llm/transport.py: the detection of encodings takes memory and is not used
+# the packages that detect encodings take memory and are not used (as in llm/transport.py)
 with without("chardet", "charset_normalizer"):
     import requests
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -47,13 +47,13 @@ PATH = "/v1/traces"
 QUEUE, BATCH = 2048, 256
 """The maximum number of spans that wait for their export, and of spans in one request."""
 EXPORT_SECONDS = 5.0
-"""The maximum seconds of one export, with its repetitions."""
+"""The maximum seconds that one export of spans may take, with its repetitions."""
 END_SECONDS = 3.0
 """The maximum seconds for which the end of an attempt waits for the export of its last spans."""
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 ENDS_TURN = ("verify_started", "sent_back", "task_ended", "task_paused", "task_failed")
-"""Events after which nothing belongs to the last turn any more."""
+"""Events after which no further request or tool call belongs to the last turn."""
 _TOOL = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _CODE = re.compile(r"([a-z][a-z0-9_]{1,40})(?::|$)")
 
@@ -65,15 +65,15 @@ def endpoint_of(address: str) -> str:
 
 
 def exporter_of(address: str) -> OTLPSpanExporter:
-    """An exporter to the endpoint, with the headers of the variable OTEL_EXPORTER_OTLP_HEADERS, which the library reads
-    itself, as OTEL_EXPORTER_OTLP_CERTIFICATE and the like."""
+    """An exporter of spans to the endpoint; the library itself reads the variables OTEL_EXPORTER_OTLP_HEADERS,
+    OTEL_EXPORTER_OTLP_CERTIFICATE and the like."""
     session = requests.Session()
     session.trust_env = urlsplit(address).hostname not in LOOPBACK
     return OTLPSpanExporter(endpoint=endpoint_of(address), timeout=EXPORT_SECONDS, session=session)
 
 
 def probe(address: str) -> str:
-    """Send an empty export; returns the error, "" if the endpoint has accepted it."""
+    """Send an empty export of spans; returns the error, "" if the endpoint has accepted it."""
     heard = _Heard()
     exporter = exporter_of(address)
     try:
@@ -85,7 +85,7 @@ def probe(address: str) -> str:
 
 
 class TaskTrace:
-    """A listener that makes the spans of one attempt; `close` ends them.  Several threads may emit events."""
+    """A listener of events that makes the spans of one attempt; `close` ends them. Several threads may emit events."""
 
     def __init__(self, address: str, uuid: str, attempt: int, events: Events) -> None:
         self._heard = _Heard()
@@ -104,11 +104,12 @@ class TaskTrace:
         self._told = False
         self._turns = 0
         self._turn: Span | None = None
-        self._turn_until = 0  # the end of the newest span in the turn, in nanoseconds since the epoch
-        # thread → its open request or tool call; a thread has one of each at a time
+        self._turn_until = 0  # the end of the newest span in the present turn, in nanoseconds since the epoch
+        # thread → its open request to a model, or its open tool call; a thread has at most one of each
         self._requests: dict[int, Span] = {}
         self._tools: dict[int, Span] = {}
-        self._begins: dict[int, int] = {}  # thread → when its next request begins, after one that failed
+        # Thread → the time at which its next request begins, after a request that failed.
+        self._begins: dict[int, int] = {}
         self._attempt = self._tracer.start_span(
             "invoke_agent makimono",
             kind=SpanKind.INTERNAL,
@@ -122,7 +123,7 @@ class TaskTrace:
         )
 
     def __call__(self, name: str, fields: Mapping[str, Any]) -> None:
-        """Process one event; events without a span are ignored."""
+        """Process one event; events for which there is no span are ignored."""
         found = getattr(self, f"_on_{name}", None)
         with self._lock:
             if name in ENDS_TURN:
@@ -131,7 +132,8 @@ class TaskTrace:
                 found(fields)
 
     def close(self) -> None:
-        """End all spans, and wait at most END_SECONDS for their export; what is not exported then is lost."""
+        """End all spans, and wait at most END_SECONDS for their export; spans that are not exported by then are
+        lost."""
         with self._lock:
             for span in (*self._requests.values(), *self._tools.values()):
                 span.end()
@@ -139,7 +141,8 @@ class TaskTrace:
             self._tools.clear()
             self._end_turn()
             self._attempt.end()
-        # `shutdown` waits for a request that is under way; a thread that still waits ends with the process
+        # `shutdown` waits for a running export; the thread is a daemon thread, so it does not prevent the end of the
+        # process
         ending = threading.Thread(target=self._provider.shutdown, name="traces-end", daemon=True)
         ending.start()
         ending.join(END_SECONDS)
@@ -189,7 +192,7 @@ class TaskTrace:
         self._tools[threading.get_ident()] = self._tool(fields)
 
     def _on_tool_finished(self, fields: Mapping[str, Any]) -> None:
-        # a call that is refused has no `tool_started`
+        # a tool call that is refused has no event `tool_started`
         span = self._tools.pop(threading.get_ident(), None) or self._tool(fields)
         if type(fields.get("seq")) is int:
             span.set_attribute("makimono.tool.number", fields["seq"])
@@ -245,8 +248,8 @@ class TaskTrace:
         )
 
     def _ended_request(self, fields: Mapping[str, Any]) -> Span:
-        """The request of this thread that has just ended, with its counts; a repeated request has no `request_sent` of
-        its own, so its span begins after the wait that followed the last failure."""
+        """The span of the request of this thread that has just ended, with its token counts; a repeated request has no
+        `request_sent` of its own, so its span begins after the wait that followed the last failure."""
         thread = threading.get_ident()
         begins = self._begins.pop(thread, None)
         span = self._requests.pop(thread, None) or self._request(fields, begins)
@@ -269,7 +272,8 @@ class TaskTrace:
         span.end(self._turn_until)
 
     def _end_turn(self) -> None:
-        """End the turn at the end of its newest request or tool call; later work does not belong to it."""
+        """End the span of the turn at the end of its newest request or tool call; later work does not belong to the
+        turn."""
         if self._turn is not None:
             self._turn.end(self._turn_until or None)
         self._turn, self._turn_until = None, 0
@@ -289,7 +293,7 @@ def _fail(span: Span, code: str) -> None:
 
 
 class _OfTask(IdGenerator):
-    """The trace id is the uuid of the task; span ids are random."""
+    """An id generator that uses the uuid of the task as trace id; span ids are random."""
 
     def __init__(self, uuid: str) -> None:
         self._trace_id = UUID(uuid).int
@@ -323,7 +327,8 @@ class _Reporting(SpanExporter):
 
 
 class _Heard(logging.Handler):
-    """Takes the log lines of the library, which would otherwise come to stderr; `last` is the newest one."""
+    """A log handler that catches the log lines of the OpenTelemetry library, which would otherwise go to stderr; `last`
+    is the newest line."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)

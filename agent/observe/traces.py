@@ -1,7 +1,8 @@
-"""Sends the trace of a task to an OTLP/HTTP endpoint, when `observe.otlp` is set; else nothing of it is imported.
+"""Sends the trace of a task to an OTLP/HTTP endpoint when `observe.otlp` is set; otherwise no OpenTelemetry package is
+imported.
 
 `traced` is a context manager around one attempt of a task, and `require_otlp` checks at the start of the program that
-the packages of OpenTelemetry are installed (the extra `otlp`).  `otlp.py` makes the spans.
+the packages of OpenTelemetry are installed (the extra `otlp`). The module `otlp.py` makes the spans.
 """
 
 from __future__ import annotations
@@ -22,12 +23,13 @@ PACKAGES = {
     "opentelemetry.sdk": "opentelemetry-sdk",
     "opentelemetry.exporter.otlp.proto.http": "opentelemetry-exporter-otlp-proto-http",
 }
-"""Module → the package that has it."""
+"""Name of a module of OpenTelemetry → the package that contains it."""
 
 
 def require_otlp(address: str | None) -> None:
     """Raise ConfigError when `observe.otlp` is set and a package that it needs is not installed, with the command that
-    installs it into the environment of this program.  No package is imported."""
+    installs it into the environment of this program. `require_otlp` imports no package; it only checks whether the
+    packages are installed."""
     if address is None:
         return
     if missing := [package for module, package in PACKAGES.items() if not _is_there(module)]:
@@ -41,16 +43,18 @@ def require_otlp(address: str | None) -> None:
 def _is_there(module: str) -> bool:
     try:
         return find_spec(module) is not None
-    except ModuleNotFoundError:  # the package above it is missing
+    except ModuleNotFoundError:  # the parent package of the module is missing
         return False
 
 
 @contextmanager
 def traced(address: str | None, uuid: str, attempt: int, events: Events) -> Iterator[None]:
-    """Send a trace of what happens within the context to the endpoint `address`; do nothing if it is None.
+    """A context manager that sends a trace of what happens inside it to the endpoint `address`; it does nothing if
+    `address` is None.
 
-    `uuid` is the task, `attempt` the number of its attempt.  Nothing that goes wrong with the endpoint reaches the
-    task: spans are dropped, which is announced once.  The end of the context takes at most `otlp.END_SECONDS`.
+    `uuid` is the uuid of the task, `attempt` the number of its attempt. A failure of the endpoint does not affect the
+    task: spans are dropped, and an event announces this once. The exit of the context manager takes at most
+    `otlp.END_SECONDS`.
     """
     if address is None:
         yield

@@ -1,8 +1,8 @@
 """Turns any value into plain JSON of limited length, so that it can be a field of the log (`log.py`).
 
-A field may be a list that contains itself, have keys that are not strings, be a megabyte long, or be an object with a
-`__str__` that raises.  No value of a field may stop the work or fill the disk, so a part that does not fit is replaced
-by a short text.
+The value of a log field may be a list that contains itself, have keys that are not strings, be a megabyte long, or be
+an object with a `__str__` that raises. No value of a log field may stop the work or fill the disk, so a part of the
+value that does not fit is replaced by a short text.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 LONGEST = 20_000
-"""The maximum characters of one field of a line."""
+"""The maximum characters of one field of a log line."""
 DEEPEST = 8
 KEY = 200
-"""The maximum characters of a key of a mapping in a field."""
+"""The maximum characters of a key of a mapping in a log field."""
 EACH = 4
-"""Characters that an element costs in addition to its text, so that the maximum also holds for a list of a million
-zeros."""
+"""Characters that an element of a list counts in addition to its text, so that the maximum also holds for a list of a
+million zeros."""
 BITS = 1024
-"""The maximum bits of an integer that is written as a number."""
+"""The maximum bits of an integer that the log writes as a number."""
 LEFT_OUT = "…"
 
 
@@ -38,12 +38,12 @@ def text_of(value: Any) -> str:
     """`str(value)`, or a text with the name of its type when `str` raises an error."""
     try:
         return str(value)
-    except Exception as error:  # noqa: BLE001 - `__str__` may raise anything; a log never stops the work
+    except Exception as error:  # noqa: BLE001 - `__str__` may raise any error, which must not stop the work
         return f"<{type(value).__name__}: its text raised {type(error).__name__}>"
 
 
 def shorten(text: str, longest: int = LONGEST) -> str:
-    """The text, without its middle if it is longer than `longest`; the end stays, since the end is the most important
+    """The text, without its middle if it is longer than `longest`; the end is preserved, since it is the most important
     part of a traceback."""
     if len(text) <= longest:
         return text
@@ -52,7 +52,7 @@ def shorten(text: str, longest: int = LONGEST) -> str:
 
 
 class _Room:
-    """The number of characters that are left for one field of a line."""
+    """Counts the characters that are left for one field of a log line."""
 
     def __init__(self, room: int) -> None:
         self.room = room
@@ -82,7 +82,7 @@ class _Room:
 
     def _list(self, values: Iterable[Any], inside: tuple[int, ...]) -> list[Any]:
         taken: list[Any] = []
-        for value in list(values):  # copies the list, since another thread may still add to it
+        for value in list(values):  # the list is copied, since another thread may still add to it
             if self.room <= 0:
                 return [*taken, LEFT_OUT]
             taken.append(self.take(value, inside))

@@ -1,6 +1,6 @@
 """The names that the specification demands: `TaskHandler`, `fetch_and_enqueue_tasks` and `process_task`.
 
-The code of these three names is in the packages `worker` and `intake`; plug-ins and scripts may import the names from
+The code for these three names is in the packages `worker` and `intake`; plug-ins and scripts may import the names from
 `agent.run`.
 """
 
