@@ -1,9 +1,9 @@
 """Reads fields of a server's JSON and checks their types.
 
 A field that does not have the expected type raises ShapeWrong, which names the field, the expected type and the value
-found.  The modules that parse answers (`wire_*.py`) read nested fields with the functions of `answer_fields.py`, so
-that a Python error in these modules is a bug of this program and not the effect of a malformed answer.  A missing
-field, null, and an empty value count as an empty object or list.
+found. The modules that parse answers (`wire_*.py`) read nested fields with the functions of `answer_fields.py`, so that
+a Python error in these modules is a bug of this program and not the effect of a malformed answer. A missing field,
+null, and an empty value of a server's JSON count as an empty object or list.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SHOWN = 60
 
 
 def object_in(record: Mapping[str, Any], name: str) -> Json:
-    """The object in the field `name`; {} if the field is missing or empty.  Raises ShapeWrong."""
+    """The object in the field `name` of a server's JSON; {} if the field is missing or empty. Raises ShapeWrong."""
     value = record.get(name)
     if not value:
         return {}
@@ -32,7 +32,8 @@ def object_in(record: Mapping[str, Any], name: str) -> Json:
 
 
 def objects_in(record: Mapping[str, Any], name: str) -> Sequence[Json]:
-    """The list of objects in the field `name`; () if the field is missing or empty.  Raises ShapeWrong."""
+    """The list of objects in the field `name` of a server's JSON; () if the field is missing or empty. Raises
+    ShapeWrong."""
     value = record.get(name)
     if not value:
         return ()
@@ -45,7 +46,8 @@ def objects_in(record: Mapping[str, Any], name: str) -> Sequence[Json]:
 
 
 def index_in(record: Mapping[str, Any], name: str = "index") -> int | float | str | None:
-    """The index in the field `name`, a number or a text; None if the field is missing.  Raises ShapeWrong."""
+    """The index in the field `name` of a server's JSON, a number or a text; None if the field is missing. Raises
+    ShapeWrong."""
     value = record.get(name)
     if value is not None and not isinstance(value, int | float | str):
         raise _wrong(name, "a number", value)
@@ -53,7 +55,7 @@ def index_in(record: Mapping[str, Any], name: str = "index") -> int | float | st
 
 
 def text_in(record: Mapping[str, Any], name: str) -> str:
-    """The text in the field `name`; "" if the field is missing.  Raises ShapeWrong."""
+    """The text in the field `name` of a server's JSON; "" if the field is missing. Raises ShapeWrong."""
     value = record.get(name)
     if value is None:
         return ""

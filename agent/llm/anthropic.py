@@ -38,7 +38,8 @@ class AnthropicClient(ChatClient):
         return urls.bases(self.base_url, self.call, version_first=True)
 
     def parameters(self, output: int) -> Json:
-        """The parameters of a request that are written before tools and system text, always in the same order."""
+        """The parameters of a request to Anthropic that are written before tools and system text, always in the same
+        order."""
         fields = {"model": self.model, "max_tokens": output, "stream": True}
         return {name: value for name, value in fields.items() if name not in self.dropped}
 

@@ -7,23 +7,24 @@ docs/design/context.md, sections 5.2 to 5.4 and 6.2.
 
 Every client guarantees:
 
-* **Only whole answers are stored.** The client appends an answer after its last byte, with the provider's `usage` and
-  `finish_reason`.  An answer that breaks off before its end, stays idle, is too long or is interrupted leaves
-  messages.jsonl unchanged.
+* **Only whole answers are stored.** The client appends an answer to the message store after the last byte has arrived,
+  with the provider's `usage` and `finish_reason`. An answer that breaks off before its end, stays idle, is too long or
+  is interrupted leaves messages.jsonl unchanged.
 * **Flat memory.** The client writes the file of a request (`request.json`) from the files of the task in chunks or line
   by line, sends it from the open file, and removes or renames it when the request ends, with or without an error.
 * **Only valid message lists are sent.** A message list that breaks a rule of `agent/message_list_check.py` raises
   HistoryRefused before a byte is sent.  A plan contains the result of the planner's check of its lines; the client
   checks each line that the planner has not checked, once.
-* **Requests have a stable beginning.** Between two compactions each request of the conversation begins with the same
-  bytes as the request before it, except for the closing brackets of the earlier request.
+* **Requests have a stable beginning** (so that the server can cache it). Between two compactions each request of the
+  conversation begins with the same bytes as the request before it, except for the closing brackets at the end of the
+  earlier request.
 * **Retries by class of error** (`error_mapping.py`, `retry.py`).  A prompt that is too long raises ContextOverflow at
   once, with the numbers of tokens that the server reported; the caller then compacts the conversation.
-* **Every request is recorded.** Each request that is sent adds a line to `message_store.requests`, if the store has
-  this file (`request_record.py`).  If `gate` is set and returns an outcome, the client repeats no request, and sends no
-  request outside the conversation.
-* **None.** The attribute `last` is None if there is no answer yet; `loaded_window` returns None if the server does not
-  report its window.
+* **Every request is recorded.** The client adds a line to `message_store.requests` for each request that it sends, if
+  the store has this file (`request_record.py`). If the function `gate` is set and returns an outcome, the client
+  repeats no request, and sends no request outside the conversation.
+* **None.** The attribute `last` (the last answer) is None if there is no answer yet; `loaded_window` returns None if
+  the server does not report its window.
 """
 
 from __future__ import annotations
@@ -59,8 +60,8 @@ such as `summary`, `vote` or `memory`."""
 
 
 class Interrupted(StopHeard):
-    """Raised when the task is to stop, which is not a failure: the request was not sent or its answer was not awaited,
-    and no part of the answer was stored.
+    """The error that a task has to stop, which is not a failure: the request was not sent or its answer was not
+    awaited, and no part of the answer was stored.
 
     `outcome` contains the reason why the task stops.
     """
@@ -89,9 +90,9 @@ class SideRequest:
     """The tools of a request outside the conversation, which offers these tools instead of the tools of the
     conversation.
 
-    `choice` is "auto", "none", "required", the name of a tool that must be called, or "" for the server's default.  For
-    an API without an equivalent of `choice` the nearest form is used: Ollama's API has no tool choice, so a named tool
-    becomes the only tool of the request, and with "none" no tools are sent.
+    `choice` says which tool the model must call: "auto", "none", "required", the name of a tool, or "" for the server's
+    default. For an API without an equivalent of `choice` the nearest form is used: Ollama's API has no tool choice, so
+    a named tool becomes the only tool of the request, and with "none" no tools are sent.
     """
 
     tools: tuple[Json, ...] = ()
@@ -112,7 +113,7 @@ class EventSink(Protocol):
     """The part of `observe.events.Events` that a client uses."""
 
     def emit(self, name: str, /, **fields: Any) -> None:
-        """Send an event to the listeners."""
+        """Send the event `name` to the listeners."""
         ...
 
 
@@ -139,7 +140,8 @@ class ModelClient(Protocol):
     model: str
     tools: Sequence[Json]  # tool schemas in OpenAI's form, the same for the whole task
     last: Answer | None
-    takes_no_pictures: bool  # learnt from a refused request: the server does not accept pictures
+    # Learnt from a refused request: the server does not accept pictures (the value is then True).
+    takes_no_pictures: bool
     gate: Callable[[], Outcome | None] | None  # a function that returns an outcome when a limit of the task is reached
     listener: Callable[[str], None] | None  # a function that is called with each piece of an answer as it arrives
 
@@ -188,11 +190,11 @@ class ModelClient(Protocol):
         """Send one request outside the conversation: nothing is appended to the message store, and `last` does not
         change.
 
-        `messages` are in OpenAI's form; a `content` that is a Path stands for the text of that file, which is read in
-        pieces.  `tool_choice` is "auto", "none", "required", or a tool by its name (or in OpenAI's form).  The files of
-        the request are written to `folder` (default: the task's folder) under unique names, so several threads may send
-        requests at once.  `output` is the maximum number of tokens of the answer; 0 means the configured maximum.
-        `ask_aside` raises the same errors as `get_response`.
+        The messages of `ask_aside` are in OpenAI's form; a `content` that is a Path stands for the text of that file,
+        which is read in pieces. `tool_choice` is "auto", "none", "required", or a tool by its name (or in OpenAI's
+        form). The files of the request are written to `folder` (default: the task's folder) under unique names, so
+        several threads may send requests at once. `output` is the maximum number of tokens of the answer; 0 means the
+        configured maximum. `ask_aside` raises the same errors as `get_response`.
         """
         ...
 
@@ -205,13 +207,14 @@ class ModelClient(Protocol):
 
     @property
     def slots(self) -> int | None:
-        """The number of requests that the server processes at the same time, None if the server reports no such number.
+        """The number of requests that the model server processes at the same time, None if the server reports no such
+        number.
 
         The value of `slots` is certain only after `loaded_window` was called."""
         ...
 
     def models(self) -> list[str]:
-        """Names of the models that the server lists, [] when it does not list them.
+        """Names of the models that the server lists, [] when the server has no such list.
 
         Raises ModelError when the request fails.
         """
@@ -227,7 +230,8 @@ class ModelClient(Protocol):
         ...
 
     def check(self) -> Check:
-        """Check that the server answers and serves the model.  Never raises ModelError."""
+        """Check that the model server answers and serves the model. `check` never raises ModelError; its result
+        describes the failure."""
         ...
 
     def close(self) -> None:

@@ -76,7 +76,7 @@ class ChatClient(Learner, ABC):
 
     name: ClassVar[str]
     default_url: ClassVar[str] = ""
-    call: ClassVar[str] = "/chat/completions"  # the path of a chat request below the base URL
+    call: ClassVar[str] = "/chat/completions"  # the path of a chat request, below the base URL of the server
     learns: ClassVar[tuple[str, ...]] = (
         "no_tools",
         "alternate",
@@ -146,7 +146,7 @@ class ChatClient(Learner, ABC):
         self.listener: Callable[[str], None] | None = None
         self.input_limit = 0  # the maximum tokens of a request, from the plan; 0 if unknown
         self._transport: Transport | None = None
-        self._idle: list[Transport] = []  # additional connections, for concurrent requests
+        self._idle: list[Transport] = []  # additional connections to the server, for concurrent requests
         self._taking = threading.Lock()
         self._taken = False  # whether `_transport` is in use
         self._numbers = count(1)
@@ -154,7 +154,7 @@ class ChatClient(Learner, ABC):
         self._heard_of: set[str] = set()
         self.base = 0  # learnt: the index in `bases` of the base URL that works
         self.dropped: set[str] = set()  # learnt: parameters, and keywords in tool schemas, that the server refuses
-        self.said: set[str] = set()  # warnings that were logged and are not repeated
+        self.said: set[str] = set()  # warnings that were logged, so that they are not repeated
         self.kept: LearntStore | None = None  # storage of learnt facts that processes share
         self._known: Json = {}  # the learnt facts about the server as they are in the storage
         # the facts that this client had before it added the stored facts; None after the stored facts were dropped
@@ -217,9 +217,9 @@ class ChatClient(Learner, ABC):
         answer, form = self.calling.read(answer)
         answer = self.calling.limit_calls(answer)
         more = self.fields_of(answer) | ({} if answer.request is None else {"request": answer.request})
-        # The token counts of an answer are stored only if the provider reported the count of the prompt: otherwise
-        # `bill` has an estimate of that count.  If the provider reported no count of the answer, `bill` has an
-        # estimate.
+        # The server's token counts of an answer are stored only if the server reported the count of the prompt:
+        # otherwise `bill` has an estimate of that count. If the provider reported no token count of the answer, `bill`
+        # has an estimate of that count.
         reported = answer.usage is not None and 0 < answer.usage.prompt == bill.usage.prompt
         self.message_store.add_message(
             "assistant",
@@ -236,7 +236,8 @@ class ChatClient(Learner, ABC):
     def fields_of(self, answer: Answer) -> Json:
         """The arguments of `add_message` that store the provider-specific fields of an answer, such as its reasoning.
 
-        Returns {} if the answer has no such fields, or if the answer is empty, since empty answers are not sent back.
+        Returns {} if the answer has no provider-specific fields, or if the answer is empty, since empty answers are not
+        sent back.
         """
         if not answer.calls and not answer.text.strip():
             return {}
@@ -249,8 +250,8 @@ class ChatClient(Learner, ABC):
 
     @property
     def reports(self) -> Any:
-        """The servers' reports on prompts of the conversation (`context.usage_reports.Reports`); None if the store has
-        none."""
+        """The servers' reports of token counts of prompts of the conversation (`context.usage_reports.Reports`); None
+        if the store has none."""
         return getattr(getattr(self.message_store, "index", None), "reports", None)
 
     def sends_back(self, name: str) -> bool:
@@ -353,13 +354,14 @@ class ChatClient(Learner, ABC):
         """Write the file of a request, send it, repeat the request as far as the errors allow, and read the whole
         answer; afterwards the file is removed or renamed (`request`).
 
-        The file of the request is `path`, or request.json if `path` is None.  `offered` are the names of the tools in
-        the request, by default those of the conversation.
+        The file of a request is `path`, or request.json if `path` is None. `offered` are the names of the tools in the
+        request, by default those of the conversation.
         """
         self.prepare()
         started = clock.monotonic()
-        summary = purpose != TURN  # True: the request is outside the conversation
-        # the agent's loop checks the limits of the task before each turn, so the first attempt needs no check
+        summary = purpose != TURN  # True if the request is outside the conversation
+        # the agent's loop checks the limits of the task before each turn, so the first attempt to send a request needs
+        # no check
         looked = not summary
 
         def once(path: Path) -> PendingRequest:
@@ -408,19 +410,19 @@ class ChatClient(Learner, ABC):
                     self.emit("model_failed", code=error.code, error=str(error))
                     raise
             except ContextOverflow:
-                raise  # the caller compacts the conversation
+                raise  # the caller has to compact the conversation
             except ModelError as error:
                 if not self._give_up_pictures(error):
                     self._failed(error)
                     raise
 
     def _another_way(self, error: RequestRefused | HistoryRefused | ModelNotFound, *, summary: bool) -> bool:
-        """Whether a refused request is to be sent again in another form.
+        """Change the form of a refused request; returns whether to send it again.
 
-        If the reason of the refusal is known, only the matching part is changed.  If the reason is unknown, the request
-        is sent without its pictures, then without optional parameters, then with its tools in the text.  In the
-        attempts without optional parameters and with the tools in the text the pictures are included again, since the
-        request without pictures was refused too.
+        If the reason of a refusal is known, only the part of the request that caused it is changed. If the reason of a
+        refusal is unknown, the request is sent without its pictures, then without optional parameters, then with its
+        tools in the text. In the attempts without optional parameters and with the tools in the text the pictures are
+        included again, since the request without pictures was refused too.
         """
         explained = self.adapt_to_refusal(error)
         if not explained and self._give_up_pictures(error):
@@ -435,7 +437,7 @@ class ChatClient(Learner, ABC):
             self.pictures_refused = ""
 
     def _failed(self, error: ModelError) -> None:
-        self._keep_pictures()  # the request failed without its pictures too, so they were not the reason
+        self._keep_pictures()  # the request failed without its pictures too, so the pictures were not the reason
         self.emit("model_failed", code=error.code, error=str(error))
 
     @contextmanager
@@ -451,14 +453,15 @@ class ChatClient(Learner, ABC):
             with durable_files.writing(path):
                 if keep:
                     with suppress(FileNotFoundError):  # kept.json does not exist before the first request
-                        os.replace(aside, path)  # noqa: PTH105 - faster than Path.replace
+                        os.replace(aside, path)  # noqa: PTH105 - `os.replace` is faster than Path.replace
                 flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
                 with os.fdopen(os.open(path, flags, 0o600), "wb", buffering=READ) as out:
                     write(out)
                     out.truncate()
             yield path
         finally:
-            # an error of the removal would hide an earlier error, and the next request overwrites a file that was left
+            # an error while removing the file would hide an earlier error, and the next request overwrites a file that
+            # was left
             with suppress(OSError):
                 if keep:
                     os.replace(path, aside)  # noqa: PTH105
@@ -490,8 +493,8 @@ class ChatClient(Learner, ABC):
             ) from error
 
     def _ended(self, draft: StreamAccumulator) -> None:
-        """Translate the server's stop reason into a stop reason of this program; an unknown stop reason stays unchanged
-        and does not count as a normal end.  The reasons `error` and `resample` raise a ModelError."""
+        """Translate the server's stop reason of an answer into a stop reason of this program; an unknown stop reason
+        stays unchanged and does not count as a normal end. The reasons `error` and `resample` raise a ModelError."""
         reason = draft.finish
         draft.finish = self.dialect.stop(reason) or reason
         error: ModelError
@@ -538,7 +541,7 @@ def at_the_limit(answer: Answer, output: int) -> Answer:
 
 
 def names_of(tools: Iterable[Json]) -> frozenset[str]:
-    """The names of the tools, of which the schemas are in OpenAI's form."""
+    """The names of the tools; `tools` are schemas in OpenAI's form."""
     return frozenset(str(tool.get("function", {}).get("name")) for tool in tools)
 
 
@@ -563,7 +566,7 @@ def write_lines(path: Path, system: str, messages: Iterable[Mapping[str, Any]]) 
                 out.write(line(message))
                 continue
             rest = {key: value for key, value in message.items() if key != "content"}
-            # the JSON line up to and including the opening quote of the content
+            # the JSON line of a message up to and including the opening quote of its content
             out.write(dumps(rest | {"content": ""})[:-2])
             out.writelines(escaped(content))
             out.write(b'"}\n')

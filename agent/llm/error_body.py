@@ -1,8 +1,8 @@
 """Reads the bodies of error responses: messages, codes and numbers, from a body of any shape.
 
-Known shapes of error bodies: objects (`{"error": {...}}`), bare strings (`{"error": "..."}`), FastAPI's `detail` with
-one entry per field, lists of errors, JSON inside a message (a gateway quotes the server behind it), HTML pages of a
-proxy, an empty body.  `error_mapping.py` maps the parsed error body (`ErrorBody`) to a typed error.
+Error bodies have one of these shapes: objects (`{"error": {...}}`), bare strings (`{"error": "..."}`), FastAPI's
+`detail` with one entry per field, lists of errors, JSON inside a message (a gateway quotes the server behind it), HTML
+pages of a proxy, an empty body. `error_mapping.py` maps the parsed error body (`ErrorBody`) to a typed error.
 """
 
 from __future__ import annotations
@@ -35,14 +35,15 @@ MOST_CODES, CODE = 64, 200
 DEEPEST = 16  # maximum depth of nested JSON: a gateway may quote a router, which quotes a server
 BRANCHES = 16  # maximum number of errors that are read from a list of errors
 MOST_WORDS = 64  # maximum number of texts of nested errors that are compared with each other, outermost first
-MOST_TRIES = 64  # maximum number of brackets in a text at which the search for JSON begins
+MOST_TRIES = 64  # maximum number of brackets in a text at which the search for embedded JSON begins
 LONGEST = MATCHED + MOST_CODES * (CODE + 1)
 """Maximum characters of `ErrorBody.text`."""
 WRAPPERS = ("error", "errors", "detail", "details", "innererror", "base_resp", "cause", "raw", "metadata", "body")
-"""Keys of an error body that may contain the error itself, or a quoted error of another server."""
+"""Keys of an error body of which the value may be the error itself, or a quoted error of another server."""
 CODES = ("code", "type", "status", "reason", "error_code", "errorcode", "__type", "status_code", "error_type", "name")
 PLACES = ("body", "query", "path", "header", "__root__")
-"""First elements of a `loc` in FastAPI's errors (the place of an error) that are not names of parameters."""
+"""First elements of a `loc` (the place of an error in a request) in FastAPI's errors that are not names of
+parameters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,29 +60,28 @@ class ErrorBody:
     message: str = ""
     codes: tuple[str, ...] = ()
     params: tuple[str, ...] = ()
-    limit: int | None = None  # maximum tokens of a request, from the key `n_ctx`
-    requested: int | None = None  # tokens of the prompt, from the key `n_prompt_tokens`
+    limit: int | None = None  # maximum tokens of a request that the error body names under the key `n_ctx`
+    requested: int | None = None  # tokens of the prompt that the error body names under the key `n_prompt_tokens`
     html: bool = False
     retry_after: float | None = None
     generation: bool = False
 
     @property
     def text(self) -> str:
-        """Message and codes of the error in one lower-case string, in which known codes and wordings are searched
+        """The message and codes of an error in one lower-case string, in which known codes and wordings are searched
         for."""
         return " ".join([self.message, *self.codes]).lower()
 
     @property
     def quoted(self) -> str:
-        """The server's message for quotation in an error message: masked keys are replaced, and it has at most CAP
-        characters."""
+        """The server's error message as a quotation: masked keys are replaced, and it has at most CAP characters."""
         code = next((code for code in self.codes if not code.isdigit()), "")
         words = MASKED.sub("***", " ".join(self.message.split())) or code or "no reason given"
         return words if len(words) <= CAP else f"{words[: CAP - 1]}…"
 
 
 def parse_error_body(status: int | None, body: bytes, headers: Mapping[str, str] | None = None) -> ErrorBody:
-    """Parse the body of an error response, which may have any form."""
+    """Parse the body of an error response; the body may have any form."""
     headers = {name.lower(): value for name, value in (headers or {}).items()}
     text = body.decode("utf-8", "replace").strip()[:MATCHED]
     if looks_like_html(text, headers.get("content-type", "")):
@@ -139,7 +139,7 @@ class ErrorParts:
         return text
 
     def add(self, value: Any, depth: int) -> None:
-        """Read a decoded error body, or a part of one, down to `depth` further levels."""
+        """Read a decoded error body, or a part of an error body, down to `depth` further levels."""
         if depth <= 0 or value is None:
             return
         if isinstance(value, str):
@@ -215,7 +215,7 @@ def _embedded(text: str) -> tuple[int, Any]:
 
 
 def _title(text: str) -> str | None:
-    """The title of an HTML page.
+    """The title of an HTML page, "" if it has none.
 
     The closing tag `</title>` is searched only once: if none follows the first opening tag, none follows a later
     opening tag.
@@ -247,8 +247,8 @@ def retry_after(text: str, headers: Mapping[str, str]) -> float | None:
     """Seconds to wait before a retry: the longest of the headers `retry-after-ms` and `retry-after` (seconds or a date)
     and of a time that the text names.
 
-    Returns None when the response names no time to wait; the result is not negative.  `headers` must have names in
-    lower case.
+    `retry_after` returns None when the response names no time to wait; the result is not negative. The names of
+    `headers` must be in lower case.
     """
     found: list[float] = []
     for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
@@ -259,7 +259,7 @@ def retry_after(text: str, headers: Mapping[str, str]) -> float | None:
             found.extend(_date(value))
     if match := _AGAIN.search(text):
         found.append(sum(float(number) * _UNIT[unit.lower()] for number, unit in _PART.findall(match.group(1))))
-    sane = [max(0.0, seconds) for seconds in found if seconds == seconds]  # noqa: PLR0124 - NaN is left out
+    sane = [max(0.0, seconds) for seconds in found if seconds == seconds]  # noqa: PLR0124 - NaN, which is unequal to itself, is left out
     return max(sane) if sane else None
 
 

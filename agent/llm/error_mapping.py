@@ -2,9 +2,10 @@
 contains the numbers of tokens that the body names.
 
 The codes in an error body are checked before its wording; the known codes and wordings are in `error_wordings.py`.
-`tries` of an error is the maximum number of attempts to send the request; `retry.py` has the delays between them.  A
+`tries` of an error is the maximum number of attempts to send the request; `retry.py` has the delays between them. A
 refusal (400, 413 or 422) that matches no rule becomes RequestRefused with `unexplained`, unless it names a parameter
-outside the prompt: the agent's loop then compacts the conversation once, in case its length was the reason.
+outside the prompt: the agent's loop then compacts the conversation once, in case the length of the prompt was the
+reason.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ DAY = 86_400.0
 
 SLOW_DOWN_TRIES = 8
 TRANSIENT_TRIES = 6
-LOADING_TRIES = 40  # a server may take minutes to load a large model; the delay between two attempts is at most 30 s
+# A server may take minutes to load a large model; the delay between two of these attempts is at most 30 s.
+LOADING_TRIES = 40
 STALLED_TRIES = 3
 RESAMPLE_TRIES = 3
 
@@ -56,7 +58,7 @@ LASTING = frozenset((501, 505, 510, 511))
 
 
 def map_error(said: ErrorBody, who: str) -> ModelError:
-    """The typed error for an error body; `who` names the server in the error's message ("openai at
+    """The typed error for a server's error body; `who` names the server in the error's message ("openai at
     https://api.openai.com/v1")."""
     error = _judge(said, who)
     error.tries = _tries(error, said)
@@ -68,7 +70,7 @@ def map_error(said: ErrorBody, who: str) -> ModelError:
 
 def _judge(said: ErrorBody, who: str) -> ModelError:
     status = said.status
-    # the quotation has no full stop, since the error message continues after it
+    # the quotation gets no full stop, since the error message continues after it
     quote = said.quoted.removesuffix(".")
     heard = f"{who} answered {status}: {quote}" if status else f"{who} broke off: {quote}"
     if said.html and status in (None, 200):
@@ -235,7 +237,7 @@ def _moderated(said: ErrorBody, heard: str) -> RequestRefused | None:
 
 
 def _no_tools(said: ErrorBody) -> bool:
-    """Whether the server refused the tools, by its message or by a list of unknown parameters."""
+    """Whether the server refused the tools of a request, judged by its message or by a list of unknown parameters."""
     if said.status == 429 or (said.status is not None and said.status < 400):
         return False
     if known.TOOLS_REFUSED.search(said.text.replace("`", "")):

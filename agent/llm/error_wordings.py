@@ -30,11 +30,11 @@ QUOTA_CODES = frozenset(
         "organization_usage_limit_exceeded",  # OpenAI
         "billing_hard_limit_reached",  # OpenAI
         "billing_not_active",  # OpenAI
-        "billing_error",  # code sent by Anthropic (documented on Anthropic's page about errors)
+        "billing_error",  # code that Anthropic sends (documented on Anthropic's page about errors)
         # Moonshot sends this code with 429 or 403: MoonshotAI/kimi-code PR#1857, MoonshotAI/Kimi-K2#5
         "exceeded_current_quota_error",
-        "insufficient_user_quota",  # the gateway new-api, with status 403 (QuantumNous/new-api)
-        "insufficient_balance",  # DeepSeek, if it is used through a gateway
+        "insufficient_user_quota",  # code of the gateway new-api, sent with status 403 (QuantumNous/new-api)
+        "insufficient_balance",  # code of DeepSeek, if it is used through a gateway
         "payment_required",  # OpenRouter
         "arrearage",  # code sent by DashScope (documented on DashScope's page of error codes)
     )
@@ -50,7 +50,7 @@ OVERFLOW_CODES = frozenset(
         "tokens_limit_reached",  # GitHub Models
         "input_too_long",
         "prompt_too_long",
-        "1261",  # z.ai: "Prompt exceeds max length", zeroclaw-labs/zeroclaw#4124
+        "1261",  # code of z.ai for "Prompt exceeds max length", zeroclaw-labs/zeroclaw#4124
     )
 )
 RATE_CODES = frozenset(
@@ -108,7 +108,7 @@ OVERLOAD_CODES = frozenset(
         "engine_overloaded_error",  # code sent by Moonshot with status 429: MoonshotAI/kimi-code#2152
         "server_is_overloaded",  # OpenAI
         "modelnotreadyexception",  # Bedrock
-        "capacity_exceeded",  # Groq's flex tier, with status 498
+        "capacity_exceeded",  # code of Groq's flex tier, sent with status 498
     )
 )
 RESAMPLE_CODES = _any(
@@ -116,10 +116,10 @@ RESAMPLE_CODES = _any(
         r"tool_use_failed",  # code sent by Groq with status 400: pydantic/pydantic-ai#2759, huggingface/smolagents#1119
         r"output_parse_failed",  # Groq: 400
         r"json_validate_failed",  # code sent by Groq with status 400: langchain-ai/langchain#31459
-        # Google, as a stop reason or as the `status` of an error
+        # code of Google, as a stop reason or as the `status` of an error
         r"(?:malformed|unexpected|invalid)_(?:function|tool)_calls?",
         r"(?:tool|function)_calls?_(?:pars|invalid|malformed|fail)\w*",
-        r"modelerrorexception",  # Bedrock: "The model produced invalid sequence as part of ToolUse"
+        r"modelerrorexception",  # code of Bedrock: "The model produced invalid sequence as part of ToolUse"
     )
 )
 """Error codes with which a server reports that it cannot parse the output of its model: the same request may succeed
@@ -129,7 +129,8 @@ when it is repeated."""
 
 RESAMPLE = _any(
     (
-        r"model produced output that does not match|produced invalid sequence",  # llama.cpp, Bedrock
+        # Wordings sent by llama.cpp and Bedrock.
+        r"model produced output that does not match|produced invalid sequence",
         r"failed to parse (?:the )?(?:model )?output",
         r"failed to parse (?:the )?(?:tool|function) ?calls?",  # wording sent by llama.cpp: continuedev/continue#7491
         r"failed to parse input at pos",  # wording sent by llama.cpp: ggml-org/llama.cpp#23838, #24644
@@ -137,7 +138,8 @@ RESAMPLE = _any(
         r"error parsing (?:the )?tool calls?",
         r"failed to call a function",  # wording sent by Groq in a stream: anomalyco/opencode#1018
         r"generated output that could not be parsed",  # Groq
-        r"attempted to call tool .{0,200} not in request",  # Groq: the model called a tool that was not offered
+        # Wording sent by Groq when the model called a tool that was not offered.
+        r"attempted to call tool .{0,200} not in request",
         r"(?:tool|function) call .{0,40}(?:malformed|could not be parsed)|malformed (?:tool|function) call",
     )
 )
@@ -145,18 +147,19 @@ _TOOLS = r"(?:tools?|functions?)(?:[ _-](?:use|calls?|calling|choice))?"
 _MISSING = r"(?:not (?:yet )?(?:supported|enabled|available|allowed|implemented)|unsupported|disabled)"
 TOOLS_REFUSED = _any(
     (
-        # wording of Ollama (status 400) and of DeepSeek's reasoner
+        # wording sent by Ollama (status 400) and by DeepSeek's reasoner
         r"(?:not|n't|cannot) (?:currently )?support (?:native )?(?:tool|function)(?:s\b|[ _-]?(?:use|call))",
         rf"{_TOOLS}(?: param(?:eter)?s?)? (?:is|are) (?:currently )?{_MISSING}",
         r"(?:tools?|function)(?:[ _-](?:use|call|calling))? unsupported",
         r"no endpoints found that support tool use",  # OpenRouter: 404
         r"tool choice requires --enable-auto-tool-choice",  # vLLM: 400
-        r"tools?(?: param)? requires? --jinja",  # llama.cpp without --jinja: status 500, in later versions 400
+        # Wording sent by llama.cpp without --jinja: status 500, in later versions 400.
+        r"tools?(?: param)? requires? --jinja",
         r"cannot use tools? with|tools? cannot be used with",
     )
 )
 NO_ANSWER_TO_TOOLS = frozenset(("tools", "tool_choice", "functions", "function_call"))
-"""Parameters of a request for tools: a server without tool calls does not know them and may name one of them in its
+"""Parameters for tools in a request: a server without tool calls does not know them and may name one of them in its
 refusal."""
 INPUT = re.compile(r"(?:messages|inputs?|prompt|contents?|body)\b|input_|prompt_", re.IGNORECASE)
 """Matches the names of parameters that contain the prompt, so that a server may refuse them because they are too
@@ -263,7 +266,7 @@ HISTORY = _any(
         r"insufficient tool messages following",
         r"message\[\d+\]\.role",
         r"duplicate value for 'tool_call_id'",
-        # wording of Mistral, and of vLLM with Mistral's tokenizer, there with status 500: vllm-project/vllm#18412
+        # wording sent by Mistral, and by vLLM with Mistral's tokenizer, there with status 500: vllm-project/vllm#18412
         r"call id was .{1,5000} but must be",
         r"tool_use.{0,40}ids? (?:must be unique|were found without)",
         r"unexpected `?tool_use_id`?",

@@ -1,8 +1,8 @@
 """Stops an HTTP exchange (a request to the model server and its answer) at its deadline, or when `control` reports that
 the task shall stop; a separate thread watches the exchange.
 
-The thread of the exchange may block in a read or a write, so the watching thread shuts down the open sockets of the
-transport, which ends that read or write.  `transport.py` registers each socket when it connects.
+The thread of the exchange may block in a read or a write, so the watching thread shuts down the transport's open
+sockets, which ends the blocked read or write. `transport.py` registers each socket when it connects.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ class Sockets:
     def sending(self, sock: socket.socket) -> Iterator[None]:
         """A context manager for sending the body of a request.
 
-        A server may answer before it has read the whole body (with 413 or 401), and then close the connection or stop
-        reading.  So that such an early answer is used, `sending` raises BrokenPipeError, after which urllib3 reads the
-        answer.
+        A model server may answer before it has read the whole body of a request (with 413 or 401), and then close the
+        connection or stop reading. So that such an early answer is used, the context manager `sending` raises
+        BrokenPipeError, after which urllib3 reads the answer.
         """
         self.sent = True
         sock.settimeout(self.patience)  # the time-out for sending replaces the time-out for connecting
@@ -92,7 +92,7 @@ class ExchangeWatch:
         self.done = threading.Event()
         self.outcome: Outcome | None = None
         self.late = False
-        self.answering = False  # True: a byte of the answer's body has arrived
+        self.answering = False  # True if a byte of the answer's body has arrived
 
     def raise_outcome(self) -> None:
         """If the watching thread has ended the exchange, raise the reason as an error: Interrupted or ModelStalled."""
@@ -149,8 +149,8 @@ class Watcher:
         self._threads.shutdown()
 
     def _run(self) -> None:
-        """The loop of the watching thread: check `control` and the deadline regularly; shut down the sockets on a stop,
-        at the deadline, or when a check raises an error."""
+        """The loop of the watching thread: check `control` and the deadline regularly; shut down the sockets when the
+        task has to stop, at the deadline, or when a check raises an error."""
         while True:
             watch = self._watch
             self._wake.wait(TICK if watch is None else watch.pause)

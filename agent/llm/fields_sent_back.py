@@ -69,8 +69,8 @@ class ReturnedFields:
         self.wire = wire
         self.learnt: dict[str, When] = {}
         self.wanted: set[str] = set()  # learnt: fields that the server requires in each earlier answer
-        self.bare = False  # True: no provider-specific fields are sent back any more
-        self.proven = False  # True: the server has accepted a request in which fields were sent back
+        self.bare = False  # True if no provider-specific fields are sent back any more
+        self.proven = False  # True if the server has accepted a request in which fields were sent back
 
     # --- reading the rules ------------------------------------------------------------------------------------
 
@@ -155,13 +155,14 @@ class ReturnedFields:
     # --- for the next process ---------------------------------------------------------------------------------
 
     def facts(self) -> dict[str, Any]:
-        """The learnt facts about the fields that the server accepts, as JSON."""
+        """The learnt facts about the provider-specific fields that the server accepts, as JSON."""
         found: dict[str, Any] = {name: when.value for name, when in sorted(self.learnt.items())}
         found |= {"wanted": sorted(self.wanted)} if self.wanted else {}
         return found | ({"bare": True} if self.bare else {})
 
     def take_facts(self, facts: Any) -> None:
-        """Replace the learnt facts by `facts` (a result of the method `facts`); values of a wrong type are ignored."""
+        """Replace the learnt facts about provider-specific fields by `facts` (a result of the method `facts`); values
+        of a wrong type are ignored."""
         facts = facts if isinstance(facts, dict) else {}
         known = {when.value: when for when in When}
         self.bare = facts.get("bare") is True
@@ -172,8 +173,8 @@ class ReturnedFields:
     # --- learning ---------------------------------------------------------------------------------------------
 
     def learn(self, words: str, dialect: Dialect, shape: Shape | None) -> bool:
-        """Learn from the text of a refusal (in lower case) that names a field; returns True when the next request will
-        differ."""
+        """Learn from the text of a refusal (in lower case) that names a provider-specific field; returns True when the
+        next request will differ."""
         if shape is None or self.bare:
             return False
         for name in self._named(words, shape):
@@ -200,7 +201,7 @@ class ReturnedFields:
         return True
 
     def give_up(self, dialect: Dialect, shape: Shape | None) -> bool:
-        """Stop sending fields back; returns True when the next request will differ.
+        """Stop sending provider-specific fields back; returns True when the next request will differ.
 
         `give_up` is called last, after a refusal that names no known field; nothing changes if the server has already
         accepted a request with provider-specific fields.

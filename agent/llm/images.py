@@ -25,7 +25,7 @@ FORMS = ("image_url", "images", "source")
 
 
 def with_pictures(messages: Iterable[Json], folder: Path, form: str) -> Iterator[Json]:
-    """Each message, with its pictures encoded in the form `form`; if `form` is "", a sentence replaces the pictures of
+    """Each message, with its pictures encoded in the form `form`; with the form "", a sentence replaces the pictures of
     a message."""
     for message in messages:
         pictures = message.get(NAME)

@@ -1,9 +1,9 @@
 """Learns facts about a model server from the requests that it refuses; the facts hold for this process and, if they are
 stored (`load_learnt`), for later processes too.
 
-`Learner` is a base class of `ChatClient` (`client.py`), which sets the attributes that `Learner` declares.  A refusal
-can show, for example, that the server does not know a parameter, requires a form of ids or alternating roles, limits
-the length of an answer, has no tool calls, or does not accept pictures.
+`Learner` is a base class of `ChatClient` (`client.py`), which sets the attributes that `Learner` declares. A refusal of
+a request can show, for example, that the server does not know a parameter, requires a form of ids or alternating roles,
+limits the length of an answer, has no tool calls, or does not accept pictures.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ MOST_OUTPUT = re.compile(
 )
 """Matches the maximum number of output tokens of a model in error messages of servers (in lower case)."""
 LIMIT_NAME = re.compile(r"max_(?:completion_|output_|new_)?tokens|maxoutputtokens|num_predict")
-SHORTEST = 16  # a smaller number in a refusal cannot be the maximum number of output tokens
+SHORTEST = 16  # A smaller number than SHORTEST in a refusal cannot be the maximum number of output tokens.
 ALTERNATE = re.compile(
     r"alternat|unexpected role '?user'? after role '?tool|role '?tool'? .{0,40}followed by .{0,20}user"
 )
@@ -90,13 +90,14 @@ class Learner(Server):
         self.calling.refused = value
 
     def facts(self) -> Json:
-        """The learnt facts as JSON; an attribute that is empty, 0 or False is left out."""
+        """The learnt facts about the server as JSON; an attribute that is empty, 0 or False is left out."""
         found = {name: getattr(self, name) for name in self.learns if getattr(self, name)}
         found |= {"fields": fields} if (fields := self.back.facts()) else {}
         return {name: sorted(value) if isinstance(value, set) else value for name, value in found.items()}
 
     def take_facts(self, facts: Mapping[str, Any]) -> None:
-        """Replace the learnt facts by `facts` (a result of the method `facts`); values of a wrong type are ignored."""
+        """Replace the learnt facts about the server by `facts` (a result of the method `facts`); values of a wrong type
+        are ignored."""
         for name in self.learns:
             known, value = getattr(self, name), facts.get(name)
             if isinstance(known, set):
@@ -147,7 +148,7 @@ class Learner(Server):
         return ("stream", "tool_choice")
 
     def try_plainer(self, error: ModelError) -> bool:
-        """Whether to send the refused first request of a conversation again without an optional parameter, although the
+        """Whether to send the refused first request of a conversation again without an optional parameter, when the
         refusal names no parameter."""
         del error
         return False
@@ -157,7 +158,7 @@ class Learner(Server):
         self.dropped.add(name)
 
     def offered_tools(self, tools: Sequence[Json] | None = None) -> list[Json]:
-        """The tools of a request (by default the tools of the conversation), without schema keywords that the server
+        """The tools of a request (by default those of the conversation), without schema keywords that the server
         refuses."""
         return refused_parameters.without_keywords(self.tools if tools is None else tools, self.dropped)
 
@@ -220,7 +221,7 @@ class Learner(Server):
         return "" if none or self.abilities.get("images") is False else self.dialect.images
 
     def _give_up_pictures(self, error: ModelError) -> bool:
-        """Whether to send the refused request again without its pictures.
+        """Whether to send a refused request again without its pictures.
 
         Servers without support for pictures refuse pictures with many different messages (400, or 500 at llama.cpp,
         ggml-org/llama.cpp#15377), so pictures may be the cause of any refusal of a request that has some.

@@ -40,8 +40,8 @@ class LMStudioClient(OpenAIClient):
         return urls.root(self.base_url)
 
     def prepare(self) -> None:
-        """Load the model with the configured window if it is not loaded; otherwise the first request would load it with
-        LM Studio's default window."""
+        """Load the model with the configured window if LM Studio has not loaded it; otherwise the first request would
+        load it with LM Studio's default window."""
         self.loaded_window()
 
     def loaded_window(self) -> int | None:
@@ -67,7 +67,7 @@ class LMStudioClient(OpenAIClient):
         wanted = min(self.configured_window, positive_int(entry.get("max_context_length")) or self.configured_window)
         length = (
             {} if self.is_window_assumed else {"context_length": wanted}
-        )  # if no window is configured, LM Studio uses its own setting for the window
+        )  # If no window is configured, LM Studio uses its own setting for the window.
         answer = self.fetch(
             "POST",
             urls.join(self.base_url, self.root, "/api/v1/models/load"),

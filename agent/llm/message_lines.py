@@ -33,7 +33,7 @@ def sized(spans: Sequence[Span]) -> list[tuple[Path, int, int]]:
 
 
 def lines(spans: Sequence[Span]) -> Iterator[bytes]:
-    """Each message line of the spans, without its newline; one line in memory at a time."""
+    """Each message line in the spans of files, without its newline; one line in memory at a time."""
     for path, start, end in sized(spans):
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:

@@ -1,7 +1,7 @@
 """Reads a model's context window and abilities from the responses of servers.
 
-The functions in `model_info.py` are pure: they get decoded JSON from a response that a client has requested, and return
-None or an empty result if the response does not contain the fact.
+The functions in `model_info.py` only read: they get decoded JSON from a response that a client has requested, and
+return None or an empty result if the response does not contain the fact.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def slot_window(props: Any) -> int | None:
 
 
 def entries(answer: Any, key: str) -> Iterator[Json]:
-    """The objects in the list under `key` of a response, or in a response that is itself a list; none if there is no
-    such list.
+    """The objects in the list under `key` of a server's response, or in a response that is itself a list; none if there
+    is no such list.
 
     A response of any other form is possible, since a server may answer an unknown path with status 200.
     """

@@ -1,4 +1,4 @@
-"""Adapts the messages of a request for strict chat templates, one message at a time.
+"""Adapts the messages of a request to strict chat templates, one message at a time.
 
 In an adapted list a user message follows the system message, and no two consecutive messages have the same role, except
 for tool results.  Many chat templates of local models, and Anthropic's API, require this order of roles (docs/wire.md,
@@ -71,7 +71,7 @@ def _begun(messages: Iterable[Json]) -> Iterator[Json]:
 
 
 def _merged(messages: Iterable[Json], *, alternate: bool) -> Iterator[Json]:
-    run: list[Json] = []  # consecutive messages of the same role
+    run: list[Json] = []  # consecutive messages that have the same role
     for message in messages:
         if run and (run[-1]["role"] != message["role"] or message["role"] == "tool"):
             yield _joined(run)

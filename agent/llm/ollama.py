@@ -111,7 +111,8 @@ class OllamaClient(ChatClient):
             out.write(b"]}")
             return
         tools: Sequence[Json] | None = None
-        if aside is not None:  # the tool choice decides which tools are offered, since `/api/chat` has no `tool_choice`
+        # The tool choice decides which tools the request offers, since `/api/chat` has no `tool_choice`.
+        if aside is not None:
             tools = () if aside.choice == "none" else aside.alone()
         out.write(self.header(output, self.offered_tools(tools)))
         wire_openai.join(

@@ -21,7 +21,7 @@ DEEPEST = 100  # maximum depth of nested objects and lists; orjson allows 254 le
 NAMES = frozenset(("type", "id", "index", "format", "name", "role", "object"))
 """Keys that identify an item inside a provider-specific field; each chunk of the item repeats the values of these keys,
 so the values are replaced and not joined."""
-REPEATED = 16  # minimum length of a fragment that counts as a repetition if it equals all text before it
+REPEATED = 16  # minimum length of a fragment of a stream that counts as a repetition if it equals all text before it
 
 
 def merge(whole: Json, piece: Mapping[str, Any]) -> None:
@@ -69,13 +69,13 @@ def _copy(value: Any) -> Any:
 
 
 def recordable(fields: Mapping[str, Any]) -> Json:
-    """The fields of `fields` that can be stored and sent back: those that are not nested too deeply, with surrogates
+    """The fields of `fields` that can be stored and sent back: fields that are not nested too deeply, with surrogates
     replaced."""
     return {str(key): fit_json(value) for key, value in fields.items() if is_shallow(value)}
 
 
 def shallow(fields: Mapping[str, Any]) -> Json:
-    """The fields of `fields` that are not nested too deeply; other fields must not be merged, since `merge` is
+    """The fields of `fields` that are not nested too deeply; fields that are must not be merged, since `merge` is
     recursive."""
     return {key: value for key, value in fields.items() if is_shallow(value)}
 

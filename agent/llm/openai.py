@@ -1,8 +1,9 @@
 """The client for OpenAI, and for every server that implements OpenAI's chat completions API: llama.cpp, vLLM,
 OpenRouter, Azure and others.
 
-The parameter for the maximum length of the answer has two names (`max_tokens`, `max_completion_tokens`).  The client
-selects one of the two names by the server's dialect, and uses the other name if the server refuses the first.
+In OpenAI's API the parameter for the maximum length of the answer has two names (`max_tokens`,
+`max_completion_tokens`). The client selects one of the two names by the server's dialect, and uses the other name if
+the server refuses the first.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 OTHER_LIMIT = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 BAD = (400, 422)
 CACHE_CONTROL = "cache_control"
-LIMIT = "limit"  # in PLAINER: the parameter with the maximum length of the answer, under either name
+LIMIT = "limit"  # in PLAINER: the parameter for the maximum length of the answer, under either of its names
 PLAINER = (("stream_options",), (LIMIT,), ("stream_options", LIMIT, LIMIT))
 """The parameters that each further attempt of a refused first request leaves out; the first LIMIT means that the
 parameter for the maximum length gets its other name, the second LIMIT that it is removed."""
@@ -97,9 +98,9 @@ class OpenAIClient(ChatClient):
     def try_plainer(self, error: ModelError) -> bool:
         """Whether to send a first request again, without optional parameters, after a refusal without a known reason.
 
-        If an attempt succeeds, the client keeps that form of the request; if none does, the parameters are restored.  A
-        request with pictures is not repeated by this method, since the pictures are the more likely reason
-        (`_another_way`).
+        If an attempt without optional parameters succeeds, the client keeps that form of the request; if none does, the
+        parameters are restored. `try_plainer` does not repeat a request with pictures, since the pictures are the more
+        likely reason of the refusal (`_another_way`).
         """
         pictures = self.shape is not None and self.shape.images > 0
         unexplained = isinstance(error, RequestRefused) and error.unexplained and not error.params and not pictures
@@ -122,8 +123,8 @@ class OpenAIClient(ChatClient):
 
     @property
     def offered(self) -> bytes:
-        """The tools of the conversation, encoded in OpenAI's form; encoded again only when the refused keywords
-        change."""
+        """The tools of the conversation, encoded in OpenAI's form; they are encoded again only when the refused
+        keywords change."""
         if self._offered is None or self._offered[0] != self.dropped:
             self._offered = set(self.dropped), wire_openai.offered(self.offered_tools())
         return self._offered[1]
@@ -131,7 +132,7 @@ class OpenAIClient(ChatClient):
     def encode(
         self, out: BinaryIO, spans: Sequence[Span], shape: Shape, output: int, aside: SideRequest | None = None
     ) -> None:
-        """Write the body of a request to `out`.
+        """Write the body of a request to OpenAI's API to `out`.
 
         If the request begins like the previous one, of which the bytes are still in `out`, only the new part is
         written.

@@ -44,11 +44,11 @@ class Recording:
 
     @property
     def name(self) -> str:
-        """A name of the recording for messages: its path, or the number of its records."""
+        """A name of the recording for messages to people: its path, or the number of its records."""
         return str(self._path) if self._path else f"of {len(self._records)} records"
 
     def count(self, what: str = "answer") -> int:
-        """The number of recorded answers, or of summaries if `what` is "summary"."""
+        """The number of recorded answers, or of recorded summaries if `what` is "summary"."""
         return self._progress.counts[what]
 
     def get(self, position: int, what: str = "answer") -> Json | None:
@@ -68,8 +68,8 @@ class Recording:
 class RecordingReader:
     """Counts the answers and summaries in a messages.jsonl that may grow; a complete line is read once.
 
-    With `keep` the offsets of answers and summaries are stored too.  In messages.jsonl an incomplete last line and
-    lines that are not JSON are ignored.
+    With `keep` the offsets of answers and summaries are stored too. An incomplete last line in messages.jsonl, and
+    lines that are not JSON, are ignored.
     """
 
     def __init__(self, path: Path | None, *, keep: bool = False) -> None:

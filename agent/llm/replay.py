@@ -1,9 +1,9 @@
 """A client that replays a recorded conversation in place of a model: it uses the code of the real clients, with an HTTP
-server on this machine that returns the answers of a given messages.jsonl.
+server on this machine that returns the answers in a given messages.jsonl.
 
-The text of `describe` says that the client is a replay.  The next recorded answer is selected by the number of answers
-that the conversation has on disk, so a restarted process continues at the same place.  After the end of the recording
-the replay server refuses requests; the error names the requested position and the number of recorded answers.
+The text of `describe` says that the client is a replay. The next recorded answer is selected by the number of answers
+that the replayed conversation has on disk, so a restarted process continues at the same place. After the end of the
+recording the replay server refuses requests; the error names the requested position and the number of recorded answers.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """An HTTP server on 127.0.0.1 that returns recorded answers in the form of OpenAI's or Ollama's API, streamed or not.
 
-The replay server is a real HTTP server.  The replay server does not check the content of requests, and calls no other
-service.  The position in the recording is the number in the replay client's header, or, without this header, the number
-of assistant messages in the request.
+The replay server is a real HTTP server, so that the client's whole code is used. The replay server does not check the
+content of requests, and calls no other service. The position in the recording is the number in the replay client's
+header, or, without this header, the number of assistant messages in the request.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class ReplayServer:
 
 
 def serve(messages: Path | Iterable[Mapping[str, Any]], *, latency: float = 0.0) -> ReplayServer:
-    """Start a replay server; the result can be used as a context manager that closes the server."""
+    """Start a replay server; the result can be used as a context manager that closes the server at its end."""
     return ReplayServer.serve(messages, latency=latency)
 
 
@@ -127,7 +127,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Log nothing."""
 
     def handle(self) -> None:
-        with suppress(ConnectionError):  # the client may close an idle connection
+        with suppress(ConnectionError):  # the client may close an unused connection
             super().handle()
 
     def do_GET(self) -> None:

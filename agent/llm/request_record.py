@@ -1,10 +1,10 @@
 """Records each request to a model server: its beginning before the request is sent, and a line in requests.jsonl with
 its token counts and cost when it ends.
 
-The token counts that the server reports are recorded.  For a count that is missing or implausible (no usage at all, a
+The token counts that the server reports are recorded. For a count that is missing or implausible (no usage at all, a
 count of the prompt alone, 0 for a long answer) an estimate is recorded, and the line in requests.jsonl says how many
-tokens are estimated.  A request that the server refused before any output is assumed to cost nothing; every other
-request that was sent counts, with the part of the answer that arrived.
+tokens are estimated. A request that the server refused before any output is recorded without cost; every other request
+that was sent counts, with the part of the answer that arrived.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Requests(Protocol):
     """The part of `context.RequestStore`, the store of request records, that RequestLog uses."""
 
     def begin(self, *, purpose: str, provider: str, model: str, tokens: int, cost: float = 0.0) -> Json:
-        """Record that a request will be sent now; returns the record, which is passed to `end` or `drop`."""
+        """Record that a request to a model will be sent now; returns the record, which is passed to `end` or `drop`."""
         ...
 
     def end(
@@ -70,8 +70,8 @@ class Requests(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """Token counts, cost and status of one request.  `seq` is the number of its line in requests.jsonl, None if there
-    is no store."""
+    """Token counts, cost and status of one request. `seq` is the number of the request's line in requests.jsonl, None
+    if there is no store."""
 
     usage: Usage = NOTHING
     estimated: int = 0
@@ -80,7 +80,7 @@ class Bill:
     seq: int | None = None
 
     def fields(self) -> dict[str, Any]:
-        """The token counts and the cost as fields of an event."""
+        """The token counts and the cost of a request as fields of an event."""
         return {**self.usage.to_dict(), "estimated": self.estimated, "cost": self.cost}
 
 
@@ -216,7 +216,7 @@ def status_of(error: BaseException, entry: PendingRequest) -> str:
 
 def error_word(error: BaseException) -> str:
     """The text for an error in the record of a request: the error's code and the server's HTTP status, or the class
-    name of another exception.  The record does not contain the server's message."""
+    name of another exception. The text for an error does not contain the server's message."""
     if isinstance(error, Interrupted) or not isinstance(error, MakimonoError):
         return type(error).__name__
     status = getattr(error, "status", None)

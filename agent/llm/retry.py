@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LONGEST_BACKOFF = 30.0
-SLICE = 1.0  # seconds between two checks of `control` during a wait
+SLICE = 1.0  # seconds between two checks of `control` while the client waits for a retry
 
 
 def call_with_retries(
@@ -39,12 +39,13 @@ def call_with_retries(
     """Call `send()` until it returns without an error, or until it has raised one class of error as often as the
     error's attribute `tries` allows.
 
-    Raises the last error, or Interrupted.
+    Raises the last error of the request, or Interrupted.
     """
     try:
         return send()
     except ModelError as error:
-        first = [error]  # this error is raised again inside `tenacity`, which is not used if the first attempt succeeds
+        # The first call inside `tenacity`, which is used only after a failed attempt, raises this error again.
+        first = [error]
     failed: Counter[type[ModelError]] = Counter()
 
     def again() -> T:
@@ -82,8 +83,8 @@ def call_with_retries(
 
 
 def delay(error: ModelError, attempt: int) -> float:
-    """Seconds before the next attempt: the time that the server demanded, plus at most 5 %; if the server demanded
-    none, about 1, 2, 4 … 30 seconds with jitter."""
+    """Seconds before the next attempt to send a request: the time that the server demanded, plus at most 5 %; if the
+    server demanded none, about 1, 2, 4 … 30 seconds with jitter."""
     asked = error.retry_after if isinstance(error, RateLimited) else None
     backoff = min(LONGEST_BACKOFF, 2.0 ** (attempt - 1)) * random.uniform(0.75, 1.0)  # noqa: S311 - jitter
     if asked is None:

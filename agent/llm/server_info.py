@@ -110,7 +110,7 @@ class Server:
         return urls.bases(self.base_url, self.call, self.dialect.base_path)
 
     def url_of(self, path: str) -> str:
-        """The full URL of the path `path` of the API, with the query of the configured address."""
+        """The full URL of the API's path `path`, with the query of the configured address."""
         return urls.join(self.base_url, self.bases[min(self.base, len(self.bases) - 1)], path)
 
     def next_base(self) -> bool:
@@ -175,8 +175,8 @@ class Server:
     def quarter_of_window(self) -> int:
         """A quarter of the context window that is known without a request to the server.
 
-        `window/limits.py` reserves at most a quarter of the context window for an answer.  If the maximum of input
-        tokens is known, the result is also at most a third of that maximum.
+        `window/limits.py` reserves at most a quarter of the context window for an answer. If the maximum of input
+        tokens is known, `quarter_of_window` is also at most a third of that maximum.
         """
         configured = 0 if self.is_window_assumed and self._window else self.configured_window
         known = [size // 4 for size in (configured, self._window or 0) if size]
@@ -193,8 +193,8 @@ class Server:
             return None
 
     def ask_below(self, path: str, more: str = "") -> Any:
-        """Send a GET of the path `path` below the base URL; after a 404 the next possible base URL is tried, if the
-        configured address has a path.
+        """Send a GET of the path `path` below the server's base URL; after a 404 the next possible base URL is tried,
+        if the configured address has a path.
 
         Raises ModelError.
         """
@@ -248,7 +248,8 @@ class Server:
         return Check(self.keys.tool_calls != "native" or self.abilities.get("tools") is not False, text)
 
     def _models_or_none(self) -> list[str]:
-        """The names of the server's models; [] after an error, since the address of the server is known to be right."""
+        """The names of the server's models; [] after an error, which is ignored since the address of the server is
+        known to be right."""
         try:
             return self.models()
         except ModelError:
@@ -258,7 +259,7 @@ class Server:
         """Whether the chat endpoint exists, on a server without a list of models.
 
         `is_there` sends a chat request without messages, which every known server refuses: status 404 means that the
-        path does not exist, any other status that it exists.
+        path does not exist, any other status that the path exists.
         """
         while True:
             try:
@@ -272,7 +273,7 @@ class Server:
                 return True
 
     def headers(self) -> Mapping[str, str]:
-        """The headers of every request: the headers of the API, the authentication, and the configured headers; a
+        """The HTTP headers of every request: the headers of the API, the authentication, and the configured headers; a
         configured header replaces any other header of the same name."""
         named = self.keys.api_key_header or self.dialect.key_header or self.key_header
         value = f"Bearer {self.api_key}" if named.lower() == "authorization" else self.api_key
@@ -283,7 +284,7 @@ class Server:
 
     @property
     def url(self) -> str:
-        """The URL of chat requests."""
+        """The URL to which chat requests are sent."""
         return self.url_of(self.call)
 
     def recognise(self, dialect: Dialect | None) -> None:
@@ -294,7 +295,7 @@ class Server:
             self.recognised = "by what it says of itself"
 
     def emit(self, name: str, **fields: Any) -> None:
-        """Emit an event with the fields provider and model."""
+        """Emit an event with the fields provider and model added."""
         if self.events is not None:
             self.events.emit(name, provider=self.provider, model=self.model, **fields)
 
@@ -310,7 +311,7 @@ class Server:
 
     @abstractmethod
     def models(self) -> list[str]:
-        """The names of the models that the server lists."""
+        """The names of the models that the model server lists."""
 
 
 def same_model(wanted: str, known: str) -> bool:

@@ -101,8 +101,8 @@ def _broken(name: str, data: bytes, who: str) -> Iterator[tuple[str, Any]]:
 
 
 def load(data: bytes, who: str) -> Any:
-    """Decode the JSON of one event or line; raises AnswerUnreadable, which allows a few retries, if the text is not
-    JSON."""
+    """Decode the JSON of one event or line of a stream; raises AnswerUnreadable, which allows a few retries, if the
+    text is not JSON."""
     try:
         return parse(data)
     except json.JSONDecodeError as error:
@@ -114,7 +114,7 @@ def load(data: bytes, who: str) -> Any:
 def parse(data: bytes) -> Any:
     """Decode JSON that may contain half of a surrogate pair, since some servers split an emoji between two chunks.
 
-    Raises json.JSONDecodeError.
+    Raises json.JSONDecodeError for a text that is not JSON.
     """
     try:
         return orjson.loads(data)

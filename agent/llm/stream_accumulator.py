@@ -47,7 +47,7 @@ class CallDraft:
     ready: Any = None  # the arguments of the call if they arrived as an object instead of text
     # provider-specific fields that the server may expect back with the tool call in later requests
     fields: Json = field(default_factory=dict)
-    # True: the call began after a call of the same name, so that it is a mere repetition if no arguments follow
+    # True if the call began after a call of the same name, so that it is a mere repetition if no arguments follow
     again: bool = False
 
     def has_arguments(self) -> bool:
@@ -100,7 +100,7 @@ class StreamAccumulator:
     listener: Callable[[str], None] | None = None
 
     def set_usage(self, usage: Usage | None, *, early: bool = False) -> None:
-        """Add the token counts `usage` of the server to the counts that it sent before.  A later count of 0, or a
+        """Add the token counts `usage` of the server to the counts that it sent before. A later token count of 0, or a
         missing count, does not overwrite a number."""
         if usage is None:
             return
@@ -175,7 +175,7 @@ class StreamAccumulator:
         return bool(self.finish)
 
     def add_fields(self, fields: Mapping[str, Any]) -> None:
-        """Add a fragment of the message's provider-specific fields."""
+        """Add a fragment of the provider-specific fields of the message."""
         merge(self.fields, shallow(fields))
 
     def add_call_part(
@@ -183,11 +183,11 @@ class StreamAccumulator:
     ) -> CallDraft:
         """Add a fragment of a tool call; returns the call to which the fragment belongs.
 
-        `place` is the index of the call, None if the server sends none.
+        `place` is the index of the tool call, None if the server sends none.
 
-        Normally a new call starts with a new id *and* a name, after the call before it is whole.  An index, an id or a
-        name alone does not show that a new call starts: some servers number every parallel call 0, give each chunk of
-        one call another id, or repeat name and arguments at the end.
+        Normally a new tool call starts with a new id *and* a name, after the call before it is whole. An index, an id
+        or a name alone does not show that a new tool call starts: some servers number every parallel call 0, give each
+        chunk of one call another id, or repeat name and arguments at the end.
         """
         self._came()
         call_id = str(call_id) if call_id not in (None, "") else ""
@@ -272,7 +272,7 @@ def finish_call(draft: CallDraft, used: Collection[str], offered: Collection[str
     call_id = draft.id if GOOD_ID.match(draft.id) and draft.id not in used else f"call_{uuid4().hex[:24]}"
     call: Json = {"id": call_id, "name": legal_name(bare_name(draft.name, offered))}
     raw = "".join(draft.pieces)
-    # if the arguments arrived as an empty object and as text fragments, the empty object is ignored
+    # if the arguments arrived both as an empty object and as text fragments, the empty object is ignored
     ready = draft.ready if draft.ready or not raw.strip() else None
     arguments = ready if ready is not None else read_arguments(raw)
     if arguments is None:
@@ -382,8 +382,9 @@ def usage_of_counts(
 
     Returns None if the count of the prompt is missing, except with `partly`, which accepts a count of the answer alone.
 
-    Values that cannot be token counts (negative, text, absurdly large) are ignored.  If `reasoning` is larger than
-    `completion`, the server counts reasoning separately from the answer, and `completion` becomes the sum of both.
+    Values that cannot be token counts (negative numbers, text, absurdly large numbers) are ignored. If `reasoning` is
+    larger than `completion`, the server counts reasoning separately from the answer, and `completion` becomes the sum
+    of both.
     """
     prompt, completion, cached = (
         value if isinstance(value, int) and 0 < value <= MOST_TOKENS else 0 for value in (prompt, completion, cached)

@@ -30,17 +30,18 @@ would fill a small context window.
 """
 
 MARKER = re.compile(
-    # special tokens of Llama, Phi, Kimi, Granite and LFM (with `|`), and of DeepSeek (with a wide bar)
+    # this alternative matches special tokens of Llama, Phi, Kimi, Granite and LFM (with `|`), and of DeepSeek (with a
+    # wide bar)
     r"<(?:\|[^|<>\n]{1,60}\|>|｜[^｜<>\n]{1,60}｜>"
     r"|/?(?=[\w.｜-])(?:"
-    # tags of Hermes, Qwen, GLM, MiniMax, Nemotron and LongCat
+    # this alternative matches tags of Hermes, Qwen, GLM, MiniMax, Nemotron and LongCat
     r"(?:[\w.-]++:)?\w*(?i:(?:tool|function)[_-]?(?:calls?|use)s?)>"
-    # tokens that end an answer or a turn, of Llama 2, Mistral and Gemma
+    # this alternative matches tokens that end an answer or a turn, of Llama 2, Mistral and Gemma
     r"|(?:s|eos|bos|start_of_turn|end_of_turn)>(?:model\b)?"
     r"|｜?DSML｜(?:function_calls|tool_calls)>))"  # DeepSeek V3.2
     r"|\[/?(?:TOOL_CALLS?|ARGS|CALL_ID)\]"  # Mistral
-    r"|functools(?=\s*\[)"  # the marker of Phi-4
-    r"|Action(?: Input)?:|>>>"  # markers of ReAct, Command R and Functionary
+    r"|functools(?=\s*\[)"  # this alternative matches the marker of Phi-4
+    r"|Action(?: Input)?:|>>>"  # this alternative matches markers of ReAct, Command R and Functionary
     r"|```[\w+-]*"
 )
 BEGINS = re.compile(rf"{MARKER.pattern}|<(?=[\w.:-])(?=[\w.:-]*(?:function=|invoke ))")
@@ -73,13 +74,13 @@ class FoundCalls:
 
     offered: Collection[str]
     calls: list[tuple[str, Json]] = field(default_factory=list)
-    name: str = ""  # the name of the call that is being read, "" if no call is being read
-    # the arguments of the call that is being read, if they are written as elements for key and value
+    name: str = ""  # the name of the tool call that is being read, "" if no call is being read
+    # the arguments of the tool call that is being read, if they are written as elements for key and value
     pairs: dict[str, str] = field(default_factory=dict)
     marked: bool = False
 
     def close(self) -> bool:
-        """End the call that is being read; returns False if the call has a name but no arguments."""
+        """End the tool call that is being read; returns False if the call has a name but no arguments."""
         if self.name and not self.pairs:
             return False
         if self.name:
@@ -90,7 +91,7 @@ class FoundCalls:
 
 def whole_calls(text: str, offered: Collection[str]) -> list[tuple[str, Json]] | None:
     """Parse the tool calls in a text: `[(name, arguments)]` when the whole text consists of calls of offered tools,
-    else None.  Raises no error."""
+    else None. `whole_calls` raises no error."""
     found, at, text = FoundCalls(offered), 0, text.strip()
     while at < len(text):
         behind = _next(text, at, found)
@@ -144,7 +145,7 @@ def _element(text: str, at: int, opening: re.Pattern[str], closing: str) -> tupl
     """(name, content, end) of the element with opening and closing tag that begins at `at`; None if no such element
     begins there.
 
-    The element ends at the first closing tag.  The closing tag is found by a plain text search, so that an unclosed
+    An element ends at the first closing tag. The closing tag is found by a plain text search, so that an unclosed
     element takes only one pass over the text.
     """
     match = opening.match(text, at)
@@ -272,8 +273,8 @@ def _parameters(inner: str, form: tuple[re.Pattern[str], str]) -> Json | None:
 
 
 def _unframed(value: str) -> str:
-    """The value of a parameter without the line break after the opening tag and the line break before the closing
-    tag."""
+    """The value of a tool call's parameter without the line break after the opening tag and the line break before the
+    closing tag."""
     return value.removeprefix("\n").removesuffix("\n")
 
 
@@ -292,7 +293,8 @@ def _pythonic(text: str, at: int, found: FoundCalls) -> int | None:
         try:
             tree = ast.parse(text[at:behind], mode="eval").body
             break
-        except (MemoryError, RecursionError):  # the expression is nested too deeply, and shorter ones are not tried
+        # The expression is nested too deeply, and shorter expressions are not tried.
+        except (MemoryError, RecursionError):
             return None
         except (SyntaxError, ValueError):
             behind = text.rfind(closing, at, behind - 1) + 1

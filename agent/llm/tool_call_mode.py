@@ -51,7 +51,7 @@ class CallMode:
         self._trying: ModelError | None = None
         # the error with which the first form of a request was refused, while other forms are tried
         self._first: ModelError | None = None
-        # True: a request succeeded only without tools, so tools are called as text for the rest of the task
+        # True if a request succeeded only without tools, so that tools are called as text for the rest of the task
         self._tried = False
         self._distrusted = False
         self._answered = False
@@ -81,16 +81,16 @@ class CallMode:
     # --- refusals ---------------------------------------------------------------------------------------------
 
     def learn(self, error: ModelError) -> bool:
-        """Switch to calls as text if `error` says that the server refuses tools; returns False if it does not say so,
-        or if the setting is not `auto`."""
+        """Switch to tool calls as text if `error` says that the server refuses tools; returns False if it does not say
+        so, or if the setting is not `auto`."""
         if not isinstance(error, ToolsRefused) or self.wanted != "auto" or not self.tools or self.in_text:
             return False
         self.refused = True
         return True
 
     def try_text(self, error: ModelError) -> bool:
-        """Switch to calls as text for one attempt, after an unexplained refusal of the first request of a task; returns
-        whether to send the request again."""
+        """Switch to tool calls as text for one attempt, after an unexplained refusal of the first request of a task;
+        returns whether to send the request again."""
         unexplained = isinstance(error, HistoryRefused) or (isinstance(error, RequestRefused) and error.unexplained)
         about_tools = any(re.split(r"\W", param, maxsplit=1)[0] in NO_ANSWER_TO_TOOLS for param in error.params)
         if (
@@ -107,7 +107,7 @@ class CallMode:
         self._first = self._first or error
 
     def distrust(self) -> bool:
-        """Switch to calls as text for this task, since the server does not recognise the tool calls of its model;
+        """Switch to tool calls as text for this task, since the server does not recognise the tool calls of its model;
         returns False if nothing changes."""
         if self.wanted != "auto" or not self.tools or self.in_text:
             return False
@@ -164,8 +164,8 @@ class CallMode:
         """Find tool calls in the text of an answer: (the answer with these calls, the form of the calls; "" if the text
         has no tool calls).
 
-        The blocks that this program prescribes for calls as text may be surrounded by prose.  Tool calls in other forms
-        count only if the whole text consists of calls.
+        Prose may surround the blocks that this program prescribes for calls as text. Tool calls in other forms count
+        only if the whole text of the answer consists of calls.
         """
         if answer.calls or not self.tools:
             return answer, ""
@@ -177,8 +177,9 @@ class CallMode:
         made = None if answer.finish_reason == "length" else whole_calls(answer.text, self.names)
         if not made:
             if not self.in_text and ends_in_calls(answer.text, self.names):
-                # Tool calls after prose are not run.  From now on the model is asked for calls as text, where sentences
-                # may precede a call; otherwise no call of a model that writes sentences before its calls would be run.
+                # Tool calls that follow prose are not run. From now on the system prompt asks the model for calls as
+                # text, where sentences may precede a call; otherwise no call of a model that writes sentences before
+                # its calls would be run.
                 self.distrust()
             return answer, ""
         calls = tuple({"id": new_id(), "name": name, "arguments": fit_json(arguments)} for name, arguments in made)

@@ -2,11 +2,11 @@
 read from the answer.
 
 A tool call as text must have one strict form: a block with tags that contain a mark, which is derived from the task's
-first messages.  The first messages contain random text (the fence of the run), so nobody can write a block with the
-right mark into a file, an issue or a tool result to make a model that quotes it call a tool.  In messages.jsonl tool
-calls as text are stored as ordinary tool calls with `"form": "text"`.  If tools are called as text, requests contain no
-tools, no `tool_calls` and no role `tool`, but alternating messages of user and assistant, which every chat template
-accepts.
+first messages. The first messages contain random text (the fence of the run), so nobody can write a block with the
+right mark into a file, an issue or a tool result to make a model that quotes the text call a tool. In messages.jsonl
+tool calls as text are stored as ordinary tool calls with `"form": "text"`. If tools are called as text, requests
+contain no tools, no `tool_calls` and no role `tool`, but alternating messages of user and assistant, which every chat
+template accepts.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class TextForm:
         The pictures of a message stay in the message that contains its text.
         """
         systems: list[str] = []
-        held: Json | None = None  # the last message, which is yielded only when the role of the next message is known
+        held: Json | None = None  # The last message is yielded only when the role of the next message is known.
         for role, text, pictures in self._parts(messages, systems):
             if held is None:
                 yield {"role": "system", "content": "\n\n".join([*systems, self.prompt])}
@@ -230,7 +230,7 @@ class TextForm:
 
 
 def new_id() -> str:
-    """A new id for a tool call that has none."""
+    """A new id for a tool call of which the model gave no id."""
     return f"call_{uuid4().hex[:24]}"
 
 
@@ -252,7 +252,7 @@ def _decoded(text: str, begins: int, until: int) -> tuple[Any, int]:
             if not is_cut or begins + size >= len(text):
                 raise
         else:
-            # a value that ends where `part` ends may be a number of which more digits follow
+            # the value ends where `part` ends, so it may be a number of which more digits follow
             if end < size or begins + size >= len(text):
                 return value, begins + end
         size *= 2

@@ -1,8 +1,8 @@
 """Sends HTTP requests to one model server: a transport posts an open file and reads the lines of the answer as they
 arrive; another thread can stop the request at any moment.
 
-`transport.py` uses the library `requests` for HTTP.  Each socket is registered when it connects, so that the thread of
-`exchange_watch.py` can shut the socket down.  `transport.py` does not retry, follows no redirects, reads no `.netrc`
+`transport.py` uses the library `requests` for HTTP. Each socket is registered when it connects, so that the thread of
+`exchange_watch.py` can shut the socket down. `transport.py` repeats no request, follows no redirects, reads no `.netrc`
 and decodes no JSON.
 """
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from agent.llm.exchange_watch import ExchangeWatch
     from agent.values import Control
 
-# the argument `proxies` of `requests` for no proxy, even if the environment names one
+# the value of the argument `proxies` of `requests` for no proxy, even if the environment names one
 DIRECT: Any = {"http": None, "https": None, "all": None}
 # seconds for which an unused connection may be used again; servers close an unused connection after 5 s or more, and
 # routers drop it
@@ -130,8 +130,8 @@ class Adapter(HTTPAdapter):
         super().close()
 
     def build_response(self, req: requests.PreparedRequest, resp: Any) -> Any:
-        """Returns urllib3's response in place of that of `requests`: the program reads only status, headers and body,
-        and needs no cookies and no guessed encoding."""
+        """Returns urllib3's response in place of a response of `requests`: the program reads only status, headers and
+        body, and needs no cookies and no guessed encoding."""
         del req
         return resp
 
@@ -139,12 +139,13 @@ class Adapter(HTTPAdapter):
 def send_file(sock: socket.socket, file: BinaryIO) -> None:
     """Send a whole file over a socket with sendfile(2), without copying the file into this process.
 
-    `socket.sendfile` sends a file with more system calls.  A socket with a time-out is non-blocking, so `send_file`
-    waits until the socket is writable.  Raises BrokenPipeError when the server reads no more and has already answered.
+    The standard `socket.sendfile` sends a file with more system calls. A socket with a time-out is non-blocking, so
+    `send_file` waits until the socket is writable. Raises BrokenPipeError when the server reads no more and has already
+    answered.
     """
     try:
         source = file.fileno()
-    except OSError:  # the body of the request has no file descriptor, since it is in memory
+    except OSError:  # the body of the request is in memory, so it has no file descriptor
         sock.sendfile(file)
         return
     size, sent = os.fstat(source).st_size, 0
@@ -213,15 +214,16 @@ class Transport:
         """POST an open file, as a context manager with the stream of the answer; a status other than 2xx raises a
         ModelError.
 
-        Raises ModelError or Interrupted.
+        `post` raises ModelError or Interrupted.
         """
         with self._exchange(lambda: self._post(url, body, headers or {}), self.whole, self.idle) as stream:
             yield stream
 
     def fetch(self, method: str, url: str, *, json: Any = None, seconds: float | None = None) -> bytes:
-        """Send a small request; returns the whole body of the answer; a status other than 2xx raises a ModelError.
+        """Send a small request to the server; returns the whole body of the answer; a status other than 2xx raises a
+        ModelError.
 
-        Raises ModelError or Interrupted.
+        `fetch` raises ModelError or Interrupted.
         """
         whole, idle = (self.whole, self.idle) if seconds is None else (seconds, min(self.idle, seconds))
         request = requests.Request(method, url, headers={"Accept": "application/json"}, json=json)
@@ -229,8 +231,8 @@ class Transport:
             return b"".join(stream.chunks())
 
     def _post(self, url: str, body: BinaryIO, headers: Mapping[str, str]) -> requests.PreparedRequest:
-        """The POST request, prepared for `requests`.  Address and headers of a POST are prepared once; only the body
-        differs between turns."""
+        """The POST request, prepared for the library `requests`. Address and headers of a POST are prepared once for
+        all requests; only the body differs between turns."""
         key = (url, *headers.items())
         if key not in self._posts:
             more = {"Content-Type": "application/json", **headers}
@@ -244,7 +246,7 @@ class Transport:
     @contextmanager
     def _exchange(self, prepare: Callable[[], requests.PreparedRequest], whole: float, idle: float) -> Iterator[Stream]:
         if clock.monotonic() - self.used_at > KEEP:
-            self.adapter.close()  # `close` closes only the connections: the adapter itself can still be used
+            self.adapter.close()  # `close` closes only the connections, and the adapter can be used again
         taken = deadline.within(self.who, whole)
         with taken, self.watcher.watching(whole) as watch, self._translated(watch):
             request = prepare()
@@ -259,15 +261,15 @@ class Transport:
                     raise map_error(parse_error_body(response.status, body, response.headers), self.who)
                 yield Stream(response, self.who, watch)
             finally:
-                response.close()  # `close` also closes the connection, unless the body was read to its end
+                response.close()  # this call of `close` also closes the connection, unless the body was read to its end
                 self.used_at = clock.monotonic()
                 if self.sockets.broken_off:
                     self.adapter.close()
                     self.sockets.broken_off = False
 
     def _surroundings(self, url: Any) -> Mapping[str, Any]:
-        """The proxies and certificates for a request, read from the environment once for each address instead of at
-        each request."""
+        """The proxies and certificates for a request, which are read from the environment once for each address instead
+        of at each request."""
         if url not in self._around:
             proxies = DIRECT if is_loopback(str(url)) else {}
             found: dict[str, Any] = dict(self.session.merge_environment_settings(url, proxies, True, None, None))
@@ -282,7 +284,7 @@ class Transport:
 
     @contextmanager
     def _translated(self, watch: ExchangeWatch) -> Iterator[None]:
-        """Translate errors of `requests` and urllib3 to errors of this program; if the watching thread has shut down
+        """Translate errors of `requests` and urllib3 into errors of this program; if the watching thread has shut down
         the sockets, raise the reason of the shutdown instead."""
         try:
             yield
@@ -325,7 +327,7 @@ class Transport:
 
 
 class Stream:
-    """The body of an answer with status 2xx.  `draft` is the part of the answer that has been parsed so far (by
+    """The body of an answer that has a status 2xx. `draft` is the part of the answer that has been parsed so far (by
     `wire_*.py`)."""
 
     def __init__(self, raw: Any, who: str, watch: ExchangeWatch) -> None:
@@ -354,7 +356,7 @@ class Stream:
     def rest(self) -> None:
         """Read the bytes after the last event of an answer's body, so that the connection can be used again.
 
-        If no bytes arrive for `REST` seconds, `rest` ends, and the connection is closed.
+        If no bytes arrive for `REST` seconds, the method `rest` ends, and the connection is closed.
         """
         connection = self._raw.connection
         sock = getattr(connection, "sock", None)
@@ -382,9 +384,10 @@ class Stream:
 
 
 def _pieces(raw: Any) -> Iterator[bytes]:
-    """The body of an answer in pieces, as they arrive.
+    """The body of an answer in pieces, yielded as they arrive.
 
-    If the body of an answer is sent in HTTP chunks, the pieces are these chunks, which takes half the time of `read1`.
+    If the server sends the body of an answer in HTTP chunks, the pieces are these chunks, which takes half the time of
+    `read1`.
     """
     if raw.chunked:
         yield from raw.read_chunked(READ, decode_content=True)
@@ -394,8 +397,8 @@ def _pieces(raw: Any) -> Iterator[bytes]:
 
 
 def _beginning(raw: Any) -> bytes:
-    """The beginning (about a MiB at most) of the body of an error; a read error ends it early, since the status can be
-    reported without the whole body."""
+    """The beginning (about a MiB at most) of the body of an error; an error while reading ends it early, since the
+    status can be reported without the whole body."""
     kept = bytearray()
     with suppress(urllib3.exceptions.HTTPError, OSError):
         for piece in _pieces(raw):

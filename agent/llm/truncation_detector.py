@@ -5,11 +5,11 @@ Ollama truncates prompts on `/v1`, and on `/api/chat` for models with a template
 "Ollama's silent cut").  The answer to a truncated prompt is not used; `truncation_detector.py` raises the error that
 the server should have sent: a ContextOverflow.
 
-For some texts the estimate of prompt tokens is wrong by a factor, so the estimate alone does not prove a truncation.  A
+For some texts the estimate of prompt tokens is wrong by a factor, so the estimate alone does not prove a truncation. A
 token count of the server that is far below the estimate is only a reason to ask the server for the context window that
-it has allocated.  Numbers of the server prove a truncation: its count of prompt tokens is the one that remains after a
+it has allocated. Two facts prove a truncation: the server's count of prompt tokens is the one that remains after a
 prompt was cut for the allocated window, or the prompt has grown since the last request and the server's count has not.
-Without a proof of a truncation the server's count of prompt tokens is trusted.
+Without such a proof of a truncation the server's count of prompt tokens is trusted.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Size(Protocol):
 
     @property
     def text(self) -> int:
-        """Estimated tokens of the text and of the tool calls of messages."""
+        """Estimated tokens of the text and of the tool calls in messages."""
         ...
 
 
@@ -89,10 +89,10 @@ def check_not_truncated(
 ) -> None:
     """Raise ContextOverflow when the server truncated the prompt to which `answer` belongs.
 
-    `reports` are the servers' earlier reports on prompts of the conversation, None if there are none.  `window` is the
-    assumed context window in tokens.  `allocated` asks the server for the window that it has allocated; `allocated` is
-    called only for a prompt that seems to be truncated.  If `plan` is None (a summary), only the count that remains
-    after a cut for `window` proves a truncation.
+    `reports` are the servers' earlier reports on prompts of the conversation, None if there are none. `window` is the
+    assumed context window of the model, in tokens. `allocated` asks the server for the window that it has allocated;
+    `allocated` is called only for a prompt that seems to be truncated. If `plan` is None (a summary), only the count
+    that remains after a cut for `window` proves a truncation.
     """
     reported = answer.usage.prompt if answer.usage is not None else 0
     if reported < SMALLEST_CUT:
@@ -134,10 +134,10 @@ def estimate_of(plan: Plan) -> int:
 def has_not_grown(reported: int, reports: Reports) -> bool:
     """Whether the server's count of prompt tokens has not grown since its last report although the prompt has grown.
 
-    A truncation leaves about half of the context window, and the previous prompt fitted into the window.  So a count of
-    prompt tokens below half of the previous count, or close to the tokens of the new text alone, comes from a server
-    that reports only tokens that were not cached.  A prompt may also shrink because chat templates drop the reasoning
-    of earlier turns; `lacks_growth` allows for that.
+    A truncation leaves about half of the context window, and the previous prompt fitted into the window. So a count of
+    prompt tokens below half of the previous count, or close to the tokens of the new text alone, shows that the server
+    reports only tokens that were not cached. A prompt may also shrink because chat templates drop the reasoning of
+    earlier turns; `lacks_growth` allows for that.
     """
     if not reports.read or reports.is_partial or reported < reports.read // 2 - KEPT:
         return False

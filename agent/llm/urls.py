@@ -1,7 +1,7 @@
-"""Interprets the addresses of model servers that people configure: with or without scheme, `/v1`, slash at the end,
-endpoint or query.
+"""Interprets the addresses of model servers that people configure, in which the scheme, `/v1`, a slash at the end, an
+endpoint or a query may be present or missing.
 
-`bases` returns the possible base URLs of an address; the client tries them in this order.
+The function `bases` returns the possible base URLs of an address; the client tries them in this order.
 """
 
 from __future__ import annotations
@@ -67,10 +67,10 @@ def bases(base_url: str, call: str, base_path: str = "", *, version_first: bool 
     the next base URL.
 
     If the configured address ends with `call`, the part before `call` is the only base URL; if the path of the address
-    contains a version, the address is the only base URL.  If the address has no path, or only the beginning of
-    `base_path` (the path of the dialect, `/v1` if it is ""), the first base URL has the whole `base_path`.  An address
-    with any other path (`https://models.github.ai/inference`) is tried unchanged first and with `/v1` second; with
-    `version_first` in the reverse order.
+    contains a version, the address is the only base URL. If the address has no path, or only the beginning of
+    `base_path` (the path of the dialect, or `/v1` if the dialect names none), the first base URL has the whole
+    `base_path`. An address with any other path (`https://models.github.ai/inference`) is tried unchanged first and with
+    `/v1` second; with `version_first` in the reverse order.
     """
     written = urlsplit(_whole(base_url))
     if written.path.rstrip("/").endswith(call):
@@ -122,7 +122,7 @@ def is_loopback(url: str) -> bool:
 
 
 def shown(url: str) -> str:
-    """The address without user, password and query, so that it can be shown in a message."""
+    """The address without user, password and query, so that a message can show it."""
     parts = urlsplit(url)
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 

@@ -36,7 +36,7 @@ BLOCKS = "thinking_blocks"
 """The field of a stored message that lists the blocks of an answer in their order, with the contents of
 provider-specific blocks (such as thinking).
 
-In the field BLOCKS blocks of text and of tool calls are only named; their contents are in the message itself."""
+The field BLOCKS only names the blocks of text and of tool calls; their contents are in the message itself."""
 THOUGHT = "thinking_tokens"
 
 
@@ -226,8 +226,8 @@ def _take(draft: StreamAccumulator, layout: dict[Any, Json], usage: dict[str, in
     elif kind == "message_delta":
         draft.set_finish(text_in(object_in(record, "delta"), "stop_reason"))
         _count(usage, told := object_in(record, "usage"))
-        # The count of output tokens in message_start is a placeholder; only a count in a later event covers the whole
-        # answer.
+        # The count of output tokens in the event message_start is a placeholder; only a count in a later event covers
+        # the whole answer.
         early = not told.get("output_tokens")
         draft.set_usage(usage_of(usage), early=early and draft.is_early)
 
@@ -265,7 +265,7 @@ def _delta(draft: StreamAccumulator, block: Json | None, index: Any, delta: Mapp
         draft.add_call_part(index, None, None, delta["partial_json"])
     if block is None or kind in ("text", "tool_use"):
         return
-    # a signature is sent whole, so a later signature replaces an earlier one and is not appended
+    # the server sends a signature as a whole, so a later signature replaces an earlier one
     if "signature" in delta:
         block["signature"] = delta["signature"]
     own = {key: value for key, value in delta.items() if key not in ("type", "signature", "partial_json")}

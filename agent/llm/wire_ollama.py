@@ -40,7 +40,7 @@ def messages(
 ) -> Iterator[bytes]:
     """Each message in Ollama's form; the results of an answer's tool calls are in the order of the calls.
 
-    The order of the results matters because most chat templates match results with calls by their order.
+    The order of the tool results matters because most chat templates match results with calls by their order.
     """
     names: dict[str, str] = {}
     # the results of the last answer's tool calls that were read so far; a request contains a result for each call

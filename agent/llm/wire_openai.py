@@ -73,8 +73,8 @@ def check_tools(tools: Sequence[Json]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class WrittenRequest:
-    """Describes the request that was written last and that the request file still contains.  If the next request begins
-    with the same bytes, only the rest of that request is written.
+    """Describes the request that was written last and that the request file still contains. If the next request begins
+    with the same bytes as the previous one, only the rest of that request is written.
 
     `parts` are the spans of stored messages that were copied, as (path, start, end); in the request file the last of
     these parts ends at byte `end`.
@@ -89,9 +89,9 @@ class WrittenRequest:
         """The span of stored messages that must still be written for a new request that begins like the previous one;
         `out` is positioned where that span follows.
 
-        Returns None, with `out` at its beginning, when the new request does not begin like the previous one.  `parts`
-        are the parts of the new request (`message_lines.sized`).  If `shape` is the same object as in the previous
-        request, the earlier message lines are unchanged (`message_reader.py`).
+        Returns None, and sets `out` to its beginning, when the new request does not begin like the previous one.
+        `parts` are the parts of the new request (`message_lines.sized`). If `shape` is the same object as in the
+        previous request, the earlier message lines are unchanged (`message_reader.py`).
         """
         *fixed, (path, start, end) = parts
         *known, (view, begin, last) = self.parts
@@ -110,8 +110,8 @@ def copy(out: BinaryIO, spans: Sequence[Span]) -> bool:
     newline.
 
     One block of memory is used for the whole copy: the block is filled, changed in place and written up to the next
-    multiple of its size in the file.  The kernel stores a file that is written in this way in large pages, which take a
-    third less time to create and remove than small pages.
+    multiple of its size in the file. The kernel stores a file that is written in this way (in whole blocks) in large
+    pages, which take a third less time to create and remove than small pages.
     """
     block = bytearray(BLOCK)
     view = memoryview(block)
@@ -202,7 +202,7 @@ def take_message(draft: StreamAccumulator, message: Mapping[str, Any]) -> None:
     draft.add_reasoning(message.get("reasoning_content") or message.get("reasoning"))
     draft.add_fields({key: value for key, value in message.items() if key not in KNOWN})
     if isinstance(old := message.get("function_call"), dict) and not message.get("tool_calls"):
-        # the older form of tool calls in OpenAI's API
+        # this is the older form of tool calls in OpenAI's API
         draft.add_call_part(None, None, old.get("name"), old.get("arguments"))
     calls = message.get("tool_calls")
     for call in [calls] if isinstance(calls, dict) else objects_in(message, "tool_calls"):

@@ -1,9 +1,9 @@
 """The planner selects the bytes of a request, and checks that they are a legal message list and fit into the window.
 
-The planner itself never shortens the conversation.  If a request does not fit, the planner reports that; the compressor
-makes the view smaller and records the compaction; then the request is planned again (docs/window.md).  A plan parses
-only the lines of the view that are new since the last plan.  A task begins with `assemble_context`, which writes the
-first messages; the loop calls `plan` each turn.
+The planner itself never shortens the conversation. If a request does not fit, the planner only reports that; the
+compressor then makes the view smaller and records the compaction, and the request is planned again (docs/window.md). A
+plan parses only the lines of the view that are new since the last plan. A task begins with `assemble_context`, which
+writes the first messages; the loop calls `plan` each turn.
 """
 
 from __future__ import annotations
@@ -36,12 +36,13 @@ if TYPE_CHECKING:
     from agent.window.store_interfaces import Announce, Conversation, Summaries
 
 DOUBT = 0.5
-"""The share of an estimate that is certainly not too high, as long as the server has not reported its count.
+"""The share of an estimated number of tokens that is certainly not too high, as long as the server has not reported its
+count.
 
-Estimates of texts of known kinds in sum are within ±10 % of the true number, and that of the worst single document
-within 38 % (docs/window.md, "How good the estimate is").  The error of an estimate may be larger for a kind of text
-that was not measured, so a task ends without sending a request only if the share DOUBT of the estimate exceeds the
-window."""
+Estimates of texts of known kinds in sum are within ±10 % of the true number of tokens, and the estimate of the worst
+single document is within 38 % (docs/window.md, "How good the estimate is"). The error of an estimate may be larger for
+a kind of text that was not measured, so a task ends without sending a request only if the share DOUBT of the estimate
+exceeds the window."""
 
 
 SILENT = 3
@@ -52,18 +53,21 @@ server to refuse a request that is too long."""
 class ContextAssembler:
     """Plans the requests of one task.
 
-    `stated` are the limits that follow from the window; they are replaced if an error shows a smaller window.  `limits`
-    are the limits in use; they are lower than `stated` while it is unknown how the model counts tokens.
+    `stated` are the token limits that follow from the window; they are replaced if an error of the server shows a
+    smaller window. `limits` are the token limits in use; they are lower than `stated` while it is unknown how the model
+    counts tokens.
 
-    `tools` are the schemas that are sent with every request.  `config` is the section `assembler` of the configuration.
-    `recall` gets long-term memories for the briefing, by default from the layers in `memory` (name → plug-in); `fence`
-    marks them as data (`security.fence` with the run's marker).  `summary_store` has the summary that is part of the
-    view.  `text_mode` returns, for a model without tool calls, the description of the tools, and the tokens that each
-    call costs besides its contents.  `sends_back` returns whether the provider field of that name is sent back with its
-    message.  `taken` returns the tokens of the longest prompt that the server has answered since it last refused one
-    for its length, as the server reported them.
+    `tools` are the schemas of tools that are sent with every request. `config` is the section `assembler` of the
+    configuration. `recall` retrieves long-term memories for the briefing, by default from the layers in `memory` (name
+    → plug-in); `fence` marks these memories as data (`security.fence` with the run's marker). `summary_store` stores
+    the summary that is part of the view. `text_mode` is a function that returns, for a model without tool calls, the
+    description of the tools, and the tokens that each call costs besides its contents. `sends_back` is a function that
+    returns whether the provider field of that name is sent back with its message. `taken` is a function that returns
+    the tokens of the longest prompt that the server has answered since it last refused one for its length, as the
+    server reported them.
 
-    Stored sums are counts of `counter` without its learnt ratio; they are multiplied by the ratio when they are used.
+    Stored sums of tokens are counts of `counter` without its learnt ratio; they are multiplied by the ratio when they
+    are used.
     """
 
     def __init__(
@@ -111,9 +115,9 @@ class ContextAssembler:
         """Plan the next request, as spans of files; with `hard` it may also use tokens that are reserved for the answer
         (`Limits.most`).
 
-        `metadata` is the result of `ContextMetadata.to_dict()`; if `needs_compaction` in it is true, the plan is over
-        the limit and a compaction can help.  Raises DoesNotFit if no compaction can help (FR-4, FR-5), or
-        IllegalContext if the view is not a legal message list.
+        `metadata` is a result of `ContextMetadata.to_dict()`; if its field `needs_compaction` is true, the plan is over
+        the limit and a compaction can help. Raises DoesNotFit if no compaction can make the request fit (FR-4, FR-5),
+        or IllegalContext if the view is not a legal message list.
         """
         planned = self._plan(AssemblyOptions(), hard=hard)
         if self.events:
@@ -135,7 +139,7 @@ class ContextAssembler:
         return self._plan(options or AssemblyOptions())
 
     def tokens_in_use(self) -> int:
-        """The number of tokens of the next request.
+        """The number of tokens of the next request of the conversation.
 
         The number of tokens in use is the sum of the last prompt that the provider reported, the recorded part of its
         answer, and an estimate of everything after that; before the first report, it is an estimate of the whole
@@ -148,7 +152,7 @@ class ContextAssembler:
         return self.tokens_in_use() > self.limits.compress_at
 
     def estimate(self) -> int:
-        """The tokens of the next request according to the counter alone, without any ratio."""
+        """The tokens of the next request according to the token counter alone, without any ratio."""
         seen = self.view.read()
         return seen.tokens - self.uncounted(seen.fields) + self._blocks(seen) + self.fixed_tokens()
 
@@ -162,7 +166,7 @@ class ContextAssembler:
 
     @property
     def limits(self) -> WindowLimits:
-        """The limits in use: `stated`, reduced by the factor `estimate_doubt`."""
+        """The token limits in use: `stated`, reduced by the factor `estimate_doubt`."""
         return self.stated.scaled_by_doubt(self.estimate_doubt)
 
     @property
@@ -171,16 +175,16 @@ class ContextAssembler:
 
         The highest number for an unknown vocabulary (`plausible_range`) is not used if the family of the vocabulary is
         known, the server has reported usage, the server has sent SILENT answers without a report, or the server has
-        named its limit in an error.  After a report, text that was added since may exceed its estimate, if a ratio
-        below 1 was learnt from other text.
+        named its limit in an error. After a server's report of usage, text that was added since may exceed its
+        estimate, if a ratio below 1 was learnt from other text.
         """
         if (plausible := self.plausible_range()) is None:
             return self._unreported_doubt()
         return max(1.0, plausible[1] / (self.view.read().tokens + self.fixed_tokens()))
 
     def _unreported_doubt(self) -> float:
-        """The factor by which the view may exceed its estimate because a ratio below 1 reduces the estimate of text
-        that no report covers yet."""
+        """The factor by which the true number of tokens of the view may exceed its estimate because a ratio below 1
+        reduces the estimate of text that no report covers yet."""
         if not self.message_store.index.reported:
             return 1.0
         seen = self.view.read()
@@ -225,12 +229,12 @@ class ContextAssembler:
             self.events.emit(name, **fields)
 
     def head(self) -> int:
-        """The tokens that no compaction removes: tools, system prompt and briefing."""
+        """The tokens of the parts of a request that no compaction removes: tools, system prompt and briefing."""
         seen = self.view.read()
         return self.scaled(self.fixed_tokens() + seen.head + seen.briefing)
 
     def scaled(self, tokens: int) -> int:
-        """A sum of the counter's tokens, multiplied by the learnt ratio."""
+        """A sum of the counter's tokens, multiplied by the learnt ratio of the server's count to the counter's."""
         return round(tokens * ratio_of(self.counter))
 
     def fixed_tokens(self) -> int:
@@ -244,7 +248,7 @@ class ContextAssembler:
         return self.described[1] + PRIMING
 
     def _blocks(self, seen: Seen) -> int:
-        """The tokens that calls in text mode cost besides their contents."""
+        """The tokens that tool calls written as text cost besides their contents."""
         return self.text_mode()[1] * seen.calls
 
     def uncounted(self, fields: Mapping[str, int]) -> int:
@@ -259,26 +263,27 @@ class ContextAssembler:
 
     def _sized(self, cost: MessageCost, seen: Seen) -> int:
         """The tokens that a part of the view has in a prompt: with its provider fields, or without them if they do not
-        count."""
+        count in a prompt."""
         counts = not seen.fields or self.uncounted(seen.fields) < sum(seen.fields.values())
         return cost.tokens if counts else cost.text
 
     def _in_use(self, seen: Seen) -> int:
         account = self.message_store.index
         known, guessed = account.reported + self.scaled(self._sized(account.reports.since, seen)), self._guess(seen)
-        # A server that reports only the tokens that were not cached reports far fewer than were sent.  A reported
-        # number may also be lower than the estimate because the estimate is bad, but for ordinary text no estimate is
-        # wrong by the factor FURTHEST.
+        # A server that reports only the tokens that were not cached reports far fewer tokens than were sent. A reported
+        # number of tokens may also be lower than the estimate because the estimate is bad, but for ordinary text no
+        # estimate is wrong by the factor FURTHEST.
         least = guessed * PART if account.reports.is_partial else guessed // FURTHEST
         return known if account.reported and known >= least else guessed
 
     def _guess(self, seen: Seen) -> int:
-        """The tokens of the whole request without the newest report, which is of no use right after a compaction.
+        """An estimate of the tokens of the whole request without the newest report, which cannot be used right after a
+        compaction.
 
-        Parts that were reported before and are still in the view are not estimated again: the beginning of the request,
-        and the messages that the compaction left unchanged.  The tokens of the messages that a compaction left
-        unchanged are the difference between two reports.  The difference of two reports is not used if it is far from
-        the estimate (perhaps two servers share one address), nor if the counter is exact.
+        Parts of the request that were reported before and are still in the view are not estimated again: the beginning
+        of the request, and the messages that the compaction left unchanged. The tokens of the messages that a
+        compaction left unchanged are the difference between two reports. The difference of two reports is not used if
+        it is far from the estimate (perhaps two servers share one address), nor if the counter is exact.
         """
         account, reports = self.message_store.index, self.message_store.index.reports
         everything, known = seen.tokens - self.uncounted(seen.fields) + self._blocks(seen) + self.fixed_tokens(), 0
@@ -304,7 +309,7 @@ class ContextAssembler:
         counted = self.estimate() if part is None else part.tokens + self._blocks(seen) + self.fixed_tokens()
         tokens = self._in_use(seen) if part is None else self.scaled(counted)
         limit = self.limits.input_limit
-        if hard and tokens > limit:  # the reserve is not used if it is not needed
+        if hard and tokens > limit:  # the reserve for the answer is not used if the request fits without it
             limit = self.limits.most
         if tokens > limit:
             self._must_fit(seen)
@@ -353,7 +358,7 @@ class ContextAssembler:
         return AssembledContext(plan, metadata)
 
     def _part(self, seen: Seen, options: AssemblyOptions) -> Selection | None:
-        """The lines to send if the options exclude some lines; None for all lines."""
+        """The lines of the view to send if the options exclude some lines; None for all lines."""
         limit = options.working_memory_limit or self.config.working_memory_limit
         store, survey = self.message_store, self.message_store.index
         if limit is None and (options.include_session_summary or survey.cut.summary_id is None):
@@ -385,7 +390,7 @@ class ContextAssembler:
 
     @property
     def is_disproved(self) -> bool:
-        """Whether the server has answered a prompt that is longer than `limits` allow.
+        """Whether the server has answered a prompt that is longer than `limits` allow, so that the limits are too low.
 
         If the server has answered a prompt above the limits, the assumed window is smaller than the true one, which
         becomes known when the server refuses a request because of its length.
@@ -394,9 +399,9 @@ class ContextAssembler:
 
     @property
     def is_measured(self) -> bool:
-        """Whether the program knows the number of tokens, or the window, by more than an estimate.
+        """Whether the program knows the number of tokens, or the window, from more than an estimate.
 
-        The numbers are known if the model's own tokenizer counts, if the server has reported usage in this
+        Numbers of tokens are known if the model's own tokenizer counts, if the server has reported usage in this
         conversation, or if the window was learnt from a server that refused a request because of its length.
         """
         account = self.message_store.index
@@ -406,8 +411,9 @@ class ContextAssembler:
     def is_too_much(self, tokens: int) -> bool:
         """Whether a request of `tokens` tokens certainly cannot be sent.
 
-        If the number is only an estimate, the request is certainly too large only if the share DOUBT of it exceeds the
-        whole window.  If the server has answered a prompt above the limit, no request counts as certainly too large.
+        If the number is only an estimate, the request is certainly too large only if the share DOUBT of the number
+        exceeds the whole window. If the server has answered a prompt above the limit, no request counts as certainly
+        too large.
         """
         if self.is_disproved:
             return False
@@ -424,9 +430,9 @@ class ContextAssembler:
             raise self.does_not_fit("turn")
 
     def does_not_fit(self, what: str, planned: int = 0) -> DoesNotFit:
-        """Make the error, with the tokens of each part and the smallest window that would be sufficient.
+        """Make the DoesNotFit error, with the tokens of each part and the smallest window that would be sufficient.
 
-        `planned` is the number of tokens of the smallest request that could be made, 0 if there was none.
+        `planned` is the number of tokens of the smallest request that could be made, 0 if none could be made.
         """
         seen, limits = self.view.read(), self.stated
         parts = {"tools": self.scaled(self.fixed_tokens()), "system prompt": self.scaled(seen.head)}
@@ -445,7 +451,7 @@ class ContextAssembler:
         )
 
     def _summary_tokens(self) -> int:
-        """The tokens of the summary that the view contains; 0 if there is none."""
+        """The tokens of the summary in the view; 0 if the view has none."""
         if self.message_store.index.cut.summary_id is None:
             return 0
         latest = self.summary_store.get_latest_summary() if self.summary_store else None
@@ -465,11 +471,11 @@ class ContextAssembler:
         """Begin the conversation with `user_message` as the task, or add it to a conversation that has begun; then plan
         the request.
 
-        A new conversation begins with the system prompt: the configured one, or else that of the program.  The
-        long-term memories for `query` are put before the text of the task in the same message, marked as data;
-        `comments` has the `id` and the time of the last change of each comment in that text.  The messages are synced
-        to disk before the request is planned.  `assemble_context` raises the same errors as `plan`; the messages are
-        recorded even if the planning fails.
+        A new conversation begins with the system prompt: the configured one, or else the program's own. Long-term
+        memories for `query` are put before the text of the task in the same message, marked as data; `comments` has the
+        `id` and the time of the last change of each comment in that text. The messages are synced to disk before the
+        request is planned. `assemble_context` raises the same errors as `plan`; the messages are recorded even if the
+        planning fails.
         """
         store = self.message_store
         if store.last_seq == 0:
@@ -486,5 +492,5 @@ class ContextAssembler:
 
     @property
     def system_prompt(self) -> str:
-        """The configured system prompt, or else that of the program."""
+        """The configured system prompt, or else the program's own system prompt."""
         return self.config.system_prompt or render("system")

@@ -1,4 +1,4 @@
-"""The errors of `agent/window/`, and the interfaces and tables of compaction strategies and memory layers.
+"""Defines the errors of `agent/window/`, and the interfaces and tables of compaction strategies and memory layers.
 
     MakimonoError
     ├── DoesNotFit           even the smallest request is over the limit (docs/design/compression.md, FR-4, FR-5)
@@ -12,11 +12,11 @@
 
 A compaction strategy is a class with one method,
 
-    steps() -> tuple[str, ...]      the means to try, in this order, of "mask", "summary", "window", "reset"
+    steps() -> tuple[str, ...] the means of compaction to try, in this order, of "mask", "summary", "window", "reset"
 
-and a strategy is registered by one line in STRATEGIES.  A strategy only names the means, which `compressor.py` applies.
-"reset" is appended if the strategy does not name it: it needs no model, and lets a task continue if all other means
-have failed.
+A compaction strategy is registered by one line in STRATEGIES. A strategy only names the means of compaction, which
+`compressor.py` applies. "reset" is appended if the strategy does not name it: it needs no model, and lets a task
+continue if all other means have failed.
 
 A layer of long-term memory is a class that is constructed with the validated settings, has the one method of
 `values.MemoryLayer`, and has a line in MEMORIES (or is a dotted path in `assembler.memory`).  A layer is queried for
@@ -50,10 +50,10 @@ MEMORIES = Registry("layer of long-term memory", {})
 
 
 class Strategy(Protocol):
-    """The interface of a strategy, which the docstring of this module describes."""
+    """The interface of a compaction strategy, which the docstring of this module describes."""
 
     def steps(self) -> tuple[str, ...]:
-        """The names of the means to try, in this order."""
+        """The names of the means of compaction to try, in this order."""
         ...
 
 
@@ -78,12 +78,12 @@ _NOT_FITTING = {
 
 
 class DoesNotFit(MakimonoError):
-    """Raised when even the smallest request is over the limit; nothing was sent.
+    """The error that even the smallest request of a conversation is over the limit; no request was sent.
 
     `what` is "system prompt" (code system_prompt_too_large), "turn" (code turn_too_large), or "window" (code
-    window_too_small: no task fits into it).  `tokens` and `limit` count the input, without the answer.  `parts` has the
-    tokens of each part by its name, `window` is the window in use, `needed` the smallest sufficient one.  `exact`: the
-    tokens were counted with the model's own vocabulary; if not, the message calls them an estimate.
+    window_too_small: no task fits into it). `tokens` and `limit` count the input, without the answer. `parts` has the
+    tokens of each part of the request by its name, `window` is the window in use, `needed` the smallest sufficient one.
+    `exact`: the tokens were counted with the model's own vocabulary; if not, the message calls them an estimate.
     """
 
     def __init__(
@@ -109,7 +109,8 @@ class DoesNotFit(MakimonoError):
         )
 
     def details(self, at_most: int = 0) -> str:
-        """The tokens of each part, and the smallest sufficient window if it is larger than `at_most`."""
+        """A text with the tokens of each part of the request, and the smallest sufficient window if it is larger than
+        `at_most`."""
         each = "; ".join(f"{name} {size:,}" for name, size in self.parts.items())
         known = "They are" if self.exact else "They are, by an estimate"
         enough = f"A window of {self.needed:,} tokens would do; the one in force has {self.window:,}. "
@@ -117,13 +118,13 @@ class DoesNotFit(MakimonoError):
 
 
 class CompactionStuck(MakimonoError):
-    """Raised when two compactions in a row freed less than a tenth of the view each, since compactions would then never
-    end."""
+    """The error that two compactions in a row freed less than a tenth of the view each, since compactions would then
+    never end."""
 
     code = "compaction_stuck"
 
 
 class IllegalContext(ContextError, ValueError):
-    """Raised when the view is not a legal message list; it is not sent."""
+    """The error that the view is not a legal message list; it is not sent."""
 
     code = "illegal_context"

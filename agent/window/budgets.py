@@ -21,7 +21,7 @@ MOST_COMMENTS = 20_000
 """The maximum number of tokens of comments that a compaction carries over unchanged, for a window of any size."""
 
 LEAST = 64
-"""The smallest budget in tokens: a text that is cut to fewer has no meaning."""
+"""The smallest budget in tokens: a text that is cut to fewer tokens has no meaning."""
 
 
 def divide(room: int, wanted: Sequence[int]) -> list[int]:

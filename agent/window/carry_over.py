@@ -2,11 +2,11 @@
 model.
 
 Comments of people and the model's own sentences are found by their positions in `context.index`, and referenced by the
-number of their message.  Plan, files, commands and errors are read from the calls in tools.jsonl, or in messages.jsonl
-if no tool calls were recorded.  The first compaction of a process reads all recorded tool calls, a later one only the
-new calls; therefore a process that resumes a task carries over the same state as the process that began the task.  The
-work tree (`values.PresentWork`) provides the changed files and their content.  Each part has a budget (`budgets.py`).
-docs/window.md has the rules.
+number of their message. The plan, the files, the commands and the errors are read from the calls in tools.jsonl, or in
+messages.jsonl if no tool calls were recorded. The first compaction of a process reads all recorded tool calls, a later
+one only the new calls; therefore a process that resumes a task carries over the same state as the process that began
+the task. The work tree (`values.PresentWork`) provides the changed files and their content. Each part of the carry-over
+has a token budget (`budgets.py`). docs/window.md has the rules.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ MOST_EDITS = 3
 """The maximum number of edits that are remembered for each file: the newest ones."""
 
 INSIDE = "/work/"
-"""The path of the work tree as commands see it; paths in tool calls may begin with it."""
+"""The path of the work tree as commands see it; paths in tool calls may begin with this path."""
 
 ROUNDS = 5
-"""The maximum number of rounds in which more comments are selected."""
+"""The maximum number of rounds in which more comments are selected for the carry-over."""
 
 READERS = frozenset(("read_file",))
 WRITERS = frozenset(("edit_file", "write_file"))
@@ -58,7 +58,7 @@ class RecentPaths:
         self.paths: dict[str, tuple[int, ...]] = {}
 
     def use(self, path: str, at: int = 0) -> None:
-        """Record that the call at offset `at` of tools.jsonl used the file."""
+        """Record that the tool call at offset `at` of tools.jsonl used the file."""
         self.paths[path] = (at, *self.paths.pop(path, ()))[:MOST_EDITS]
         if len(self.paths) > MOST_FILES:
             del self.paths[next(iter(self.paths))]
@@ -67,9 +67,9 @@ class RecentPaths:
 class CarryOver:
     """Collects the content of the carry-over; each call of `collect` first reads the new tool calls.
 
-    `calls` and `seq` are the numbers of the last lines of tools.jsonl and messages.jsonl that were processed.
-    `fence(text, source)` marks text from outside as data; `harmless(text)` changes a text so that nothing in it looks
-    like the marker of a fence.  `work` is the work tree, None if there is none.
+    `calls` and `seq` are the numbers of the last processed lines of tools.jsonl and messages.jsonl. `fence(text,
+    source)` marks text from outside as data; `harmless(text)` changes a text so that nothing in it looks like the
+    marker of a fence. `work` is the work tree of the task, None if there is none.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class CarryOver:
         self.commands = Commands()
         self.calls = 0
         self.seq = 0
-        self._behind = 0  # offset in tools.jsonl of the newest call that was read
+        self._behind = 0  # offset in tools.jsonl of the newest tool call that was read
         self._questions: dict[int, int] = {}  # offset of the record of a question → its tokens
         self._found: tuple[Any, Json] = (None, {})  # arguments and result of the newest call of `_look`, as a cache
         # cache: (number of the newest message when git was asked, its result)
@@ -98,10 +98,10 @@ class CarryOver:
 
     def collect(self, shares: Shares, *, end_seq: int, ratio: float = 1.0, room: int = 0) -> Json:
         """The carry-over of a compaction that removes messages up to `end_seq`, in the form in which compactions.jsonl
-        records it; new tool calls are read first.
+        records it; new tool calls are read before.
 
-        `shares` are in tokens of the model; one token by the store's counter corresponds to `ratio` tokens of the
-        model.  `room` is the maximum number of tokens, by the store's counter, for the content of files.
+        `shares` are budgets in tokens of the model; one token by the store's counter corresponds to `ratio` tokens of
+        the model. `room` is the maximum number of tokens, by the store's counter, for the content of files.
         """
         path = self._tools_path()
         asked_for = (self.store.last_seq, path.stat().st_size if path.exists() else 0, shares, end_seq, ratio, room)
@@ -134,14 +134,14 @@ class CarryOver:
         return {key: value for key, value in carried.items() if value or key == "comments"}
 
     def text(self, carried: Json, end_seq: int) -> str:
-        """The text for the model that is made from `carried`."""
+        """The text of the carry-over for the model, made from `carried`."""
         return carried_over(self.store.messages_path, carried, self.store.index, end_seq)
 
     def names(self, carried: Json) -> tuple[str, ...]:
         """Names by which a summary of the same messages is checked: changed paths, newest first, and kinds of failing
         commands.
 
-        Only names that are in `carried`, which its budgets limit, are returned.
+        `names` returns only names that are in `carried`, of which the size is limited by budgets.
         """
         self._read_calls()
         text = self.text(carried, self.store.last_seq)
@@ -154,8 +154,8 @@ class CarryOver:
     def _comments(self, end_seq: int, room: int, newest: int) -> list[Json]:
         """References to the comments that the compaction carries over.
 
-        Comments of one person share a fence, so together they need fewer tokens than the sum of their single counts.
-        As long as tokens are left, another round selects more comments to carry over.
+        Comments of one person share a fence, so together they need fewer tokens than the sum of their single counts. As
+        long as tokens are left, a further round selects more comments to carry over.
         """
         store, comments = self.store, self.store.index.comments
         total = sum(one.seq <= end_seq for one in comments)
@@ -178,9 +178,9 @@ class CarryOver:
     def _paths(self) -> tuple[list[str], list[str]]:
         """Returns (changed files, files that were only read) as lines, the most recently used last.
 
-        git also reports changes by commands such as `sed -i` or a formatter, with the numbers of lines.  If git is
-        unavailable, the files that tools wrote are listed.  A file that a tool wrote but git does not list equals its
-        version in the base commit, or is ignored by git.
+        git also reports changes by commands such as `sed -i` or a formatter, with the numbers of lines. If git is
+        unavailable, only the files that tools wrote are listed. A file that a tool wrote but git does not list equals
+        its version in the base commit, or is ignored by git.
         """
         written = self.changed.paths
         if (found := self._changes_now()) is None:
@@ -195,8 +195,8 @@ class CarryOver:
         return changed, [path for path in self.read.paths if path not in seen]
 
     def _changes_now(self) -> Sequence[FileChange] | None:
-        """The differences between the work tree and its base commit, None if unknown; git is asked only once between
-        two messages."""
+        """The differences between the work tree and its base commit, None if unknown; git is run only once between two
+        messages."""
         if self.work is not None and self._changes[0] != self.store.last_seq:
             try:
                 found: Sequence[FileChange] | None = list(self.work.changes())
@@ -206,7 +206,8 @@ class CarryOver:
         return self._changes[1]
 
     def _fenced(self, made: Callable[[int], str], room: int, source: str) -> str:
-        """Make a text with `made(tokens)` and fence it, both together in at most `room` tokens; "" if nothing fits."""
+        """Make a text with `made(tokens)` and put it inside a fence, both together in at most `room` tokens; "" if
+        nothing fits."""
         marks = self.store.plain.count(self.fence("", source))
         text = made(room - marks) if room > marks else ""
         return self.fence(text, source) if text else ""
@@ -224,7 +225,7 @@ class CarryOver:
     def _content(self, path: str) -> str | None:
         try:
             return self.work.text(path) if self.work is not None else None
-        except Exception:  # noqa: BLE001 - the carry-over then lacks the content of the file
+        except Exception:  # noqa: BLE001 - after an error the carry-over lacks the content of the file
             return None
 
     def _texts(self, places: Iterable[int]) -> Iterator[str]:
@@ -257,9 +258,9 @@ class CarryOver:
             self.seq = record["seq"]
 
     def _new_calls(self, path: Path) -> Iterator[tuple[int, Json]]:
-        """(offset, record) of the calls in tools.jsonl that were not read before.
+        """(offset, record) of the tool calls in tools.jsonl that were not read before.
 
-        If another program has made the file shorter, it is read again from its beginning.
+        If another program has made tools.jsonl shorter, the file is read again from its beginning.
         """
         if self.calls and path.stat().st_size < self._behind:
             self._behind = 0
@@ -290,7 +291,7 @@ def each_text(value: Any, change: Callable[[str], str]) -> Any:
 
 
 def recorded(tools: Iterable[Json]) -> Iterator[Call]:
-    """Name and arguments of each successful call in records of tools.jsonl."""
+    """Name and arguments of each successful tool call in records of tools.jsonl."""
     for record in tools:
         arguments = record.get("args")
         if record.get("status") == "success" and isinstance(arguments, dict):
@@ -298,7 +299,7 @@ def recorded(tools: Iterable[Json]) -> Iterator[Call]:
 
 
 def asked(messages: Iterable[Json]) -> Iterator[Call]:
-    """Name and arguments of each call in records of messages.jsonl, whatever its result."""
+    """Name and arguments of each tool call in records of messages.jsonl, whatever its result."""
     for record in messages:
         for call in record.get("tool_calls") or ():
             function = call.get("function") or {}
@@ -306,7 +307,7 @@ def asked(messages: Iterable[Json]) -> Iterator[Call]:
 
 
 def _arguments(text: Any) -> Json:
-    """The arguments of a call, parsed; {} if they are not a JSON object."""
+    """The parsed arguments of a tool call; {} if they are not a JSON object."""
     try:
         found = orjson.loads(text or "{}")
     except (orjson.JSONDecodeError, TypeError):

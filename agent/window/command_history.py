@@ -1,10 +1,11 @@
 """Collects from tools.jsonl, within a budget, the newest command of each kind, unresolved failures, and errors of other
 tools.
 
-A failure is resolved when its programs have succeeded after it in the same directory, with the same targets or more
-(`command_kinds.py`).  If the command fails again in the same way, the new failure replaces the old one.  A failure that
-may be resolved, without proof, stays in the list after the others.  For each command, only numbers, one line, and the
-programs with their arguments stay in memory; the output is read again when it is shown.  docs/window.md has the rules.
+A failure of a command is resolved when its programs have succeeded later in the same directory, with the same targets
+or more (`command_kinds.py`). If the command fails again in the same way, the new failure replaces the old one. A
+failure that may be resolved, without proof, comes after the other failures in the list. Of each command, only numbers,
+one line, and the programs with their arguments stay in memory; the output is read again when it is shown.
+docs/window.md has the rules.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ MOST = 40
 this number are dropped."""
 
 LINE = 200
-"""The maximum number of characters of a command or an error in its line."""
+"""The maximum number of characters of the line that shows a command or an error."""
 
 ONE = 40
 """The minimum number of tokens for the output of one command, if the budget allows it: about one long line."""
@@ -51,10 +52,11 @@ _CODE = re.compile(r"\[exit code (-?\d+)")
 class CommandRun:
     """The result of a command, or the error of another tool.
 
-    `seq` and `at` are the number and the offset of the call in tools.jsonl; `code` is the exit code, None if there is
-    none.  `sure`: the exit code is that of all programs of the command, not only of the last one.  `names_tests`: the
-    output names failing tests.  `about` are the programs of the command that may have failed; those in `waiting` must
-    still succeed before the failure counts as resolved.  `in_doubt`: a command of the same kind ran after the failure.
+    `seq` and `at` are the number and the offset of the tool call in tools.jsonl; `code` is the exit code, None if there
+    is none. `sure`: the exit code covers all programs of the command, not only the last one. `names_tests`: the output
+    of the command names failing tests. `about` are the programs of the command that may have failed; those in `waiting`
+    must still succeed before the failure counts as resolved. `in_doubt`: a command of the same kind ran after the
+    failure, so the failure may be resolved.
     """
 
     seq: int
@@ -87,10 +89,11 @@ class CommandRun:
         return self.code != 0 or (self.names_tests and not self.sure)
 
     def repeats(self, other: CommandRun) -> bool:
-        """Whether this failure replaces an older one: everything that failed then was tried again."""
+        """Whether this failure replaces the older failure `other`: everything that failed then was tried again."""
         if self.code != other.code or self.sure != other.sure or (other.names_tests and not self.names_tests):
             return False
-        if not self.steps or not self.sure:  # a program that filters the output may show another part of it than before
+        # A program that filters the output may show another part of the output than before.
+        if not self.steps or not self.sure:
             return self.steps == other.steps and self.line == other.line
         return len(self.about) == len(other.about) and all(
             speaks_for(one, two) and (one.words == two.words or not ends_early(one))
@@ -157,12 +160,12 @@ class Commands:
         read: Callable[[int], Mapping[str, Any]],
         folder: Path | None = None,
     ) -> str:
-        """The text about failures with excerpts of their output, then about successes, in at most `room` tokens as
+        """A text about failures with excerpts of their output, then about successes, in at most `room` tokens as
         `count` counts; "" if there are none.
 
-        The newest failures come first; those that name failing tests come before others, and those that may be resolved
-        come last.  `read(offset)` returns a record of tools.jsonl; the output is read from `outputs/` of `folder`, else
-        from the record.
+        The newest failures come first; failures that name failing tests come before others, and failures that may be
+        resolved come last. `read(offset)` returns a record of tools.jsonl; the output of a command is read from
+        `outputs/` in `folder`, else from the record.
         """
         failures = sorted(self.failures, key=lambda run: (run.in_doubt, not run.names_tests, -run.seq))
         fresh = [run for run in failures if not run.in_doubt]
@@ -196,7 +199,7 @@ class Commands:
 
 
 def _run(record: Json, at: int, command: str) -> CommandRun:
-    """The result of a command, made from its record."""
+    """The result of a command, made from its record in tools.jsonl."""
     steps = steps_of(command)
     result = str(record.get("result") or "")
     code = _CODE.match(result)
@@ -234,13 +237,13 @@ def _head(run: CommandRun) -> str:
 
 
 def one_line(text: str) -> str:
-    """The text on one line, cut to LINE characters."""
+    """A text put on one line and cut to LINE characters."""
     line = " ".join(replace_surrogates(text[: 4 * LINE]).split())
     return line if len(line) <= LINE else f"{line[: LINE - 1]}…"
 
 
 def _newest(runs: dict[str, CommandRun], key: str, run: CommandRun) -> None:
-    """Add a run of a command as the newest; if there are more than MOST, the oldest is dropped."""
+    """Add a run of a command as the newest one; if there are more than MOST runs, drop the oldest."""
     runs.pop(key, None)
     runs[key] = run
     if len(runs) > MOST:

@@ -1,11 +1,11 @@
-"""Determines the kind of a run of a program, and whether its success proves that an earlier run that failed would
-succeed now.
+"""Determines the kind of a run of a program, and whether the success of a later run proves that an earlier failed run
+would succeed now.
 
-The kind is the program with its sub-command, for example `pytest`, `npm test`, `uv run pytest`.  The kind serves only
-to group the runs of commands.  A success resolves a failure of the same program with the same arguments.  The success
-of a check (tests, build, lint) also resolves a failed check of a part of its targets.  The tables in `command_kinds.py`
-list the programs that count as checks, and which of their arguments are targets and which are options.  For any other
-program a success resolves only a failure with equal arguments; in case of doubt the failure stays in the list.
+The kind is the program with its sub-command, for example `pytest`, `npm test`, `uv run pytest`. The kind serves only to
+group the runs of commands. A success resolves a failure of the same program with the same arguments. The success of a
+check (tests, build, lint) also resolves a failed check of a part of its targets. The tables in `command_kinds.py` list
+the programs that count as checks, and which of their arguments are targets and which are options. For a program that is
+in no table, a success resolves only a failure with equal arguments; in case of doubt the failure stays in the list.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PROGRAMS = frozenset(
 _TASKS = frozenset(
     ("test", "tests", "check", "lint", "build", "vet", "clippy", "typecheck", "verify", "compile", "spec")
 )
-"""Sub-commands that run a check, also as a part of a word, like `test:unit`."""
+"""Sub-commands that run a check, also as a part of a longer word like `test:unit`."""
 _STARTERS = frozenset(("run", "exec", "x", "dlx"))
 """Sub-commands that start a program or script, which the next word names."""
 _INTERPRETER = re.compile(r"(?:python|pypy|node|ruby|perl|php|lua|bash|zsh|dash|ksh|sh|Rscript|java)[\d.]*")
@@ -49,11 +49,11 @@ _EARLY = re.compile(r"-[a-wyz]*x[a-z]*|-f|--(?:exitfirst|maxfail(?:=\d+)?|fail-?
 _NARROWING = frozenset(
     ("-k", "-t", "-g", "-R", "-run", "--run", "--filter", "--tests", "--grep", "-Dtest", "--lf", "--last-failed")
 )
-"""Options that select some of the tests; their value follows after `=` or as the next word."""
+"""Options of test runners that select some of the tests; their value follows after `=` or as the next word."""
 
 
 def kind_of(step: ProgramCall) -> str:
-    """The program with its sub-command, or with the script or module that it runs."""
+    """The kind of a run: the program with its sub-command, or with the script or module that it runs."""
     program = step.words[0].rpartition("/")[2] or step.words[0] or "''"
     if (at := _check_at(step.words)) is not None:
         return " ".join((program, *_names(step.words[1 : at + 1])))
@@ -72,7 +72,7 @@ def kind_of(step: ProgramCall) -> str:
 
 
 def speaks_for(good: ProgramCall, failed: ProgramCall) -> bool:
-    """Whether the success of `good` proves that `failed` would succeed now."""
+    """Whether the success of the run `good` proves that the run `failed` would succeed now."""
     if good.words[:1] != failed.words[:1] or (good.directory, good.around) != (failed.directory, failed.around):
         return False
     at = _check_at(good.words)
@@ -82,12 +82,12 @@ def speaks_for(good: ProgramCall, failed: ProgramCall) -> bool:
 
 
 def is_check(step: ProgramCall) -> bool:
-    """Whether the program runs tests or another check."""
+    """Whether the program in a run executes tests or another check."""
     return _check_at(step.words) is not None
 
 
 def ends_early(step: ProgramCall) -> bool:
-    """Whether the program may end at the first failure, so that it reports only one of several failures."""
+    """Whether the program may end at the first failing test, so that it reports only one of several failures."""
     return any(_EARLY.fullmatch(word) for word in step.words)
 
 
@@ -120,7 +120,7 @@ class _Scope:
             self.targets = ["."]
 
     def covers(self, other: _Scope) -> bool:
-        """Whether the scope of `other` is the same as this one, or a part of it."""
+        """Whether the scope of the check `other` is the same as this scope, or a part of it."""
         more = other.options - self.options
         if self.options - other.options or any(re.split("[ =]", one)[0] not in _NARROWING for one in more):
             return False
@@ -150,7 +150,7 @@ def _check_at(words: tuple[str, ...]) -> int | None:
     The words before the name of a check may be a program that starts it, options with their values, or a script with
     tasks.
     """
-    after = False  # True after an option: the next word may be its value
+    after = False  # True after an option: the next word may be the option's value
     for number, word in enumerate(words):
         name = word.rpartition("/")[2]
         if _INTERPRETER.fullmatch(name) or (word in _STARTERS and number) or (not number and name not in _PROGRAMS):
@@ -185,7 +185,7 @@ def _names(words: tuple[str, ...]) -> list[str]:
 
 
 def _script(words: list[str]) -> str:
-    """What an interpreter runs: a module (`-m`), the code after `-c`, or a file."""
+    """The object that an interpreter runs: a module (`-m`), the code after `-c`, or a file."""
     rest = list(words)
     while rest:
         word = rest.pop(0)

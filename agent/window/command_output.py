@@ -1,9 +1,9 @@
-"""Reads the output of a command: the whole output from the task's `outputs/` if it is stored there, else the part in
-the record of the call.
+"""Reads the output of a command: the whole output from the task's folder `outputs/` if it is stored there, else the
+part in the record of the call.
 
 The result of a call is shortened, so a failing test in the middle of a long output is only in the stored file, which
-the field `output` of the record names.  A stored output is read once, line by line.  At most `MOST` bytes of the file
-are read: the first half of them from its beginning, the other half from its end.
+the field `output` of the record names. A stored output of a command is read once, line by line. At most `MOST` bytes of
+a stored output are read: the first half of them from its beginning, the other half from its end.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ MOST = 1 << 22
 """The maximum number of bytes that are read of a stored output."""
 
 LONGEST = 1 << 12
-"""The maximum number of bytes that are used of one line, so that a file without line ends takes little memory."""
+"""The maximum number of bytes of one output line that are used, so that a file without line ends takes little
+memory."""
 
 NOTHING = "(no output)"
 """The text of a result if the command printed nothing."""
@@ -41,7 +42,7 @@ def printed_lines(record: Mapping[str, Any], folder: Path | None) -> FailureLine
 
     `folder` is the folder of the task, None if there is none.
 
-    If the file is missing, cannot be read or is not text, the record's `result` is used instead.
+    If the file with the stored output is missing, cannot be read or is not text, the record's `result` is used instead.
     """
     result = recorded_output(record)
     name = record.get("output")
@@ -57,7 +58,7 @@ def printed_lines(record: Mapping[str, Any], folder: Path | None) -> FailureLine
 
 
 def recorded_output(record: Mapping[str, Any]) -> str:
-    """The part of the command's output that is in the record itself; "" if there is none."""
+    """The part of the command's output that its record contains; "" if there is none."""
     result = str(record.get("result") or "")
     if ending := ENDING.match(result):
         result = result[ending.end() :]

@@ -36,11 +36,11 @@ def choose_comments(
     `count` counts the tokens of a text.  The newest comments are selected first; the result is ordered from the oldest
     to the newest.
 
-    The question that a comment answers is carried over with it, even if the comment itself stays in the view.  If all
-    comments fit into the budget, none is shortened.  If the comments do not all fit, a comment that takes more than
-    half of the budget, or does not fit whole, is shortened to half of the tokens that are left, so that one long
-    comment never displaces all older ones.  The newest comment may stay whole up to `newest` tokens, because the model
-    works on it; half of the budget then remains for the others.
+    The question that a comment answers is carried over with it, even if the comment itself stays in the view. If all
+    comments fit into the budget, no comment is shortened. If the comments do not all fit, a comment that takes more
+    than half of the budget, or does not fit whole, is shortened to half of the tokens that are left, so that one long
+    comment never displaces all older ones. The newest comment may stay whole up to `newest` tokens, because the model
+    works on it; half of the budget then remains for the other comments.
 
     Conditions of the reviewers are never shortened; the other comments share the rest of the budget.
 

@@ -1,9 +1,9 @@
 """Computes the numbers of tokens ("levels") to which compactions reduce the view, and how many of the newest groups fit
 below a level.
 
-A level is given as a share of the distance from an empty conversation (tools, system prompt, briefing) to the threshold
-at which a compaction starts.  Leaving the oldest groups out aims at the same level as a summary, so the fallback after
-a failed summary removes no more than a good summary would.
+A level is given as a share of the distance between the tokens of an empty conversation (tools, system prompt, briefing)
+and the threshold at which a compaction starts. When the oldest groups are left out, the level is the same as for a
+summary, so the fallback after a failed summary removes no more than a good summary would.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ PROGRESS = 0.10
 """The minimum share of the view that a compaction must free."""
 
 LOW_WATER = 0.8
-"""A level above which a compaction should not leave the view, as a share of the distance to the threshold.
+"""The share of the distance to the threshold above which a compaction should not leave the view.
 
-If a mask leaves the view above this level, the next means is used as well, since the next compaction would be due soon.
-The messages that must be retained at least may fill the view up to this level.
+If a mask leaves the view above this level, the next means of compaction is used as well, since the next compaction
+would be due soon. The newest messages that must stay may fill the view up to this level.
 """
 
 WINDOW_WATER = 0.6
-"""The level at which a compaction aims, as a share of the distance to the threshold.
+"""The share of the distance to the threshold at which a compaction aims.
 
 Each compaction invalidates the provider's prompt cache, so few large compactions are better than many small ones.
 """
@@ -44,9 +44,9 @@ LESS_WATER = 0.3
 class CompactionNeed:
     """The state of the conversation before a compaction.
 
-    `used` is the number of tokens in use (as reported, if known), `estimate` the same number by the counter; `scale`
-    converts an estimate into reported tokens.  `must`: the request does not fit, so a compaction is necessary at any
-    cost.
+    `used` is the number of tokens in use (as the server reported it, if known), `estimate` the same number by the
+    counter; `scale` converts an estimate into reported tokens. `must`: the request does not fit, so a compaction is
+    necessary at any cost.
     """
 
     groups: list[Group]
@@ -72,11 +72,11 @@ class CompactionTarget:
 
     @property
     def limits(self) -> WindowLimits:
-        """The limits of the conversation."""
+        """The token limits of the conversation."""
         return self.assembler.limits
 
     def need(self, *, force: bool) -> CompactionNeed:
-        """The present state of the conversation."""
+        """The state of the conversation now, before a compaction."""
         store = self.store
         cut = store.index.cut
         used = self.assembler.tokens_in_use()
@@ -89,12 +89,12 @@ class CompactionTarget:
         )
 
     def head(self) -> int:
-        """The tokens that no compaction removes: tools, system prompt, briefing."""
+        """The tokens of the parts that no compaction removes: tools, system prompt, briefing."""
         seen = self.assembler.view.read()
         return self.assembler.fixed_tokens() + seen.head + seen.briefing
 
     def level(self, need: CompactionNeed, share: float) -> int:
-        """The level at `share` of the distance from an empty conversation to the threshold, in tokens by the
+        """The level at `share` of the distance between an empty conversation and the threshold, in tokens by the
         counter."""
         head = self.head()
         return head + int((self.limits.compress_at / need.scale - head) * share)
@@ -104,8 +104,8 @@ class CompactionTarget:
         return self.level(need, share) - self.head()
 
     def kept(self, need: CompactionNeed, strategy: str, brings: Callable[[int], Mapping[str, Any]]) -> Iterator[int]:
-        """How many of the newest groups a compaction may retain: the largest number first, then smaller ones, to be
-        tried if too little is freed.
+        """The numbers of newest groups that a compaction may leave in the view: the largest first, then smaller ones,
+        to be tried if too little is freed.
 
         Fewer than `floor` messages are retained only if a compaction is necessary, or if `floor` messages do not fit.
         `brings(end_seq)` is the content that the compaction adds to the view (`carried`, `summary`, `keep_summary`);
@@ -127,9 +127,9 @@ class CompactionTarget:
     def _brought(
         self, need: CompactionNeed, least: int, strategy: str, brings: Callable[[int], Mapping[str, Any]]
     ) -> int:
-        """The tokens of what the compaction adds to the view: the summary and the carry-over.
+        """The tokens of the content that the compaction adds to the view: the summary and the carry-over.
 
-        The number is computed for the case that only the `least` newest groups stay, in which the carry-over is
+        These tokens are computed for the case that only the `least` newest groups stay, in which the carry-over is
         largest."""
         end = need.groups[-least - 1].end if least else need.groups[-1].end
         seen = self.assembler.view.read()
@@ -150,5 +150,5 @@ class CompactionTarget:
         return need.view - self.store.forecast(strategy=strategy, end_seq=end_seq, **more)
 
     def fits(self, need: CompactionNeed, freed: int) -> bool:
-        """Whether the request fits if `freed` tokens are removed from it."""
+        """Whether the request fits into the window if `freed` tokens are removed from it."""
         return (need.estimate - freed) * need.scale <= self.limits.input_limit

@@ -1,13 +1,14 @@
 """The compressor makes the view smaller by the first means of the strategy that frees enough, and records the
 compaction.
 
-The means, in the order that the strategy gives, are: mask old tool results, summarise the oldest groups, leave the
-oldest groups out, and finally the reset, which needs no model.  A compaction splits no group (an answer with the
-results of its calls), and does not change the newest turn.  Every means aims at a level that `compaction_target.py`
-computes.  A summary is used only if `summary_check.py` accepts it.  A means that would free less than a tenth of the
-view is not used, and the next one is tried; only the reset may free less, if the request fits afterwards.  After two
-failed compactions in a row CompactionStuck is raised if the request does not fit.  Only a few numbers for each group of
-the conversation are in memory.  `context.MessageStore.compact` ensures the order of the writes.
+The means of compaction, in the order that the strategy gives, are: mask old tool results, summarise the oldest groups,
+leave the oldest groups out, and finally the reset, which needs no model. A compaction splits no group (an answer with
+the results of its calls), and does not change the newest turn. Every means of compaction aims at a level that
+`compaction_target.py` computes. A summary is used only if `summary_check.py` accepts it. A means of compaction that
+would free less than a tenth of the view is not used, and the next one is tried; only the reset may free less, if the
+request fits afterwards. After two failed compactions in a row CompactionStuck is raised if the request does not fit.
+Only a few numbers for each group of the conversation are in memory. `context.MessageStore.compact` ensures the order of
+the writes.
 """
 
 from __future__ import annotations
@@ -41,39 +42,39 @@ if TYPE_CHECKING:
     from agent.window.store_interfaces import Announce
 
 WHOLE_RESULTS = 0.4
-"""A mask leaves the newest tool results whole, up to this share of the threshold, if it frees enough nevertheless."""
+"""A mask leaves the newest tool results whole, up to this share of the threshold, if it frees enough without them."""
 
 REST = 20
 """After a failed compaction, the next attempt waits until the conversation has grown by the threshold divided by
 REST."""
 
 MOST_WEAK = 2
-"""The maximum number of compactions in a row that free too little; after them the task ends."""
+"""The maximum number of compactions in a row that free too little; after that the task ends."""
 
 ROUND_FILES = 20
 """Tokens of the heading above the content of files in the carry-over, and of the line ends around it."""
 
 LEAST_SUMMARY = 120
-"""If a summary would have to be shorter than this number of tokens, none is requested."""
+"""If a summary would have to be shorter than this number of tokens, no summary is requested."""
 
 
 class NothingToDo(Exception):
-    """Raised when there are too few messages for a summary, and the request still fits.  `compressor.py` catches every
-    NothingToDo.
+    """The signal that there are too few messages for a summary while the request still fits. `compressor.py` catches
+    every NothingToDo.
     """
 
 
 class NotAsked(BadSummary):
-    """Raised when no summary was requested, since it would not be used.  `compressor.py` catches every NotAsked."""
+    """The signal that no summary was requested, since it would not be used. `compressor.py` catches every NotAsked."""
 
 
 class ContextCompressor:
     """Compacts one task's conversation.
 
-    `llm_client` writes the summaries (`get_summary`).  `llm_client` may be the client of another, cheaper model than
-    that of the conversation; `summary_limits` and `summary_counter` then belong to that model.  `config` is Settings or
-    a mapping. Without an `assembler` the compressor makes one.  `marker` is the marker of the run, with which data is
-    fenced.
+    `llm_client` is the model client that writes the summaries (`get_summary`). `llm_client` may be the client of
+    another, cheaper model than that of the conversation; `summary_limits` and `summary_counter` then belong to that
+    model. `config` is Settings or a mapping. Without the argument `assembler` the compressor makes one. `marker` is the
+    marker of the run, with which data is fenced.
     """
 
     def __init__(
@@ -135,7 +136,7 @@ class ContextCompressor:
 
     @property
     def limits(self) -> WindowLimits:
-        """The token limits of one request (`window/limits.py`)."""
+        """The token limits of one request to the model (`window/limits.py`)."""
         return self.assembler.limits
 
     # --- methods of docs/design/context.md, 4.5 ----------------------------------------------------------------
@@ -144,25 +145,25 @@ class ContextCompressor:
         """Whether the tokens in use exceed the number at which a compaction starts: the smaller of
         `compression_threshold` × window and 0.9 × the input limit.
 
-        After a failed attempt the method returns False until the conversation has grown a little, as long as the
+        After a failed compaction the method returns False until the conversation has grown a little, as long as the
         request fits.
         """
         used = self.assembler.tokens_in_use()
         return used > self.limits.compress_at and used >= self.rest_until
 
     def compress(self, *, force: bool = False) -> int | None:
-        """Make the view smaller once.
+        """Make the view smaller by one compaction.
 
         Returns the id of the new summary; None if there is none, for example because there was nothing to do.
 
-        `force`: a server has rejected the request as too long, so it does not matter that it fits by the program's own
-        count.  Raises CompactionStuck after the second failure in a row, if the request does not fit.  If the model
+        `force`: a server has rejected the request as too long, so it is compacted even if it fits by the program's own
+        count. Raises CompactionStuck after the second failure in a row, if the request does not fit. If the model
         client raises Interrupted because the task is stopped, nothing is recorded.
         """
         return self._go(self._order(), force=force)
 
     def reset(self) -> None:
-        """Apply only the reset: the briefing, the carry-over and the newest groups remain.
+        """Apply only the reset: the briefing, the carry-over and the newest groups stay in the view.
 
         A reset sends no request to a model.
         """
@@ -189,7 +190,7 @@ class ContextCompressor:
         self,
         summary_prompt_file: Path | str,
         to_summarize_file: Path | str,
-        unsummarized_file: Path | str,  # noqa: ARG002 - the interface of the compressor has this parameter
+        unsummarized_file: Path | str,  # noqa: ARG002 - the interface of the compressor has this parameter, which is not used
         output_file: Path | str,
     ) -> Path:
         """Write to `output_file`, in pieces, the prompt and the messages of `to_summarize_file` as lines of the form
@@ -216,7 +217,8 @@ class ContextCompressor:
         return (*wanted, *behind)
 
     def _go(self, order: tuple[str, ...], *, force: bool) -> int | None:
-        """Try the means in order until one has freed enough; returns the id of the summary, if one was made."""
+        """Try the means of compaction in order until one has freed enough; returns the id of the summary, if one was
+        made."""
         masked = False
         for name in order:
             need = self.room.need(force=force)
@@ -245,7 +247,7 @@ class ContextCompressor:
         return None
 
     def _means(self) -> Mapping[str, Callable[[CompactionNeed], int | None]]:
-        """The method that applies each means, by its name.
+        """The method that applies each means of compaction, by its name.
 
         Each of the methods for a means returns the id of the summary that it made, 0 if it made no summary, or None if
         it did not free enough.
@@ -320,9 +322,9 @@ class ContextCompressor:
     def _worth(self, need: CompactionNeed) -> tuple[int, int]:
         """Returns (number of the last message to summarise, budget in tokens) for a summary that is worth its request.
 
-        A summary is worth its request if it frees a tenth of the view even at its greatest accepted length, and has
-        enough tokens for the content of the previous summary.  Raises NotAsked if no summary is worth its request, or
-        NothingToDo if there are just too few messages.
+        A summary is worth its request if it frees a tenth of the view even at the greatest length that is accepted, and
+        has enough tokens for the content of the previous summary. Raises NotAsked if no summary is worth its request,
+        or NothingToDo if there are just too few messages.
         """
         groups, few, empty = need.groups, False, marked("-")
         least = self.assembler.plain.count(empty)
@@ -351,11 +353,11 @@ class ContextCompressor:
         raise NotAsked("not asked for: one that keeps what the last one had would free less than a tenth")
 
     def _window(self, need: CompactionNeed) -> int | None:
-        """Leave out the oldest groups; the newest groups that fit stay."""
+        """Leave the oldest groups out of the view; the newest groups that fit stay."""
         return self._leave_out("window", need)
 
     def _reset(self, need: CompactionNeed) -> int | None:
-        """Leave out everything except the briefing, the carry-over and the newest groups that fit."""
+        """Leave everything out of the view except the briefing, the carry-over and the newest groups that fit."""
         return self._leave_out("reset", need)
 
     def _leave_out(self, strategy: str, need: CompactionNeed) -> int | None:
@@ -376,10 +378,10 @@ class ContextCompressor:
                 self._commit(strategy, need, end, **brings(end))
                 return 0
         # The reset, as the last means, may free less than a tenth of the view if the request then fits, but at most
-        # twice in a row. If a reset that frees less than a tenth is not enough, or all messages belong to the newest
-        # turn, the carry-over is shortened, and then the summary is removed.
+        # twice in a row. If a reset that frees less than a tenth of the view is not enough, or all messages belong to
+        # the newest turn, the carry-over is shortened, and then the summary is removed.
         end = end or self.message_store.index.cut.end_seq
-        # if only the doubt about the estimate exceeds the limit, the reset must free a tenth
+        # if only the doubt about the estimate exceeds the limit, the reset must free a tenth of the view
         sure = self.limits.doubt == 1.0 or need.used > self.assembler.stated.input_limit
         last = end and strategy == "reset" and need.must and sure and self.failures < MOST_WEAK
         for keep_summary, lean in ((True, False), (True, True), (False, False), (False, True)) if last else ():
@@ -395,7 +397,7 @@ class ContextCompressor:
     # --- parts ------------------------------------------------------------------------------------------------
 
     def _commit(self, strategy: str, need: CompactionNeed, end_seq: int, **more: Any) -> None:
-        """Record the compaction, after which the view is made again, and update the counters of failures."""
+        """Record the compaction, after which the view is derived again, and update the counters of failures."""
         store = self.message_store
         if "carried" in more:
             more["carried"] = self._with_files(need, strategy, end_seq, more)
@@ -414,8 +416,8 @@ class ContextCompressor:
             )
 
     def _weak(self) -> int:
-        """How many of the newest compactions on disk, in a row, freed less than a tenth; so a process that resumes the
-        task continues the count."""
+        """The number of newest compactions on disk that in a row freed less than a tenth of the view, so that a process
+        that resumes the task continues the count."""
         number = 0
         for record in self.message_store.compactions.newest():
             if record.get("strategy") in BESIDE:

@@ -35,8 +35,8 @@ class MemoryLayer(StrEnum):
 class AssemblyOptions:
     """Options for a single plan (the command `request` offers them too).
 
-    `working_memory_limit` is the maximum number of messages of the conversation; None means the configured number.  If
-    `include_session_summary` is False, the summary of the messages that were left out is not sent.
+    `working_memory_limit` is the maximum number of messages of the conversation; None means the configured number. If
+    `include_session_summary` is False, the summary of the omitted messages is not sent.
     """
 
     working_memory_limit: int | None = None
@@ -47,7 +47,8 @@ class AssemblyOptions:
 class ContextMetadata:
     """Facts about one plan.
 
-    Counts are numbers of messages or memories; `layer_tokens` and `layer_counts` have `MemoryLayer` as their key.
+    Counts in the metadata are numbers of messages or memories; `layer_tokens` and `layer_counts` have `MemoryLayer` as
+    their key.
 
     `cut` describes the effect of compactions: the strategy, the number of the last message that was left out, and that
     of the last tool result that was masked; None if there was no compaction.
@@ -71,12 +72,12 @@ class ContextMetadata:
     cut: Mapping[str, Any] | None = None
 
     def to_dict(self) -> Json:
-        """The fields by name, for `Plan.metadata` and the log."""
+        """The metadata fields by name, for `Plan.metadata` and the log."""
         return {name: getattr(self, name) for name in self.__slots__}
 
 
 class FileMessages(Sequence["Json"]):
-    """The messages of a plan, which are parsed one by one from its spans."""
+    """The messages of a planned request, which are parsed one by one from its spans."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -111,12 +112,12 @@ class FileMessages(Sequence["Json"]):
 
 @dataclass(frozen=True, slots=True)
 class AssembledContext:
-    """A plan and the facts about it."""
+    """A planned request and the facts about it."""
 
     plan: Plan
     metadata: ContextMetadata
 
     @property
     def messages(self) -> Sequence[Json]:
-        """The messages as they will be sent."""
+        """The messages of the request in the form in which they will be sent."""
         return FileMessages(self.plan)

@@ -46,8 +46,8 @@ BLIND = 0.75
 the window."""
 
 SPARE = 8
-"""If a request fits by count but a server refuses it as too long, the newest turn is shortened by the request's tokens
-divided by SPARE."""
+"""If a request fits by count but a server refuses it as too long, the newest turn is shortened by the number of the
+request's tokens divided by SPARE."""
 
 SMALLEST = 1024
 """The smallest window, in tokens, that can be learnt from an error."""
@@ -61,8 +61,9 @@ _NUMBER = re.compile(r"(?<![\w.])\d{3,9}(?![\w.]*\w)")
 class Window:
     """Implements `loop.Window`, which describes the methods.
 
-    `client` is the model client of the conversation; the usage in its `last` answer corrects the estimates.  `remember`
-    is called with `client.model` and a window that was learnt from an error, so that later processes know it.
+    `client` is the model client of the conversation; the usage in its last answer (`last`) corrects the estimates.
+    `remember` is called with `client.model` and a window that was learnt from an error, so that later processes know
+    it.
     """
 
     def __init__(
@@ -82,13 +83,13 @@ class Window:
         # `worker/conversation.py` replaces this default
         self.shorten_briefing: Callable[[], bool] = lambda: False
         self.learnt: int | None = None
-        self.planned = 0  # tokens of the newest plan by the counter, without the ratio
-        # the fewest and the most tokens of the newest plan, while it is unknown how the model counts
+        self.planned = 0  # tokens of the newest planned request by the counter, without the ratio
+        # the fewest and the most tokens of the newest planned request, while it is unknown how the model counts
         self.plausible: tuple[int, int] | None = None
-        self.asked = 0  # tokens of the newest plan, with the ratio
-        # tokens of the longest prompt that was answered
+        self.asked = 0  # tokens of the newest planned request, with the ratio
+        # tokens of the longest prompt that the server answered
         self.taken = max(assembler.message_store.index.reported, assembler.taken())
-        # tokens of a request that the server may have refused because of its length; 0 after the next answer
+        # tokens of a request that the server refused, perhaps because of its length; 0 after the next answer
         self._suspected = 0
         self.trimming = Trimming(compressor.message_store, assembler)
         self._seen: Answer | None = None
@@ -96,7 +97,7 @@ class Window:
 
     @property
     def limits(self) -> WindowLimits:
-        """The limits in use."""
+        """The token limits in use."""
         return self.assembler.limits
 
     @property
@@ -105,12 +106,12 @@ class Window:
         return Shares.for_window(self.assembler.stated, self.assembler.head())
 
     def plan(self) -> Plan:
-        """Plan the next request.
+        """Plan the next request of the conversation.
 
         A request over the limit is made to fit by these means, one after the other: those of the compaction strategy, a
-        shorter newest turn, the reset, a smaller reserve for the answer.  Raises DoesNotFit if all means together are
-        not enough (FR-4, FR-5).  If a request is over the limit only by an estimate, it is sent, and the server
-        decides.
+        shorter newest turn, the reset, a smaller reserve for the answer. Raises DoesNotFit if all means together are
+        not enough (FR-4, FR-5). If a request is over the limit only by an estimate, it is sent, and the server decides
+        whether it is too long.
         """
         self._observe()
         plan = self.assembler.plan()
@@ -140,13 +141,14 @@ class Window:
             raise error
 
     def _made_to_fit(self, plan: Plan) -> Plan:
-        """Make a plan that fits from one that is over the limit; raises DoesNotFit if that is impossible."""
+        """Make a plan that fits into the window from a plan that is over the limit; raises DoesNotFit if that is
+        impossible."""
         share = partial(self.trimming.fit, self.shares.results)
         means: list[Callable[[], object]] = [self.compressor.compress, share, self.compressor.reset, self._trim]
         if self.assembler.least_request() > plan.limit:  # the newest turn itself is too long
             means.insert(0, share)
         for attempt in means:
-            with suppress(CompactionStuck):  # the next means is tried
+            with suppress(CompactionStuck):  # if this means is not enough, the next one is tried
                 attempt()
             plan = self.assembler.plan()
             if not plan.metadata["needs_compaction"]:
@@ -167,7 +169,7 @@ class Window:
     def _trim(self) -> None:
         """Shorten the newest turn until the request fits, or as far as possible.
 
-        The request is counted again after each step.
+        The tokens of the request are counted again after each step.
         """
         over = self.assembler.tokens_in_use() - self.limits.input_limit
         while over > 0 and self.trimming.free_tokens(over):
@@ -179,7 +181,7 @@ class Window:
         return self.compressor.should_compress()
 
     def compact(self, overflow: ContextOverflow | None = None) -> bool:
-        """Compact once; False if that freed no tokens.
+        """Compact the conversation once; returns False if that freed no tokens.
 
         `overflow` is the server's error that a request was too long; its numbers correct the window.  If the server
         refuses a second request in a row as too long, the reset is used.
@@ -195,16 +197,18 @@ class Window:
         again = answers == self._overflowed_at
         self._overflowed_at = answers
         if self.shorten_briefing() and self.assembler.tokens_in_use() <= self.limits.input_limit:
-            return True  # by the server's count, the rules and comments in the briefing exceeded their budgets
+            # By the server's count, the rules and comments in the briefing exceeded their budgets, so they were
+            # shortened.
+            return True
         if again or not self._is_for_the_answer(overflow, answer):
             self._free(self.compressor.reset if again else partial(self.compressor.compress, force=True))
         return self.assembler.estimate() < before or self._shortens(answer, self.limits.most)
 
     def explain_overflow(self, overflow: ContextOverflow) -> ContextOverflow:
-        """The error to show to a person if the view could not be made smaller.
+        """The error to show to a person if the view could not be made small enough.
 
         The error contains the server's message, the tokens of each part as far as they are known, and the smallest
-        sufficient window.  An error of a subclass, about a limit per minute, is returned unchanged.
+        sufficient window. An error of a subclass of ContextOverflow, about a limit per minute, is returned unchanged.
         """
         if type(overflow) is not ContextOverflow:
             return overflow
@@ -223,7 +227,7 @@ class Window:
         return told and self._shortens(answer, self.limits.input_limit)
 
     def _shortens(self, answer: int, limit: int) -> bool:
-        """Whether the next request is within `limit` and asks for a shorter answer than `answer`."""
+        """Whether the next request would be within `limit` and would ask for a shorter answer than `answer`."""
         used = self.assembler.tokens_in_use()
         return used <= limit and self.limits.output_for(used) < answer
 
@@ -287,26 +291,26 @@ class Window:
         return self.assembler.assemble_context(task, query=query, images=images, comments=comments).metadata
 
     def _learn(self, overflow: ContextOverflow, answer: int = 0) -> None:
-        """Reduce the window to the limit in the error, converted to tokens of the program's counter.
+        """Reduce the window to the limit that the server's error names, converted to tokens of the program's counter.
 
         `answer` is the length of the answer that the request asked for.
         """
         told, requested, counter = overflow.limit, overflow.requested or 0, self.assembler.counter
         if requested and self.planned and isinstance(counter, EstimatedCounter) and type(overflow) is ContextOverflow:
-            counter.learn(self.planned, requested)  # the error names the prompt's tokens
+            counter.learn(self.planned, requested)  # the error names the number of tokens of the prompt
             self.assembler.heard = True
             self.asked = max(self.asked, self.assembler.scaled(self.planned))
         if told and requested > self.asked > 0:
             # The server counts more tokens for the same request, so its limit is fewer tokens by the program's counter.
             told = told * self.asked // requested
         # If the error names no limit and the requested answer was longer than the prompt, the sum of both may have been
-        # too long.
+        # too long for the server.
         claimed = self.asked + (answer if answer > self.asked else 0)
         found = told or int(min(claimed or self.limits.window, self.limits.window) * BLIND)
         self._narrow(found, "an error of the server")
 
     def _narrow(self, found: int, source: str) -> None:
-        """Reduce the window to `found` tokens, which were learnt from `source`, and store it for the model."""
+        """Reduce the window to `found` tokens, which were learnt from `source`, and store this window for the model."""
         found = max(SMALLEST, min(found, self.limits.window))
         if found < self.limits.window:
             self.learnt = found
@@ -327,13 +331,15 @@ class Window:
         )
 
     def _observe(self) -> None:
-        """Compare the newest usage report with the estimate for its request, and learn from it."""
+        """Compare the newest usage report of the server with the estimate for its request, and learn from the
+        difference."""
         last: Answer | None = self.client.last
         if last is None or last is self._seen:
             return
         self._seen = last
         self.taken = max(self.taken, self.asked)
-        if self._suspected > self.asked:  # a shorter request was answered, so the length was the reason
+        # The server answered a shorter request, so the length was the reason of the refusal.
+        if self._suspected > self.asked:
             self.asked, asked = self._suspected, self.asked
             self._learn(ContextOverflow("a shorter request was answered"))
             self.asked = asked
@@ -371,11 +377,11 @@ class Context(Protocol):
     """The interface of `context.TaskContextManager` that this module needs."""
 
     def get_message_store(self) -> MessageStore:
-        """The store of the conversation's messages."""
+        """The store with the conversation's messages."""
         ...
 
     def get_summary_store(self) -> SummaryStore:
-        """The store of the conversation's summaries."""
+        """The store with the conversation's summaries."""
         ...
 
 
@@ -406,10 +412,10 @@ def make_window(
     and the tools if `tools` is None.  `summariser` writes the summaries: by default a client for
     `context_storage.summary_model`, or the conversation's client if that key is not set.
 
-    If the store has a counter, it counts all tokens of the task, so that all are counted alike; otherwise a counter
-    with `ratios` is made.  `memory` has the plug-ins of long-term memory, by name; `own_memory` is that of this
-    program.  If `context` has `learnt_window(model)` and `learn_window(model, tokens)`, it stores windows that are
-    learnt from errors.  `work` is the work tree, from which a compaction carries over changed files.
+    If the store has a token counter, it counts all tokens of the task, so that all are counted alike; otherwise a
+    counter with `ratios` is made. `memory` has the plug-ins of long-term memory, by name; `own_memory` is this
+    program's own memory. If `context` has `learnt_window(model)` and `learn_window(model, tokens)`, it stores windows
+    that are learnt from errors. `work` is the work tree, of which a compaction carries over the changed files.
     """
     store = context.get_message_store()
     counter = store.counter or counter_for(client.model, ratios)

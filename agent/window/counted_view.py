@@ -1,4 +1,4 @@
-"""The planner's state of current.jsonl: each new line is checked and counted only once.
+"""The planner's state of the file current.jsonl, of which each new line is checked and counted only once.
 
 `message_reader.py` reads the file, and `message_list_check.py` has the rules; this module counts the tokens of the
 parts of the view.
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from agent.values import Counter, Json
 
 LEAST_TOKENS = 72
-"""The least tokens to which a trim shortens a message: a notice and a little text around it."""
+"""The minimum tokens to which a trim shortens a message: a notice and a little text around it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +69,11 @@ def added(sums: Mapping[str, int], more: Mapping[str, int]) -> Mapping[str, int]
 
 
 class View(MessageReader):
-    """The view of one task (its path is `path`), checked and counted.  `path` is that of current.jsonl.
+    """The view of one task (its path is `path`), checked and counted. `path` is the path of the file with the view,
+    current.jsonl.
 
-    `spread` has a counter for the lower and one for the upper bound of the tokens, if the tokenizer of the model is not
-    known.  `sums` has the total that each counter in `spread` counts, until `forget_spread` is called."""
+    `spread` has two counters, for the lower and the upper bound of the tokens, if the tokenizer of the model is not
+    known. `sums` has the total tokens by each counter in `spread`, until `forget_spread` is called."""
 
     def __init__(self, path: Path, counter: Counter, spread: Sequence[Counter] = ()) -> None:
         super().__init__()
@@ -91,8 +92,8 @@ class View(MessageReader):
         self.sums = [0] * len(self.spread)
 
     def read(self) -> Seen:
-        """Read the new lines of the view and return the counts.  A message list that breaks a rule is counted
-        nevertheless."""
+        """Read the new lines of the view and return the counts. A message list that breaks a rule is counted as
+        well."""
         before = self.messages
         count = self.messages.shape.count
         messages = self.read_list(self._span)
@@ -119,7 +120,7 @@ class View(MessageReader):
         return seen
 
     def judged(self) -> Reading:
-        """What was read of the file with the view, for the code that sends the view to the model."""
+        """What the check of the view's lines found, for the code that sends the view to the model."""
         return self.reading(self.path)
 
     def forget_spread(self) -> None:
@@ -145,7 +146,7 @@ class View(MessageReader):
         self._answered, self._tail_fields = True, {}
 
     def _take_tail(self, tokens: int, least: int, own: Mapping[str, int], role: str) -> None:
-        """Count one more message of the newest turn."""
+        """Add the tokens of one more message to those of the newest turn."""
         if role == "assistant" or self._answered:
             self._tail = self._least = 0
             self._tail_fields = {}

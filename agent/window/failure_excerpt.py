@@ -1,8 +1,9 @@
 """Selects the lines of a command's output that show why the command failed, within a budget of tokens.
 
-An output is read once, line by line, in bounded memory (`FailureLines`).  The budget is used first for lines that name
-failing tests, then for the first error, the last lines, further errors, and places in files.  Lines are copied
-unchanged, each once, and stay in their order.  `output_lines.py` determines the class of a line.
+A command's output is read once, line by line, in bounded memory (`FailureLines`). The token budget is used first for
+lines that name failing tests, then for the first error, the last lines, further errors, and places in files. Lines of
+the excerpt are copied unchanged, each once, and stay in their order. The module `output_lines.py` determines the class
+of a line.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 WIDTH = 240
-"""The maximum characters of one line."""
+"""The maximum characters of one line in an excerpt."""
 
 NAMES = 0.6
-"""The share of the budget for lines that name failing tests; the other lines get the rest."""
+"""The share of the token budget for lines that name failing tests; the other lines get the rest."""
 
 END = 0.3
-"""The share of the budget for the last lines of the output; further errors and places get the rest."""
+"""The share of the token budget for the last lines of the output; further errors and places in files get the rest."""
 
 MOST = 200
 """The maximum number of lines of each class in memory, half of them the first and half the newest ones; of the last
@@ -35,7 +36,7 @@ _GAP_TOKENS = 2
 
 
 class FailureLines:
-    """The lines of an output that matter for a failure, and its last lines, each with its number.
+    """The lines of a command's output that matter for a failure, and its last lines, each with its number.
 
     `size` is the number of characters of all lines that are stored.
     """
@@ -70,7 +71,7 @@ class FailureLines:
             self._texts.pop(known.pop(next(islice(known, MOST // 2, None))), None)
 
     def excerpt(self, room: int, count: Callable[[str], int]) -> str:
-        """The most important lines in about `room` tokens as `count` counts; "" if not even one fits."""
+        """The most important lines of the output in about `room` tokens as `count` counts; "" if not even one fits."""
         if self._count <= len(self._last):
             whole = "\n".join(line for _, line in self._last)
             if count(whole) <= room:
@@ -125,7 +126,7 @@ def _from_both_ends(numbers: list[int]) -> Iterator[int]:
 
 
 def _joined(taken: dict[int, str]) -> str:
-    """Join the lines in order, with `…` where lines were left out."""
+    """Join the selected lines in order, with `…` where lines were left out."""
     shown: list[str] = []
     before = -1
     for number in sorted(taken):
@@ -142,7 +143,7 @@ def _short(line: str) -> str:
 
 
 def _cut(line: str, room: int, count: Callable[[str], int]) -> str:
-    """The beginning of a line in at most `room` tokens; "" if it has no letter or digit."""
+    """The beginning of a line, cut to at most `room` tokens; "" if it has no letter or digit."""
     low, high = 0, len(line)
     while low < high:
         middle = (low + high + 1) // 2

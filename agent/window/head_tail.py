@@ -15,8 +15,8 @@ def head_and_tail(text: str, most: int, count: Callable[[str], int]) -> str:
     """`text` itself if it has at most `most` tokens by `count`; otherwise its beginning and its end, equally long, with
     NOTE between them.
 
-    Each step makes the text that stays shorter by at least a quarter, down to nothing, so that the loop ends with any
-    counter.  If not even the note fits, the result is "".
+    Each step shortens the remaining text by at least a quarter, down to nothing, so that the loop ends with any
+    counter. If not even the note fits, the result is "".
     """
     tokens = count(text)
     if tokens <= most:

@@ -4,9 +4,9 @@ A name is a word of ASCII letters and digits of a form that does not occur in pr
 dot or a colon, or it mixes letters and digits (with leading digits only if it is longer than `3rd`), or it has a
 capital after a small letter.  The form of a name does not depend on the language of the text around it.
 
-A name is characteristic of a conversation if few other conversations contain it.  `README.md`, `main.py` and
-`self.args` are plain: each of their words has only one case.  A plain name is characteristic only together with its
-folder, and so is a name that occurs in several folders.
+A name is characteristic of a conversation if few other conversations contain the name. Names such as `README.md`,
+`main.py` and `self.args` are plain: each of their words has only one case. A plain name is characteristic of a
+conversation only together with its folder, and so is a name that occurs in several folders.
 """
 
 from __future__ import annotations
@@ -71,10 +71,10 @@ def values_in(text: str) -> Iterator[str]:
 
 
 def weights(names: Iterable[str]) -> dict[str, float]:
-    """name → its weight.
+    """name → its weight in the check of a summary.
 
-    Names that differ only in their digits form a family; the weights in a family add up to that of one name.  A list of
-    `part1.c` to `part40.c`, or of line numbers, therefore does not outweigh the other names.
+    Names that differ only in their digits form a family; the weights in a family add up to that of one name. Because of
+    families, a list of `part1.c` to `part40.c`, or of line numbers, does not outweigh the other names.
     """
     known = dict.fromkeys(names)
     families = Tally(_shape(name) for name in known)
@@ -98,7 +98,7 @@ def stands_in(word: str, text: str) -> bool:
 
 
 def is_named(name: str, text: str) -> bool:
-    """Whether `text` contains the name, or the last part of a path if that part is itself a name."""
+    """Whether `text` contains the name `name`, or the last part of a path if that part is itself a name."""
     if stands_in(name, text):
         return True
     last = _LAST_PART.search(name)
@@ -113,8 +113,8 @@ def present_in(names: Iterable[str], text: str) -> list[str]:
 def telling_forms(names: Iterable[str]) -> dict[str, Forms]:
     """name → its forms that are characteristic of a conversation; a name without such a form is left out.
 
-    The forms are the name itself (unless it is plain and has no folder), its last two parts, and its last part alone if
-    that is not plain and occurs in no other folder.  Line numbers after a path are not part of the name.
+    The forms of a name are the name itself (unless it is plain and has no folder), its last two parts, and its last
+    part alone if that is not plain and occurs in no other folder. Line numbers after a path are not part of the name.
     """
     found: dict[str, Forms] = {}
     paths: dict[str, list[list[str]]] = {}
@@ -166,8 +166,8 @@ def _one_place(paths: list[list[str]]) -> bool:
 class NameIndex:
     """The names in messages, each with the number of messages that contain it.
 
-    `said` has the names in texts of people and of the model and in the arguments of calls, `shown` those in tool
-    results.  `tools` are the names of the tools, which are not characteristic of a conversation.
+    `said` has the names in texts of people and of the model and in the arguments of calls, `shown` has the names in
+    tool results. `tools` are the names of the tools, which are not characteristic of a conversation.
     """
 
     said: dict[str, int] = field(default_factory=dict)
@@ -187,7 +187,7 @@ class NameIndex:
     def pool(self, more: Iterable[str], without: Iterable[str], least: int) -> dict[str, Forms]:
         """The names that a good summary should contain, each with its forms; those in `without` are left out.
 
-        The result has the names of `said` and `more`; if fewer than `least` of them are characteristic, also those of
+        `pool` returns the names of `said` and `more`; if fewer than `least` of them are characteristic, also those of
         `shown`; if that is not enough, all names of both, plain ones included.
         """
         without = {*without, *self.tools}

@@ -1,10 +1,10 @@
 """The token limits of a request: the window of a model, the part that is reserved for the answer, and the number of
 tokens at which a compaction starts.
 
-The window is the smallest of four: the configured one (`config.configured_window`; if that is only assumed and a better
-one is known, a cap instead), the loaded one that the server reports, the one learnt from an error, and
-`assembler.max_tokens` (docs/configuration.md, "The window of a model").  All numbers are in tokens, and windows from
-2,048 to 2,000,000 tokens work.  A larger window never results in a smaller limit.
+The window is the smallest of four windows: the configured one (`config.configured_window`; if that is only assumed and
+a better one is known, a cap instead), the loaded one that the server reports, the one learnt from an error, and
+`assembler.max_tokens` (docs/configuration.md, "The window of a model"). All numbers are in tokens, and windows from
+2,048 to 2,000,000 tokens work. A larger window never results in a smaller limit.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ class WindowLimits:
     """The limits of one request, in tokens.
 
     `reserve` is the number of tokens that are reserved for the answer, `margin` the number for errors of counting.
-    `input_limit` is the largest ordinary request, tools included; above `compress_at` a compaction starts.  `most` is
-    the hard limit: the largest request that is sent before the task ends, with the smaller reserve `least` for the
-    answer.  `output` is the longest answer that a request asks for: the configured maximum, at most the reserve, so
-    that an endless answer is cut.  `sources` are all known windows with their origin, the smallest first.  `doubt` is
-    the factor by which the true number of tokens may exceed an estimate.
+    `input_limit` is the number of tokens of the largest ordinary request, tools included; above `compress_at` a
+    compaction starts. `most` is the hard limit: the largest request that is sent before the task ends, with the smaller
+    reserve `least` for the answer. `output` is the longest answer that a request asks for: the configured maximum, at
+    most the reserve, so that an endless answer is cut. `sources` are all known windows with the place where each comes
+    from, the smallest first. `doubt` is the factor by which the true number of tokens may exceed an estimate.
     """
 
     window: int
@@ -79,7 +79,7 @@ class WindowLimits:
         model: str | None = None,
         exact: bool = False,
     ) -> WindowLimits:
-        """The limits of the configured model, or of another `provider` and `model`.
+        """The token limits of the configured model, or of another `provider` and `model`.
 
         `client_window` is the loaded window that the server reports, `learnt` the one learnt from an error; None if
         unknown.  `exact`: the token counter has the model's own vocabulary.  Raises ConfigError if an environment
@@ -139,7 +139,7 @@ class WindowLimits:
         )
 
     def scaled_by_doubt(self, doubt: float) -> WindowLimits:
-        """The limits if the true number of tokens may exceed an estimate by the factor `doubt`.
+        """The token limits for the case that the true number of tokens exceeds an estimate by the factor `doubt`.
 
         The hard limit stays the same: comments of people must not be removed only because of a doubt.
         """
@@ -162,7 +162,7 @@ class WindowLimits:
         return min(self.output, max(self.least, self.most + self.least - tokens))
 
     def needed_for(self, tokens: int, *, exact: bool) -> int:
-        """The smallest window (a multiple of STEP) with a hard limit of at least `tokens`."""
+        """The smallest window (a multiple of STEP) of which the hard limit is at least `tokens`."""
 
         def most(steps: int) -> int:
             return WindowLimits.from_window([("", steps * STEP)], exact=exact).most

@@ -42,7 +42,7 @@ class RecalledRecords(Protocol):
 
 
 class Announce(Protocol):
-    """The interface of `observe.events.Events` that this module needs."""
+    """The interface of `observe.events.Events` that `long_term_recall.py` needs."""
 
     def emit(self, name: str, /, **fields: Any) -> None:
         """Emit an event to the listeners."""
@@ -50,7 +50,7 @@ class Announce(Protocol):
 
 
 class Assembler(Protocol):
-    """The interface of `ContextAssembler` that this module needs: counters, the fence, and the events."""
+    """The interface of `ContextAssembler` that `long_term_recall.py` needs: counters, the fence, and the events."""
 
     @property
     def fence(self) -> Callable[[str], str]:
@@ -59,24 +59,24 @@ class Assembler(Protocol):
 
     @property
     def plain(self) -> Any:
-        """The counter without its learnt ratio."""
+        """The token counter without its learnt ratio."""
         ...
 
     @property
     def events(self) -> Announce | None:
-        """Emits events to the listeners of the task."""
+        """The object that emits events to the listeners of the task."""
         ...
 
     def count(self, text: str) -> int:
-        """The number of tokens of a text, as the model counts."""
+        """The number of tokens of a text, counted as the model counts."""
         ...
 
 
 class LongTermRecall:
     """The long-term memory of one task.
 
-    `layers` are plug-ins by name; at most `most` memories come from them together.  `own` is the memory of this
-    program, None if it is off.  `records` stores each retrieval.
+    `layers` are plug-ins by name; at most `most` memories come from them together. `own` is the long-term memory of
+    this program, None if it is off. `records` stores each retrieval of memories.
     """
 
     def __init__(
@@ -94,9 +94,9 @@ class LongTermRecall:
     def for_briefing(self, query: str, room: int, assembler: Assembler) -> tuple[str, Json | None]:
         """Returns (memories for the briefing inside a fence, or ""; their record, or None if there is no layer).
 
-        The least relevant memories are left out until the others fit into `room` tokens.  For an unavailable layer an
-        event is emitted.  If a process died between the retrieval and the briefing, the result of that retrieval is
-        used again.
+        The least relevant memories are left out until the others fit into `room` tokens. For an unavailable layer of
+        memory an event is emitted. If a process died between the retrieval and the briefing, the result of that
+        retrieval is used again.
         """
         if not self.layers and self.own is None:
             return "", None
@@ -145,7 +145,8 @@ class LongTermRecall:
         events: Announce | None,
         compactions: int = 0,
     ) -> int:
-        """Record a retrieval in recalled.jsonl; returns the number of its line, 0 if there is no such file."""
+        """Record a retrieval of memories in recalled.jsonl; returns the number of its line, 0 if there is no such
+        file."""
         for layer, why in found.missing.items():
             if events:
                 events.emit("layer_failed", layer=layer, error=why)

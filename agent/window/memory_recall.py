@@ -1,9 +1,9 @@
 """Retrieves long-term memories for a briefing from all layers in parallel.
 
 The layers are the long-term memory of this program (`OwnMemory`, docs/memory.md) and plug-ins (`base.MEMORIES`).
-Memories that do not fit into the budget are left out, the least relevant first; a layer that fails contributes none.  A
-plug-in may raise any error, return a value of any type, or not return at all; the task then begins without its
-memories.  The text of memories is data, so the caller puts the result into a fence.
+Memories that do not fit into the token budget are left out, the least relevant first; a layer that fails contributes
+none. A memory plug-in may raise any error, return a value of any type, or not return at all; the task then begins
+without its memories. The text of memories is data, so the caller puts the result into a fence.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ PATIENCE = 10.0
 OWN_PATIENCE = 1.0
 """The time limit in seconds for the program's own memory."""
 FILES_PART = 4
-"""Files get at most 1/FILES_PART of the tokens for memories."""
+"""The files that similar changes touched get at most 1/FILES_PART of the tokens for memories."""
 
 OVER_LIMIT = "over assembler.semantic_memory_limit"
 NO_ROOM = "no room in the budget for memories"
@@ -72,24 +72,26 @@ class OwnMemory(Protocol):
         ...
 
     def abandon(self) -> None:
-        """End a call in another thread for which no code waits any more."""
+        """End a call to the memory in another thread for which no code waits any more."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class FailedLayer:
-    """Takes the place of a layer that could not be constructed: each call raises the error of its constructor."""
+    """Takes the place of a memory layer that could not be constructed: each call raises the error of its
+    constructor."""
 
     error: Exception
 
     def recall(self, query: str, limit: int) -> Sequence[Mapping[str, Any]]:
-        """Raise the error of the constructor."""
+        """Raise the error of the layer's constructor."""
         del query, limit
         raise self.error
 
 
 class MemoryUnreadable(MakimonoError):
-    """A layer returned something that is not a list of memories.  `memory_recall.py` catches every MemoryUnreadable."""
+    """The error that a memory layer returned something that is not a list of memories. `memory_recall.py` catches every
+    MemoryUnreadable."""
 
     code = "memory_unreadable"
 
@@ -105,7 +107,7 @@ class _Memory:
     layer: str = ""
 
     def told(self, **more: Any) -> Mapping[str, Any]:
-        """The memory as JSON for a record, without its text."""
+        """The memory as JSON for a record of the retrieval, without its text."""
         score = round(self.relevance, 4)
         return {
             "id": self.id,
@@ -132,9 +134,9 @@ def recall_memories(
 ) -> Recalled:
     """The memories of all layers, the most relevant first, in at most `room` tokens as `count` counts.
 
-    `most` is the maximum number of memories from `layers`; `own` limits the number itself.  `given` are the ids of
-    memories that the model has got; `kinds` are the wanted kinds, None for all.  A memory that needs more tokens than
-    are left is skipped.
+    `most` is the maximum number of memories from `layers`; `own` limits the number itself. `given` are the ids of
+    memories that the model has got; `kinds` are the wanted kinds, None for all. A memory that needs more tokens than
+    are left of the budget is skipped.
     """
     query = query[:MOST_QUERY]
     asked: dict[str, _Question] = {
@@ -170,7 +172,7 @@ class _Choice:
         self.dropped: list[Mapping[str, Any]] = []
 
     def take_files(self, found: Sequence[_Memory]) -> None:
-        """Add files that fit into their part of the budget."""
+        """Add files that fit into their part of the token budget."""
         room = self.room // FILES_PART - self.count(FILES_HEADING)
         for one in found:
             text = f"- {one.content} ({one.source}, relevance {one.relevance:.2f})"
@@ -186,7 +188,7 @@ class _Choice:
                 self.hits.append(one.told(tokens=cost))
 
     def take(self, found: Sequence[_Memory]) -> None:
-        """Add memories, in the given order, if they fit."""
+        """Add memories, in the given order, if they fit into the token budget."""
         self.room -= self.count(HEADING)
         for one in found:
             text = f"{len(self.lines) + 1}. {one.content} (source: {one.source}, relevance {one.relevance:.2f})"
@@ -216,8 +218,8 @@ class _Choice:
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """One call to a layer.  `most` None: the layer limits the number of its memories by itself.  `abandon` ends the
-    call if it has no result at the time limit."""
+    """One call to a memory layer. With `most` None, the memory layer limits the number of its memories by itself.
+    `abandon` ends the call to a memory layer if it has no result at the time limit."""
 
     call: Callable[[], Any]
     most: int | None
@@ -226,10 +228,10 @@ class _Question:
 
 
 def _ask(questions: Mapping[str, _Question]) -> Mapping[str, Sequence[_Memory] | str]:
-    """The memories of each layer, or the reason why it has none.
+    """The memories of each layer, or the reason why the layer has none.
 
-    Each layer is called in a thread of its own; at the time limit the caller no longer waits for the thread, in which a
-    plug-in may continue to run.
+    Each memory layer is called in a thread of its own; at the time limit the caller no longer waits for the thread, in
+    which a plug-in may continue to run.
     """
     answers: dict[str, Sequence[_Memory] | str] = {}
 
@@ -278,15 +280,15 @@ def answer_within(seconds: float, call: Callable[[], T], abandon: Callable[[], N
 
 
 def _memories(answer: Any, most: int | None) -> list[_Memory]:
-    """The first memories of a layer's answer, as objects.  Raises MemoryUnreadable if the answer is not a list of
-    memories."""
+    """The first memories in the answer of a layer, as objects. Raises MemoryUnreadable if the answer of the layer is
+    not a list of memories."""
     if isinstance(answer, str | Mapping) or not isinstance(answer, Iterable):
         raise MemoryUnreadable(f"`recall` answered with {type(answer).__name__}; it must answer with a list of records")
     return [_memory(one) for one in islice(answer, most)]
 
 
 def _memory(one: Any) -> _Memory:
-    """Make a memory from an item of a layer's answer.  Raises MemoryUnreadable for an invalid item."""
+    """Make a memory from an item of the answer of a layer. Raises MemoryUnreadable for an invalid item."""
     content = one.get("content") if isinstance(one, Mapping) else None
     if not isinstance(content, str) or not content.strip():
         raise MemoryUnreadable(f"a record of type {type(one).__name__} has no `content`; each needs it, as a text")

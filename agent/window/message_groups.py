@@ -1,7 +1,7 @@
 """Divides the conversation after the newest compaction into groups, the smallest units that a compaction may remove.
 
-A group is an assistant message with the results of its calls, or one other message (docs/glossary.md).  Only numbers
-are in memory, about 100 bytes per group.
+A group is an assistant message with the results of its calls, or one other message (docs/glossary.md). Only numbers of
+the messages are in memory, about 100 bytes per group.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def open_groups(groups: Sequence[Group]) -> int:
 def kept_by_messages(groups: Sequence[Group], messages: int, room: int) -> int:
     """How many of the newest groups must be retained so that at least `messages` messages stay.
 
-    The number of groups to retain is rounded up to whole groups, and reduced to the groups that fit into `room` tokens;
+    The number of groups that stay is rounded up to whole groups, and reduced to the groups that fit into `room` tokens;
     it is never less than the number of open groups.
     """
     number = tokens = count = 0

@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from agent.window.limits import WindowLimits
 
 TASK = 256
-"""The least tokens of a task: a short issue, and the text of the briefing around it."""
+"""The minimum tokens of a task: a short issue, and the text of the briefing around it."""
 
 CONVERSATION = 512
-"""The least tokens of a conversation: one turn with shortened results, and the carry-over of a compaction."""
+"""The minimum tokens of a conversation: one turn with shortened results, and the carry-over of a compaction."""
 
 SURE = 0.9
-"""The share of an estimate for the program's own tools and prompts that is certainly not too high.
+"""The share of an estimate of the tokens of the program's own tools and prompts that is certainly not too high.
 
 English and JSON are counted within ±10 % (docs/window.md, "How good the estimate is"), so the true number is not below
 this share.
@@ -29,8 +29,9 @@ this share.
 def too_small(limits: WindowLimits, tools: int, system: int, *, exact: bool, configured: bool) -> DoesNotFit | None:
     """A DoesNotFit if no task can run in the window of `limits`; None if a task can.
 
-    `tools` and `system` are numbers of tokens.  `exact`: the tokens were counted with the model's own vocabulary.
-    `configured`: the system prompt comes from the configuration, so a person can shorten it.
+    `tools` and `system` are the numbers of tokens of the tools and of the system prompt. `exact`: the tokens were
+    counted with the model's own vocabulary. `configured`: the system prompt comes from the configuration, so a person
+    can shorten it.
     """
     head = tools + system
     least = head if exact else int(head * SURE)

@@ -1,8 +1,8 @@
 """Selects sentences that the model wrote, the newest first, within a budget, so that its conclusions survive a
 compaction without a summary.
 
-The sentences are the texts of the model's answers, with or without calls.  Each sentence is put on one line, so that
-none can look like a heading or a message.
+The sentences of the model are the texts of its answers, with or without calls. Each sentence is put on one line, so
+that none can look like a heading or a message.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ WIDTH = 600
 """The maximum number of characters of one note (a sentence of the model)."""
 
 LEAST_READ, TOKENS_READ = 16, 8
-"""At least LEAST_READ answers are read, and otherwise at most one answer for each TOKENS_READ tokens of the budget, so
-that the cost does not grow with the conversation."""
+"""At least LEAST_READ answers of the model are read, and otherwise at most one answer for each TOKENS_READ tokens of
+the budget, so that the cost does not grow with the conversation."""
 
 
 def notes(
@@ -33,11 +33,11 @@ def notes(
     count: Callable[[str], int],
     read: Callable[[int], Mapping[str, Any]],
 ) -> list[Json]:
-    """The newest notes in messages up to `end_seq` that fit into `room` tokens as `count` counts, oldest first:
-    `{"seq", "text"}`.
+    """The newest notes (sentences of the model) in messages up to `end_seq` that fit into `room` tokens as `count`
+    counts, oldest first: `{"seq", "text"}`.
 
-    `places` are the positions of the answers with text; of several answers that differ only in numbers, only the newest
-    is there.
+    `places` are the positions of the model's answers with text; of several answers that differ only in numbers, only
+    the newest is there.
     """
     found: list[Json] = []
     old = [note for note in places if note.seq <= end_seq]

@@ -1,8 +1,9 @@
 """Determines the class of a line of a command's output: the name of a failing test, an error, a place in a file, or
 none of these.
 
-The form of the line decides: a mark of failure before or after a name, in the forms that test runners print; a place
-(`src/a.py:12`); or a word for an error.  A line about a test that passed is never selected.
+The form of an output line decides its class: a mark of failure before or after a name, in the forms that test runners
+print; a place (`src/a.py:12`); or a word for an error. A line about a test that passed is never selected for an
+excerpt.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ from __future__ import annotations
 import re
 
 NAME, FAULT, PLACE, REST = range(4)
-"""The classes of a line, the most important first."""
+"""The classes of an output line, the most important first."""
 
 LONGEST = 400
-"""The number of characters of a line that are examined."""
+"""The number of characters of an output line that are examined."""
 
 _WORDS = ("exception", "fatal", "panic", "assert", "undefined", "not ok", "*** ")
 _SIGNS = frozenset("✕✗✘×✖●❌")
@@ -74,8 +75,8 @@ _MESSAGE = re.compile(
 )
 """Matches the name of a test in pytest's form with a message after it; in other forms ` - ` may be part of a name.
 
-Parameters in brackets are searched for only after the first `::`, and only at the first possible place: if that does
-not match, no later one does."""
+Parameters in brackets in the name of a test are searched for only after the first `::`, and only at the first possible
+place: if that does not match, no later one does."""
 
 _PLACE = re.compile(r"\.\w{1,8}[:(]\d")
 _LINE = re.compile(r"\bline \d")

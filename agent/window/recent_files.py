@@ -1,8 +1,8 @@
 """Shows the present content of the files that the model used last, within a budget of tokens.
 
-Without the content of the files, a model often begins by reading these files again after a compaction.  The content
-comes from the work tree through `values.PresentWork`, which masks secrets in it.  If a file does not fit as a whole,
-the lines around its newest edits are shown, or the file is left out.
+Without the content of the files, a model often begins by reading these files again after a compaction. The content
+comes from the work tree through `values.PresentWork`, which masks secrets in it. If a file does not fit into the budget
+as a whole, the lines around its newest edits are shown, or the file is left out.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
 MOST = 3
-"""The maximum number of files that are shown."""
+"""The maximum number of files of which the content is shown."""
 
 AROUND = 40
 """The number of lines that are shown on either side of an edit, if they fit."""
 
 LEAST = 3
-"""The minimum number of lines on either side of an edit; if fewer fit, the edit is not shown."""
+"""The minimum number of lines on either side of an edit; if fewer lines fit, the edit is not shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +37,10 @@ class EditedFile:
 def render_files(
     edits: Iterable[EditedFile], room: int, count: Callable[[str], int], text: Callable[[str], str | None]
 ) -> tuple[str, list[str]]:
-    """Returns (text with the content of files, their paths), the newest file first; ("", []) if none fits.
+    """Returns (text with the content of files, their paths), the newest file first; ("", []) if no file fits.
 
-    The text has a line with the path above each file.  The text has at most MOST files, and at most `room` tokens as
-    `count` counts.
+    In the text, a line with the path is above the content of each file. The text shows at most MOST files, and has at
+    most `room` tokens as `count` counts.
     """
     parts: list[str] = []
     paths: list[str] = []

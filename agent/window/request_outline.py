@@ -37,7 +37,7 @@ MEMORY_PLACES = {
     (False, True): "behind the briefing",
     (False, False): "",
 }
-"""(whether the briefing has memories, whether later messages have) → where the memories are, as text."""
+"""(whether the briefing has memories, whether later messages have memories) → where the memories are, as text."""
 
 NOT_SENT = "not sent"
 """The name of the layer for lines of the view that the options of the plan exclude."""
@@ -58,7 +58,7 @@ MEANS = {"summary": "a summary", "window": "the sliding window", "reset": "the r
 
 @dataclass(frozen=True, slots=True)
 class OutlineRow:
-    """One row of the table.
+    """One row of the table that shows a planned request.
 
     `span` is a range of lines of a file, `messages` the number of these lines; `state` is "kept", "cut", "masked",
     "left out" or "none".
@@ -72,14 +72,14 @@ class OutlineRow:
     why: str
 
     def to_dict(self) -> Json:
-        """The fields by name, for JSON."""
+        """The fields of the row by name, for JSON."""
         return asdict(self)
 
 
 def outline(
     assembler: ContextAssembler, store: MessageStore, spans: Sequence[Span] | None = None, *, summary: bool = True
 ) -> list[OutlineRow]:
-    """The rows of the table, in the order of the layers.
+    """The rows of the table of a planned request, in the order of the layers.
 
     `spans`: the lines of the view that the plan sends, None for all lines.  `summary`: whether the options of the plan
     include the summary.
@@ -169,8 +169,8 @@ class _Found:
         return layer in self.spans
 
     def row(self, layer: str, scaled: Scaled, why: str, less: int = 0) -> OutlineRow:
-        """Make the row for one layer.  `less` is the number of tokens of the layer that are counted in another row
-        already."""
+        """Make the row of the table for one layer. `less` is the number of tokens of the layer that are counted in
+        another row already."""
         if layer not in self.spans:
             return OutlineRow(layer, "", 0, 0, "none", "there is none")
         start, end = self.spans[layer]
@@ -199,7 +199,8 @@ class _Kept:
 
 
 def _sent(assembler: ContextAssembler, store: MessageStore, spans: Sequence[Span] | None) -> _Found:
-    found, whole = _Found(), _Found()  # layers of the lines that are sent, and layers of all lines of the view
+    # First value: the layers of the lines that are sent; second value: the layers of all lines of the view.
+    found, whole = _Found(), _Found()
     cut = store.index.cut
     view = assembler.view
     descriptor = os.open(view.path, os.O_RDONLY | os.O_CLOEXEC)

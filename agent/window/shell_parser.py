@@ -28,7 +28,7 @@ MOST_TEXTS = 64
 _SIGNS = "();<>|&\n"
 _PUNCTUATION = frozenset(_SIGNS)
 _OPERATOR = re.compile(r"&&|\|\||\|&|\||;+|&|\(|\)|\n")
-# `_QUOTED_OPERATOR` is put before a quoted operator, which shlex would return like an unquoted one
+# `_QUOTED_OPERATOR` marks a quoted operator, which shlex would return like an unquoted operator
 _QUOTED_OPERATOR = "\ue000"
 _PIECE = re.compile(
     r"""
@@ -45,12 +45,13 @@ ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=")
 
 FOLDERS = frozenset(("cd", "pushd", "popd"))
 SETTING = frozenset(("export", "source", ".", "unset", "ulimit", "alias", "declare"))
-"""Commands that change the environment of the programs that follow them."""
+"""Shell commands that change the environment of the programs that follow them."""
 
 
 @dataclass(frozen=True)
 class ShellState:
-    """The state before a pipeline, which `cd`, `export` and `set` earlier in the command may have changed."""
+    """The state of the shell before a pipeline, which `cd`, `export` and `set` earlier in the command may have
+    changed."""
 
     directory: str = ""
     around: tuple[str, ...] = ()
@@ -71,7 +72,7 @@ def parse_command(command: str, place: ShellState) -> tuple[list[Pipeline], str]
     """Returns (the pipelines of a command that begins in the state `place`, its operators in order, with a `w` for each
     word).
 
-    "?" is returned in place of the operators if the command cannot be parsed to its end.
+    If the command cannot be parsed to its end, "?" is returned in place of the operators.
     """
     text, is_whole = _plain(command)
     try:
@@ -89,8 +90,8 @@ def _is_operator(token: str) -> bool:
 def _plain(command: str) -> tuple[str, bool]:
     """Returns (`command` in a form that shlex can split, whether the form covers the whole command).
 
-    Comments and numbers of descriptors are removed, and a command substitution is one word.  In the form for shlex each
-    here-document (`<<END`) is a word with its checksum.
+    Comments and numbers of descriptors are removed from the command, and a command substitution becomes one word. In
+    the form for shlex each here-document (`<<END`) is a word with its checksum.
     """
     shown: list[str] = []
     at = texts = 0
@@ -126,7 +127,7 @@ def _text_cut_out(command: str, at: int, mark: str, tabs: str) -> tuple[str, str
 
 
 def _tokens(text: str) -> list[str]:
-    """The words and operators of a text; raises ValueError for an unclosed quotation."""
+    """The shell words and operators of a text; raises ValueError for an unclosed quotation."""
     lexer = shlex.shlex(text, posix=True, punctuation_chars=_SIGNS)
     lexer.whitespace = " \t\r"
     lexer.whitespace_split = True
@@ -170,7 +171,7 @@ def _pipelines(tokens: list[str], place: ShellState) -> Iterator[Pipeline]:
 
 
 def _behind(members: list[tuple[str, ...]], place: ShellState) -> ShellState:
-    """The state after a pipeline has run."""
+    """The state of the shell after a pipeline has run."""
     (program, *words), *others = members
     if others:
         return place
@@ -191,7 +192,8 @@ def _behind(members: list[tuple[str, ...]], place: ShellState) -> ShellState:
 
 
 def _directory(before: str, to: str) -> str:
-    """The directory after `cd to`, relative to the work tree; if it is unknown, its name contains a `?`."""
+    """The directory after the command `cd to`, relative to the work tree; if the directory is unknown, its name
+    contains a `?`."""
     if not to or to[0] in "~$`" or "$" in to or "`" in to:
         return f"?{before}/{to}"
     path = normpath(join(TREE, before, to))

@@ -1,7 +1,8 @@
-"""Finds the main programs of a shell command, and for which of them exit code 0 of the command proves success.
+"""Finds the main programs of a shell command, and for which of them the exit code 0 of the command proves success.
 
-Constructs that cannot be analysed with certainty (loops, conditions, functions, process substitution, unclosed quotes)
-prove nothing: no program in such a command counts as successful.  `shell_parser.py` parses the command.
+Shell constructs that cannot be analysed with certainty (loops, conditions, functions, process substitution, unclosed
+quotes) prove nothing: no program in such a command counts as successful. The module `shell_parser.py` parses the
+command.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ DEPTH = 3
 """The maximum depth of nested shells (`bash -c "sh -c …"`) that are analysed."""
 
 LONG = 200
-"""The maximum number of characters of a word that is stored unchanged."""
+"""The maximum number of characters of a word of a command that is stored unchanged."""
 
 _CROOKED = re.compile(r"\?|[<>]\(|\(\)|\)(?:(?=[&|]*+[<>])[<>&|]++w)*\|(?!\|)|(?<!&)&[;\n]*$")
 """Sequences of operators, with `w` for a word, that make a command too complex to analyse: `<(…)`, `f()`, a subshell
@@ -104,7 +105,7 @@ def _steps(command: str, place: ShellState, depth: int) -> list[ProgramCall]:
 
 
 def _is_straight(pipelines: list[Pipeline], operators: str) -> bool:
-    """Whether the command is a plain sequence of pipelines, without loops, conditions and functions."""
+    """Whether a shell command is a plain sequence of pipelines, without loops, conditions and functions."""
     firsts = {member[0] for pipeline in pipelines for member in pipeline.members}
     if firsts & (_COMPOUND | _ENDS | {"trap", "eval"}):
         return False
@@ -114,8 +115,8 @@ def _is_straight(pipelines: list[Pipeline], operators: str) -> bool:
 def _proved(pipelines: list[Pipeline], operators: str) -> set[int]:
     """The numbers of the pipelines that must have succeeded if the exit code of the whole command is 0.
 
-    The result has the pipelines after the last point at which an earlier exit code is lost. bash may ignore `set -e` in
-    a subshell, so `set -e` is ignored here in a command with a subshell.
+    The result has the pipelines after the last point of the command at which an earlier exit code is lost. bash may
+    ignore `set -e` in a subshell, so `set -e` is ignored here in a command with a subshell.
     """
     found: set[int] = set()
     for number in range(len(pipelines) - 1, -1, -1):
@@ -182,14 +183,15 @@ def _programs(words: tuple[str, ...], place: ShellState, depth: int, *, proved: 
 
 
 def _kept(word: str) -> str:
-    """A word as it is stored: a long word, such as code in an argument, as its beginning and its checksum."""
+    """A word of a command as it is stored: a long word, such as code in an argument, is stored as its beginning and its
+    checksum."""
     if len(word) <= LONG:
         return word
     return f"{word[: LONG // 2]}…{blake2b(word.encode('utf-8', 'replace'), digest_size=8).hexdigest()}"
 
 
 def _unwrapped(wrapper: str, words: list[str]) -> list[str]:
-    """The words of the program that a wrapper starts; [] if it starts none, for example `command -v`."""
+    """The words of the program that a wrapper such as `sudo` starts; [] if it starts none, for example `command -v`."""
     rest = words[1:]
     if wrapper == "command" and rest[:1] and rest[0].startswith("-"):
         return []
@@ -207,7 +209,7 @@ def _unwrapped(wrapper: str, words: list[str]) -> list[str]:
 
 
 def _inner(words: list[str]) -> tuple[list[str], str] | None:
-    """Returns (options, command) of `bash -lc "command"`; None if a shell is used in another way."""
+    """Returns (options, command) of `bash -lc "command"`; None if the shell is called in another way."""
     for number, word in enumerate(words[1:], 1):
         if not word.startswith("-") and word != "pipefail":
             return None

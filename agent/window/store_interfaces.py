@@ -1,4 +1,4 @@
-"""Protocols for the parts of the stores and of the events that the planner uses (`assembler.py`).
+"""Protocols for the parts of the stores and of the events that the planner of requests uses (`assembler.py`).
 
 The stores themselves are in `agent/context/`.
 """
@@ -22,7 +22,7 @@ class Compacted(Protocol):
 
     @property
     def summary_id(self) -> int | None:
-        """The id of the summary that is in the view, None if there is none."""
+        """The id of the summary in the view, None if the view has none."""
         ...
 
     @property
@@ -50,7 +50,7 @@ class Account(Protocol):
     """The interface of `context.MessageIndex` that the planner needs."""
 
     reports: UsageReports  # reports of prompts by the provider; the estimates in them are without the ratio
-    head: int  # reported tokens of the request with only tools, system message and briefing; 0 if unknown
+    head: int  # the server's count of tokens for the request with only tools, system message and briefing; 0 if unknown
     memory: Json | None  # the memories in the briefing: their number, their tokens, the layers that were unavailable
 
     @property
@@ -71,12 +71,12 @@ class Account(Protocol):
 
     @property
     def comments(self) -> Sequence[Comment]:
-        """Comments of people since the beginning of the task, the oldest first."""
+        """Comments of people since the beginning of the task, oldest first."""
         ...
 
     @property
     def cut(self) -> Compacted:
-        """The combined effect of all compactions."""
+        """The combined effect of all compactions of the task."""
         ...
 
 
@@ -107,7 +107,7 @@ class Conversation(Protocol):
         memory: Mapping[str, Any] | None = None,
         comments: Sequence[Mapping[str, Any]] = (),
     ) -> int:
-        """Append a message; returns its `seq`."""
+        """Append a message to the conversation; returns its `seq`."""
         ...
 
     def sync(self) -> None:

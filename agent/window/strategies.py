@@ -1,4 +1,5 @@
-"""The compaction strategies for the four values of `context_storage.strategy` (docs/design/compression.md, 4)."""
+"""Defines the compaction strategies for the four values of `context_storage.strategy` (docs/design/compression.md,
+4)."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ class Hybrid:
     """Masks old tool results first, then summarises the oldest groups: method C of docs/design/compression.md, 4."""
 
     def steps(self) -> tuple[str, ...]:
-        """Mask tool results, then summarise."""
+        """The means of this strategy: mask tool results, then summarise."""
         return ("mask", "summary")
 
 
@@ -15,7 +16,7 @@ class Summary:
     """Summarises the oldest groups: method B of docs/design/compression.md, 4."""
 
     def steps(self) -> tuple[str, ...]:
-        """Summarise the oldest groups."""
+        """The means of this strategy: summarise the oldest groups."""
         return ("summary",)
 
 
@@ -23,13 +24,13 @@ class SlidingWindow:
     """Leaves out the oldest groups: method A of docs/design/compression.md, 4."""
 
     def steps(self) -> tuple[str, ...]:
-        """Leave out the oldest groups."""
+        """The means of this strategy: leave out the oldest groups."""
         return ("window",)
 
 
 class Mask:
-    """Masks old tool results; the calls stay.  The strategy `mask` sends no request to a model."""
+    """Masks old tool results; the calls stay in the view. The strategy `mask` sends no request to a model."""
 
     def steps(self) -> tuple[str, ...]:
-        """Mask tool results; if that is not enough, leave out the oldest groups."""
+        """The means of this strategy: mask tool results; if that is not enough, leave out the oldest groups."""
         return ("mask", "window")

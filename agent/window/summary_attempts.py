@@ -1,10 +1,11 @@
-"""Decides when the next summary may be requested after summaries that could not be used; it reads the files, so a
-restart does not change the decision.
+"""Decides when the next summary may be requested after summaries that could not be used; the decision depends only on
+the task's files, so a restart does not change it.
 
 A request with the purpose `summary` (requests.jsonl) was wasted if the conversation continued without its summary: the
-next event was a compaction by another means, or a turn.  `requests` in a line of compactions.jsonl is the number of
-requests before that compaction; by it the lines of both files are put in one order.  A failure that does not depend on
-the text (the server cannot be reached, a quota is used up, the task is stopped) does not count as wasted.
+next event was a compaction by another means, or a turn. `requests` in a line of compactions.jsonl is the number of
+requests before that compaction; by it the lines of both files are put in one order. A failed summary request does not
+count as wasted if the failure does not depend on the text (the server cannot be reached, a quota is used up, the task
+is stopped).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ AWAY = (ModelUnreachable, ModelStalled, RateLimited, QuotaExhausted, AccessRefus
 
 PAUSES = (0, 1, 4, 8, 16)
 """The number of compactions by other means that must come before the next request for a summary, indexed by the number
-of consecutive wasted requests."""
+of consecutive wasted summary requests."""
 
 _JUDGED = frozenset(("ok", "cut", "unreadable", "refused"))
 _AWAY_CODES = tuple(kind.code for kind in AWAY)
@@ -42,8 +43,8 @@ class SummaryAttempts:
 
     @classmethod
     def read(cls, store: MessageStore) -> SummaryAttempts:
-        """Read the state from requests.jsonl and compactions.jsonl of the task, only as far back as the longest pause
-        requires."""
+        """Read the state of summary attempts from requests.jsonl and compactions.jsonl of the task, only as far back as
+        the longest pause requires."""
         found, pending = cls(), False
         for event in reversed(list(_events(store))):
             if event == "asked":
@@ -59,7 +60,7 @@ class SummaryAttempts:
         return found
 
     def is_due(self) -> bool:
-        """Whether a summary may be requested now."""
+        """Whether a summary may be requested from the model now."""
         return self.since >= PAUSES[min(self.wasted, len(PAUSES) - 1)]
 
     def record_unused(self) -> None:
@@ -76,8 +77,8 @@ class SummaryAttempts:
 
 
 def _events(store: MessageStore) -> Iterator[str]:
-    """The events, newest first: "asked" for a request for a summary, "turn" for a turn, and "summary" or "other" for a
-    compaction."""
+    """The events of the task, newest first: "asked" for a request for a summary, "turn" for a turn, and "summary" or
+    "other" for a compaction."""
     requests = store.requests.file.backwards()
     request = next(requests, None)
     for number, compaction in enumerate(one for one in store.compactions.newest() if one["strategy"] in CUTTING):

@@ -1,10 +1,12 @@
-"""Checks whether a text is a summary of certain messages, by its structure and its names, not by its wording.
+"""Checks whether a text is a summary of certain messages, by the structure of the text and the names in it, not by its
+wording.
 
 A text is rejected if it is empty, reasoning without an end, a loop, a copy of the prompt or of a message, records of
 the conversation, much shorter than its source, not shorter than its source, or without the requested sections
-(`text_structure.py`).  A text is also rejected if it contains almost none of the names in its source, or mostly names
-that are not in its source (`identifiers.py`).  The rules by which a summary is checked do not depend on its language.
-A rule that cannot be applied to a source (it has no names, or the user's prompt has no headings) is skipped.
+(`text_structure.py`). A text is also rejected as a summary if it contains almost none of the names in its source, or
+mostly names that are not in its source (`identifiers.py`). The rules by which a summary is checked do not depend on its
+language. A rule that cannot be applied to the source of a summary (it has no names, or the user's prompt has no
+headings) is skipped.
 """
 
 from __future__ import annotations
@@ -27,19 +29,19 @@ LEAST_SHARE = 100
 """A summary must have at least one token for each LEAST_SHARE tokens of its source."""
 LEAST_TOKENS = 24
 MOST_LEAST_TOKENS = 120
-"""The required minimum of tokens lies between LEAST_TOKENS and MOST_LEAST_TOKENS; for a very short source it is a
-quarter of the source."""
+"""The minimum tokens that a summary must have lies between LEAST_TOKENS and MOST_LEAST_TOKENS; for a very short source
+it is a quarter of the source."""
 
 SECTIONS = 3
 """The minimum number of headings or list entries in a summary, if the prompt has headings."""
 
 FEW_NAMES = 5
-"""If the source has fewer names than this, names are not checked."""
+"""If the source of a summary has fewer names than this, names are not checked."""
 
 SECOND_NAME = 20
 NAMES_GROW = 3
-"""The required number of names grows with the source: one name, two if the source has SECOND_NAME names, three if it
-has NAMES_GROW times as many, and so on."""
+"""The number of names that a summary must contain grows with the source: one name, two if the source has SECOND_NAME
+names, three if it has NAMES_GROW times as many, and so on."""
 TOKENS_A_NAME = 100
 """At most one name is required for each TOKENS_A_NAME tokens of the summary's budget, so that few names are required of
 a short summary."""
@@ -53,7 +55,7 @@ TOLERANCE = 1.5
 LOOP_WINDOW = 1200
 LOOP_RATIO = 0.08
 """A part of LOOP_WINDOW bytes counts as a loop if zlib compresses it to less than the share LOOP_RATIO of its size.
-Prose is compressed to 0.4 to 0.6, a list of numbered paths to 0.1 to 0.2 (measured with zlib)."""
+Prose is compressed to 0.4 to 0.6 of its size, a list of numbered paths to 0.1 to 0.2 (measured with zlib)."""
 FEW_SENTENCES = 6
 DISTINCT = 0.5
 """If a text has FEW_SENTENCES or more sentences and lines, at least this share of them must differ from each other."""
@@ -75,20 +77,20 @@ _SIGNS = re.compile(r"[\W_]+")
 
 
 class BadSummary(MakimonoError):
-    """Raised if an answer cannot be used as a summary; the message of the error has the reason.  `agent/window/`
-    catches every BadSummary."""
+    """The error that an answer cannot be used as a summary; its message has the reason. `agent/window/` catches every
+    BadSummary."""
 
     code = "bad_summary"
 
 
 class TooLong(BadSummary):
-    """Raised if the answer is over its budget, or was cut at the maximum length of an answer; a shorter one may be
+    """The error that a summary is over its budget, or was cut at the maximum length of an answer; a shorter one may be
     requested once."""
 
 
 @dataclass
 class Source:
-    """What is known about the messages that a summary replaces: their tokens and names, but not their text."""
+    """The known facts about the messages that a summary replaces: their tokens and names, but not their text."""
 
     tokens: int = 0
     names: NameIndex = field(default_factory=NameIndex)
@@ -122,8 +124,9 @@ def check_summary(
 ) -> str:
     """Check that `text` is a summary of `source`, and return it without reasoning; raises BadSummary if it is not.
 
-    `messages` are the texts of the source; the iterable is read once.  `prompt` is the prompt of the request, without
-    the messages.  `before` is the previous summary, "" if there is none.  `budget` is in tokens as `count` counts.
+    `messages` are the texts of the summarised messages; the iterable is read once. `prompt` is the prompt of the
+    request, without the messages. `before` is the previous summary, "" if there is none. `budget` is the maximum size
+    of the summary in tokens as `count` counts.
     """
     text = without_thoughts(text)
     tokens = count(text)
@@ -163,7 +166,7 @@ def names_needed(known: int) -> int:
 
 
 def repetition_in(text: str) -> str:
-    """The reason why a text counts as a loop; "" if it does not."""
+    """The reason why a text counts as a loop (it repeats itself); "" if it does not."""
     data = text.encode("utf-8", "replace")
     for start in range(0, max(1, len(data) - LOOP_WINDOW // 2), LOOP_WINDOW // 2):
         part = data[start : start + LOOP_WINDOW]

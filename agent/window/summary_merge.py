@@ -23,19 +23,19 @@ KEPT_SHARE = 0.75
 """The share of the previous summary's names, by weight, that a new summary must contain to be used without lines of the
 previous one."""
 HALF = 0.5
-"""If a new summary contains less than the share HALF of the previous one's names, it counts as worse than the previous
-one, which then stays whole if it fits."""
+"""If a new summary contains less than the share HALF of the previous summary's names, it counts as worse than the
+previous one, which then stays whole if it fits."""
 
 
 def merge_missing(before: str, text: str, budget: int, count: Count) -> str:
     """Merge into `text` the parts of the previous summary (`before`) that it lacks.
 
-    If `text` contains enough names, further lines of the previous summary are added as far as they fit into `budget`
-    tokens.  If `text` lacks names, two candidates for the merged summary are tried, first within the budget, then
-    within the budget and its tolerance.  If `text` has less than HALF of the names, the first candidate has all lines
-    of both summaries.  The second candidate is the whole `text` with those lines of the previous summary that contain
-    missing names.  If neither candidate fits, the result is the previous summary, or those of its lines that are needed
-    for the names, with the first lines of `text`.  Raises BadSummary if nothing fits.
+    If the new summary `text` contains enough names, further lines of the previous summary are added as far as they fit
+    into `budget` tokens. If `text` lacks names, two candidates for the merged summary are tried, first within the
+    budget, then within the budget and its tolerance. If `text` has less than HALF of the names, the first candidate has
+    all lines of both summaries. The second candidate is the whole `text` with those lines of the previous summary that
+    contain missing names. If neither candidate fits, the result is the previous summary, or those of its lines that are
+    needed for the names, with the first lines of `text`. Raises BadSummary if no merged summary fits.
     """
     weight = weights([*names_in(before), *values_in(before)])
     known = present_in(weight, text)
@@ -128,7 +128,7 @@ def _lines_with(
 ) -> set[int]:
     """The numbers of the lines that have the highest weight of names and fit into `room` tokens.
 
-    No more lines are chosen when those chosen have `enough` of the weight; None means all of it.
+    When the chosen lines have the weight `enough`, no more lines are chosen; None means all of the weight.
     """
     found = {number: set(present_in(weight, line.text)) for number, line in enumerate(lines) if line.kind != "heading"}
     chosen: set[int] = set()

@@ -1,4 +1,4 @@
-"""Obtains a summary: makes the intermediate files, sends the requests to the model, and removes the files again.
+"""Obtains a summary: makes the intermediate files, sends the requests to the model, and then removes these files.
 
 `compressor.py` records the summary, or the failure to obtain one.
 """
@@ -33,7 +33,7 @@ HEADER = (
 
 
 def marked(text: str) -> str:
-    """The summary with the header, as it is recorded."""
+    """The summary with the header (HEADER), in the form in which it is recorded."""
     return f"{HEADER}\n\n{text}"
 
 
@@ -81,14 +81,16 @@ class SummaryWriter:
         self._silent = 0  # number of answers for which no usage was reported
         self._spent = Usage()
         self._counted: Answer | None = None
-        self.request: int | None = None  # number of the line in requests.jsonl about the newest request for a summary
+        # The number of the line in requests.jsonl about the newest request for a summary.
+        self.request: int | None = None
 
     def write(self, end_seq: int, limits: WindowLimits, budget: int) -> str:
         """Write a summary of the previous summary and of the messages after it, up to `end_seq`.
 
         The summariser (the model that writes the summary) gets the messages as they are recorded, not masked or
-        shortened as in the view.  `limits` are those of the summariser's model; `budget` is the maximum number of
-        tokens of the summary.  Raises BadSummary for a summary that cannot be used, and the errors of the client.
+        shortened as in the view. `limits` are the token limits of the summariser's model; `budget` is the maximum
+        number of tokens of the summary. Raises BadSummary for a summary that cannot be used, and the errors of the
+        model client.
         """
         store = self.message_store
         folder = store.context_dir
@@ -118,8 +120,8 @@ class SummaryWriter:
             self.clean_up()
 
     def spent(self) -> Usage | None:
-        """The usage that servers have reported since the last call, for all pieces and also for unused summaries; None
-        if there was no report."""
+        """The usage that servers have reported for summaries since the last call, for all pieces and also for unused
+        summaries; None if there was no report."""
         usage, self._spent = self._spent, Usage()
         return usage if usage != Usage() else None
 
@@ -145,7 +147,7 @@ class SummaryWriter:
         self.counter.learn(estimated, prompt, (least, most))
 
     def clean_up(self) -> None:
-        """Remove the intermediate files, including those that a killed process left."""
+        """Remove the intermediate files of a summary, including those that a killed process left."""
         for name in request.FILES:
             with suppress(FileNotFoundError):
                 (self.message_store.context_dir / name).unlink()

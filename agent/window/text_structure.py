@@ -2,8 +2,8 @@ r"""Finds the structure of a text in any language: which lines are headings, ent
 
 A line is a heading or an entry if it has one of these marks: a sign at its beginning (`-`, `#`, `■`, `|`, `<`); a
 number, numeral or single letter followed by a delimiter (`1.`, `IV)`, `一、`, `٣ -`); a short label and a colon; cells
-of a table; an underline.  A short line after a blank line and before longer lines or a list is a heading too.  In a
-JSON text each key and each string is an entry.  The module does not search for words of any language.
+of a table; an underline. A short line is a heading too if it follows a blank line and precedes longer lines or a list. In
+a JSON text each key and each string is an entry. `text_structure.py` does not search for words of any language.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ _UNDERLINE = re.compile(r"([=\-~^*_#])\1{2,}")
 class TextLine:
     """One line of a text that is not blank.
 
-    `kind` is "heading", "entry", "text", or "rule" (a line without a letter or digit).  `content` is the line without
-    its mark; `numbered`: the mark was a number or letter.
+    `kind` of a line is "heading", "entry", "text", or "rule" (a line without a letter or digit). `content` is the line
+    without its mark; `numbered`: the mark was a number or letter.
     """
 
     text: str
@@ -105,7 +105,7 @@ def entries(text: str) -> list[str]:
 
 
 def sections(text: str) -> int:
-    """The number of different texts of headings and entries."""
+    """The number of different texts among the headings and entries of a text."""
     return len({" ".join(one.casefold().split()) for one in entries(text)})
 
 
@@ -126,12 +126,12 @@ def records(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Mark:
-    kind: str  # "bullet", "sign", "#", "number", "label", "cells", "wrapped", "rule", or "" if there is no mark
+    kind: str  # "bullet", "sign", "#", "number", "label", "cells", "wrapped", "rule", or "" if the line has no mark
     content: str
 
 
 def _marked(row: str) -> _Mark:
-    """The mark of a line, determined without its neighbours."""
+    """The mark of a line, determined without the lines before and after it."""
     line = row.strip()
     if not any(map(str.isalnum, line)):
         return _Mark("rule", "")
@@ -155,7 +155,7 @@ def _marked(row: str) -> _Mark:
             return _Mark("", line)
         content = line.lstrip("".join(BULLETS) + " \t[]xX" if first in BULLETS else first).strip()
         if first in BULLETS and (len(line) == 1 or not line[1].isspace()) and first not in "•‣◦・":
-            return _Mark("", line)  # the sign begins a command-line option, or a word with emphasis
+            return _Mark("", line)  # the sign begins a command-line option or an emphasised word, so it is no mark
         if first in "【［[〔" and unicodedata.category(line[-1]) == "Pe":
             return _Mark("wrapped", line[1:-1].strip())
         return _Mark("bullet" if first in BULLETS else "sign", content)
@@ -170,7 +170,7 @@ def _marked(row: str) -> _Mark:
 def _line(
     row: str, mark: _Mark, after: int | None, rows: list[str], marks: list[_Mark], *, alone: bool, adjoins: bool
 ) -> TextLine:
-    """Determine the kind of a line.
+    """Determine the kind of a line of a text.
 
     `after` is the number of the next line that is not blank; `alone`: there is no line before, or it is blank;
     `adjoins`: the next line is not blank.
@@ -212,7 +212,7 @@ def _width(line: str) -> int:
 
 
 def _json(text: str) -> Any:
-    """The object or list that a JSON text contains; None for any other text."""
+    """The object or list in a JSON text; None for any other text."""
     text = text.strip()
     if not text.startswith(("{", "[")):
         return None
@@ -227,7 +227,7 @@ def _is_record(value: Any) -> bool:
 
 
 def _leaves(value: Any, depth: int = DEEPEST) -> Iterator[str]:
-    """The keys and strings of a JSON value, without empty ones.  The keys and strings of a record of the conversation
+    """The keys and strings in a JSON value, without empty ones. The keys and strings of a record of the conversation
     are left out, so that a copy of the conversation does not count as a summary."""
     if depth == 0:
         return

@@ -1,9 +1,9 @@
 """Presents the conversation to the model that summarises it: one JSON object per line, inside a fence with the marker
 of this run, which no other text can imitate.
 
-A message is `{"role", "name", "content", "calls"}`.  The briefing and the previous summary are not messages; they have
-objects of their own, `{"task"}` and `{"summary_so_far"}`.  The text of a message is a JSON string: a line of it that
-looks like a message, or like the fence, stays inside the string.
+In the transcript, a message is `{"role", "name", "content", "calls"}`. The briefing and the previous summary are not
+messages; they have objects of their own, `{"task"}` and `{"summary_so_far"}`. The text of a message is a JSON string: a
+line of it that looks like a message, or like the fence, stays inside the string.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ SOURCE = "the conversation, one JSON object a line"
 LEAST_RESULT = 40
 """A tool result is cut to no fewer tokens than this."""
 OVERHEAD = 12
-"""The tokens of the line of a tool result without its text."""
+"""The tokens of the line for a tool result without the result's text."""
 MOST_LEAST = 400
 """With a large window the minimum for a tool result is higher, but at most this number of tokens."""
 
 
 @dataclass
 class Transcript:
-    """The lines of one JSONL file of messages in OpenAI's wire form.
+    """Makes the transcript lines of one JSONL file with messages in OpenAI's wire form.
 
-    `count` counts tokens.  A message gets at most `most` tokens, a tool result at most `result`; the middle of a longer
-    one is left out.
+    `count` counts tokens. In the transcript a message gets at most `most` tokens, a tool result at most `result`; the
+    middle of a longer one is left out.
     """
 
     source: Path
@@ -76,11 +76,11 @@ class Transcript:
                 yield after, self._shown(orjson.loads(line))
 
     def line(self, record: Mapping[str, Any]) -> str:
-        """The line for a record; text in it that looks like a fence is changed."""
+        """The transcript line for a record; text in it that looks like a fence is changed."""
         return defuse(dumps(record).decode(), self.marker)[0] + "\n"
 
     def edges(self) -> tuple[str, str]:
-        """The first and the last line of the fence around the records."""
+        """The first and the last line of the fence around the transcript's records."""
         before, behind = edges(self.marker, source=SOURCE)
         return f"{before}\n", f"{behind}\n"
 

@@ -1,8 +1,9 @@
 """Shortens the newest turn if no compaction of older messages can make the request fit.
 
 The results of the newest answer's calls, and messages after it, are replaced by their beginning, a notice and their
-end; the tool `read_output` can still read the whole text.  All texts are shortened to the same maximum size, so that
-small texts stay whole (water-filling).  A trim is one line of compactions.jsonl (`context.MessageStore.trim`).
+end; the tool `read_output` can still read the whole text. All texts of the newest turn are shortened to the same
+maximum size, so that small texts stay whole (water-filling). A trim is one line of compactions.jsonl
+(`context.MessageStore.trim`).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class Trimming:
         self.assembler = assembler
 
     def newest(self) -> list[Json]:
-        """The messages that can be shortened: those after the newest answer, oldest first."""
+        """The messages of the newest turn that can be shortened: those after the newest answer, oldest first."""
         found: list[Json] = []
         for record in self.store.backwards():
             if not is_legible(record) or not is_seen(record):

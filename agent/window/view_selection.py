@@ -1,9 +1,9 @@
 """Selects the lines of the view that are sent if `working_memory_limit` is set, or if the summary is not to be sent.
 
-The file with the view does not change; the plan names the bytes that are sent.  Groups stay whole: an answer with calls
-is sent together with its results or not at all.  The newest group is always sent.  The limit never removes the
-carry-over of a compaction, and removes comments of people only if they exceed a budget of tokens.  The view is read
-once for each selection.
+The file with the view does not change; the plan of the request names the bytes that are sent. Groups stay whole: an
+answer with calls is sent together with its results or not at all. The newest group of the view is always sent. The
+limit `working_memory_limit` never removes the carry-over of a compaction, and removes comments of people only if they
+exceed a budget of tokens. The file with the view is read once for each selection.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ViewLine:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The lines that were selected.
+    """The lines of the view that were selected.
 
     `tokens` is the number of tokens of the lines, without the ratio; `working` is the number of lines that are messages
     of the conversation.
@@ -74,7 +74,7 @@ def select_lines(
     first = max(0, len(conversation) - limit) if limit else 0
     while 0 < first < len(conversation) and conversation[first].role == "tool":
         first += 1
-    if first == len(conversation):  # the newest group alone has more than `limit` messages
+    if first == len(conversation):  # the newest group alone has more than `limit` messages, and is sent nevertheless
         first = max((n for n, line in enumerate(conversation) if line.role != "tool"), default=0)
     said: list[ViewLine] = []
     for line in reversed(conversation[:first]):
@@ -100,7 +100,7 @@ def _lines(path: Path, end: int, counter: Counter, words: Collection[str]) -> li
 
 
 def _spans(path: Path, lines: Sequence[ViewLine]) -> tuple[Span, ...]:
-    """The spans of the lines; adjacent lines are joined into one span."""
+    """The spans of the selected lines; adjacent lines are joined into one span."""
     parts: list[tuple[int, int]] = []
     for line in lines:
         if parts and parts[-1][1] == line.start:

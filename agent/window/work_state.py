@@ -1,7 +1,7 @@
 """Shortens the plan, the open question and the lists of files to a budget of tokens that they share.
 
-Open items of the plan are shown before done items, and newer paths before older ones.  Of the items that do not fit,
-only the number is shown.
+Open items of the plan are shown before done items, and newer paths before older ones. Of the items that do not fit into
+the budget, only the number is shown.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 
 DONE = frozenset(("done", "completed", True))
 _WIDTHS = (400, 240, 160, 100, 60, 40)
-"""The widths in characters to which items of the plan may be cut; the first one with which all open items fit is
+"""The widths in characters to which items of the plan may be cut; the first width with which all open items fit is
 used."""
 
 _NUMBERS = re.compile(r" \(\+\d+ -\d+\)$|, \+\d+ -\d+(?=\)$)|, binary(?=\)$)")
 
 HEADING = 6
-"""The number of tokens that are counted for a heading."""
+"""The number of tokens that a heading counts."""
 
 
 def fit_state(plan: Any, question: str, changed: Sequence[str], read: Sequence[str], room: int, count: Count) -> Json:
-    """`{"plan", "question", "changed", "read"}`, shortened so that all together have about `room` tokens as `count`
-    counts.
+    """The plan, the question and the paths as `{"plan", "question", "changed", "read"}`, shortened so that all together
+    have about `room` tokens as `count` counts.
 
-    Paths are ordered oldest first, in the arguments and in the result.
+    Paths are ordered from the oldest to the newest, in the arguments and in the result.
     """
     found: Json = {}
     left = room
@@ -58,7 +58,7 @@ def fit_state(plan: Any, question: str, changed: Sequence[str], read: Sequence[s
 
 
 def _cost(count: Count, *values: Any) -> int:
-    """The tokens of the values, with a heading for each."""
+    """The tokens of several texts, with a heading for each."""
     return sum(_tokens(value, count) for value in values if value)
 
 
@@ -121,7 +121,7 @@ def fit_paths(paths: Sequence[str], room: int, count: Count) -> list[str]:
     """The unchanged paths if they fit; else the paths without the numbers of lines; else one line for each folder; else
     only the newest paths and the number of the others.
 
-    A path may be followed by a remark in parentheses.
+    A path in the list may be followed by a remark in parentheses.
     """
     if _tokens(list(paths), count) <= room:
         return list(paths)
@@ -137,7 +137,7 @@ def fit_paths(paths: Sequence[str], room: int, count: Count) -> list[str]:
 
 
 def _halves(number: int) -> Iterable[int]:
-    """How many items to try to show, from `number` down to 0, with smaller steps at smaller numbers."""
+    """Yields how many items to try to show, from `number` down to 0, with smaller steps at smaller numbers."""
     while number:
         yield number
         number = min(number - 1, number * 7 // 8)

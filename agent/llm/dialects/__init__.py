@@ -1,4 +1,4 @@
-"""The table of dialects (differences between model servers, as data), and functions that recognise a server.
+"""Contains the table of dialects (differences between model servers, as data), and functions that recognise a server.
 
 The dialect of a server is selected by the setting `llm.<provider>.dialect`, else by the host or path of the address,
 else by data that the server sends (owner of its models, headers of its answers); if none of these matches, the default

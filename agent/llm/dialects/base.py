@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 class When(Enum):
     """In which requests a field of an earlier answer is sent back to the server, together with that answer.
 
-    LOOP: the field is sent back only with the answers after the last user message, that is, during one series of tool
-    calls. ASKED: the field is sent back only after the server has refused a request because the field was missing.
+    The value LOOP: the field is sent back only with the answers after the last user message, that is, during one series
+    of tool calls. The value ASKED: the field is sent back only after the server has refused a request because the field
+    was missing.
     """
 
     ALWAYS = "always"
@@ -56,9 +57,10 @@ _STOPS = {
 STOPS: Mapping[str, str] = {word: ours for ours, words in _STOPS.items() for word in words.split()}
 """Stop reasons of servers (lower case) → stop reasons of this program.
 
-`error` means that the server did not finish the answer.  `resample` means that the server cannot parse a tool call that
-its model wrote.  After the stop reasons `error` and `resample` the request is sent again.  Sources: the documents of
-OpenAI, Anthropic, Cohere, Gemini (`FinishReason`), Bedrock, z.ai, vLLM, TGI, OpenRouter."""
+The stop reason `error` means that the server did not finish the answer. The stop reason `resample` means that the
+server cannot parse a tool call that its model wrote. After the stop reasons `error` and `resample` the request is sent
+again. The stop reasons come from the documents of OpenAI, Anthropic, Cohere, Gemini (`FinishReason`), Bedrock, z.ai,
+vLLM, TGI, OpenRouter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,7 @@ class Dialect:
     """The peculiarities of one kind of model server.  The defaults describe OpenAI's API as most servers implement
     it."""
 
-    name: str  # the value of the setting `llm.<provider>.dialect` that selects this dialect
+    name: str  # the value of the setting `llm.<provider>.dialect` for this dialect
     title: str  # the name of the server in messages for people
 
     # --- how it is recognised ------------------------------------------------------------------------------

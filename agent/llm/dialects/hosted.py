@@ -30,7 +30,7 @@ AZURE = Dialect(
     ),
     paths=("*/openai/deployments/*",),
     base_path="/openai/v1",
-    lists_names=False,  # Azure lists the models that can be deployed, while a request has to name a deployment
+    lists_names=False,  # Azure's list has the models that can be deployed, while a request has to name a deployment
     key_header="api-key",
     limit_key="max_completion_tokens",
     tells_window=False,
