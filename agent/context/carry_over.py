@@ -1,8 +1,10 @@
-"""The text behind a summary: the state that is carried over from the omitted messages, and the instruction to continue.
+"""Makes the text that follows a summary in the view: the state that is carried over from the omitted messages, and the
+instruction to continue.
 
-The text is derived from the record of a compaction and never stored itself.  The carried state in the record has one of
-two forms.  The current form is a mapping with `comments`, a list of references (`comments.py`).  A carried state in any
-other form is from an earlier version or from the library interface; the newest message of a person is added to it.
+The text of the carry-over is derived from the record of a compaction and never stored itself. The carried state in the
+record has one of two forms. The current form is a mapping with `comments`, a list of references (`comments.py`). A
+carried state in any other form is from an earlier version or from the library interface; the newest message of a person
+is added to it.
 """
 
 from __future__ import annotations
@@ -37,14 +39,14 @@ _ORDER = {
     "notes": "Your own notes",
     "files": "Present content of the files worked on last",
 }
-"""Headings of the current form, in their order in the text."""
+"""The headings of the carry-over in the current form, in their order in the text."""
 
 _TEXT_KEYS = ("text", "step", "title", "content", "item", "task", "description")
 _STATE_KEYS = ("status", "state", "done")
 
 
 def has_references(carried: Any) -> bool:
-    """Whether a compaction refers to the comments that it carries."""
+    """Whether the carried state of a compaction refers to comments."""
     return isinstance(carried, Mapping) and isinstance(carried.get(COMMENTS), list)
 
 
@@ -54,7 +56,7 @@ def note_line(note: Mapping[str, Any]) -> str:
 
 
 def notes_until(notes: Any, end_seq: int) -> list[str]:
-    """The `notes` from messages up to `end_seq`; the view still shows the later messages."""
+    """Those of `notes` that are from messages up to `end_seq`; the view still shows the later messages."""
     found = [note for note in notes if isinstance(note, Mapping)] if isinstance(notes, Sequence) else []
     return [note_line(note) for note in found if isinstance(note.get("seq"), int) and note["seq"] <= end_seq]
 
@@ -62,9 +64,9 @@ def notes_until(notes: Any, end_seq: int) -> list[str]:
 def carried_text(carried: Any, words: str | None = None) -> str:
     """The carried state of a compaction as Markdown; "" when there is none.
 
-    A carried state that is a text is used unchanged.  Each entry of a mapping becomes a heading with its lines, known
-    keys first.  `words` are added under the heading for sentences of the model, unless the mapping already has that
-    heading.
+    A carried state that is already a text is used unchanged. Each entry of a carried state that is a mapping becomes a
+    heading with its lines, known keys first. `words` are added under the heading for sentences of the model, unless the
+    mapping already has that heading.
     """
     entries: dict[str, Any] = {}
     headings = _HEADINGS
@@ -86,7 +88,7 @@ def carried_text(carried: Any, words: str | None = None) -> str:
 
 
 def lines_of(value: Any) -> str:
-    """The lines of one entry of the mapping, without its heading."""
+    """The lines of one entry of the carried state, without its heading."""
     if isinstance(value, str):
         return replace_surrogates(value).strip()
     if isinstance(value, Mapping):
@@ -97,7 +99,7 @@ def lines_of(value: Any) -> str:
 
 
 def _line(value: Any) -> str:
-    """One entry of a list; an item of a plan begins with its state."""
+    """One entry of a list in the carried state; an item of a plan begins with its state."""
     if isinstance(value, str):
         return replace_surrogates(value)
     if isinstance(value, Mapping):

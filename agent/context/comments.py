@@ -4,8 +4,8 @@
 compactions.jsonl has no copy of their text; `projection.py` shows them.  A comment that answers a question of the model
 (`ask_user`) is shown with the question.
 
-A reference is `{"seq": 12}`; for a shortened comment it also has the characters at its beginning and end, `{"seq": 12,
-"head": 900, "tail": 300}`.
+A reference to a comment is `{"seq": 12}`; for a shortened comment it also has the characters at its beginning and end,
+`{"seq": 12, "head": 900, "tail": 300}`.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 CONDITION = "condition"
 KINDS = (None, "comment", CONDITION)
-"""Kinds of a user message after the briefing that every later view has: comments of people, and conditions of the
-reviewers.  A message without a kind is one from the library interface."""
+"""Kinds of a user message after the briefing that every later view shows: comments of people, and conditions of the
+reviewers. A user message without a kind comes from the library interface."""
 
 MOST_NAMED = 20
 """The maximum number of comments that are listed by number when there is no room for their text; further comments are
@@ -41,12 +41,12 @@ _CLOSING = re.compile(r"\n<<<END UNTRUSTED [^\n]*>>>")
 
 
 class Comment(NamedTuple):
-    """One comment: its message number, the byte offset of its line, and its tokens (without pictures and learnt
-    ratios).
+    """One comment in messages.jsonl: its message number, the byte offset of its line, and its tokens (without pictures
+    and learnt ratios).
 
     `question` is the number of the message with the question that the comment answers, `asked_at` the offset of that
-    message; both are 0 if there is none.  `whole`: the comment is a condition of the reviewers, which is never
-    shortened or left out.
+    message; both are 0 if the comment answers no question. `whole`: the comment is a condition of the reviewers, which
+    is never shortened or left out.
     """
 
     seq: int
@@ -72,7 +72,7 @@ def form_of(text: str) -> int:
 
 
 def is_comment(record: Json) -> bool:
-    """Whether this message is a comment of a person to the running task, or a condition of the reviewers."""
+    """Whether a message is a comment of a person to the running task, or a condition of the reviewers."""
     return record["role"] == "user" and record.get("kind") in KINDS
 
 
@@ -101,8 +101,8 @@ def render_comments(
 ) -> str:
     """The comments up to message `end_seq` that `references` name, oldest first, each under a line with its number.
 
-    Comments up to `end_seq` that `references` does not name are listed by number, the newest first.  `read(offset)`
-    returns a record.
+    Comments up to `end_seq` that `references` does not name are listed by number, the newest first. `read(offset)`
+    returns a record of messages.jsonl.
     """
     wanted = {one["seq"]: one for one in references if isinstance(one, dict) and isinstance(one.get("seq"), int)}
     parts: list[_Part] = []
@@ -127,7 +127,7 @@ def render_comments(
 
 
 class _Part(NamedTuple):
-    """A text between its fence lines; the lines are "" if there is no fence."""
+    """A text between its two fence lines; the lines are "" if the text has no fence."""
 
     opening: str
     text: str
@@ -135,10 +135,10 @@ class _Part(NamedTuple):
 
 
 def _part_of(text: str, label: str) -> _Part:
-    """A comment with its label.
+    """A comment in the form in which the carry-over shows it, with its label.
 
-    The label is inside the fence, so that consecutive comments of one person can share a fence.  The marker and the
-    author of the fence are those in the record.
+    The label is inside the fence, so that consecutive comments of one person can share a fence. The marker and the
+    author in the fence are those in the record.
     """
     opening = _OPENING.match(text)
     closing = [found for found in _CLOSING.finditer(text) if found.end() == len(text)]
@@ -148,8 +148,8 @@ def _part_of(text: str, label: str) -> _Part:
 
 
 def _question(comment: Comment, record: Mapping[str, Any], *, seen: bool) -> str:
-    """The text of the question with a mark on each line: a question may quote anything, and must not look like a
-    comment."""
+    """The text of the question that a comment answers, with a mark on each line: a question may quote anything, and
+    must not look like a comment."""
     quoted = "\n".join(f"> {line}" for line in question_of(dict(record)).splitlines())
     where = "; the answer follows below" if seen else ""
     return f"[message {comment.question}, your question{where}]\n{quoted}"

@@ -1,6 +1,7 @@
 """Computes compactions and commits them in an order that survives a crash (docs/files.md, "Rules").
 
-    summary → its copy in messages.jsonl → sync → line in compactions.jsonl → sync (the commit) → view derived
+    The steps of a compaction are: summary → its copy in messages.jsonl → sync → line in compactions.jsonl → sync (the
+    commit) → view derived
 
 A crash before the commit leaves a summary to which no compaction refers; if the crash comes after the commit,
 `MessageStore` derives the view again when it is next opened.  The package `agent/window` decides when to compact and
@@ -121,7 +122,8 @@ def plan(
 
 
 def tokens_after(store: CompactableMessages, fold: PlannedCompaction) -> int:
-    """The tokens of the view after the compaction, counted in two passes over the present view."""
+    """The number of tokens that the view would have after the compaction, counted in two passes over the present
+    view."""
     survey = MessageIndex.read(store.messages_path, fold.cut, known=store.index, origin=store.origin)
     view = lines(
         store.context_dir,
@@ -145,7 +147,7 @@ def compact(
     usage: Usage | None,
     request: int | None = None,
 ) -> int:
-    """Record the summary and commit the compaction; returns its id."""
+    """Record the summary and commit the compaction; returns the compaction's id."""
     fold = plan(store, strategy, end_seq, summary, summary_tokens, carried, keep_summary)
     before, after = store.get_current_token_count(), tokens_after(store, fold)
     identifier = fold.summary_id
@@ -207,9 +209,9 @@ def _tool_calls(store: CompactableMessages) -> int:
 def _record_summary(
     store: CompactableMessages, fold: PlannedCompaction, usage: Usage | None, request: int | None
 ) -> int:
-    """Record the summary and its copy in messages.jsonl; returns its id.
+    """Record the summary and its copy in messages.jsonl; returns the summary's id.
 
-    An unreferenced summary with the same text is reused.
+    A summary with the same text to which no compaction refers is reused.
     """
     assert fold.summary is not None
     text, tokens = fold.summary["summary"], fold.summary["summary_tokens"]
@@ -264,7 +266,7 @@ def whole_groups(store: CompactableMessages, end_seq: int) -> int:
 def end_before(store: CompactableMessages, path: Path) -> int:
     """The number of the last message of the view that is not among the lines of `path`.
 
-    The lines must be the newest messages of the conversation, in the order and form of the view; otherwise
+    The lines of `path` must be the newest messages of the conversation, in the order and form of the view; otherwise
     RecordRefused is raised.
     """
     survey = store.index
@@ -291,7 +293,8 @@ def end_before(store: CompactableMessages, path: Path) -> int:
 
 
 def _backwards(store: CompactableMessages) -> Iterator[tuple[int, Json]]:
-    """The records of the view after the cut, newest first, then the records at the head of the view."""
+    """The records of the view after the cut of the newest compaction, newest first, then the records at the head of the
+    view."""
     survey = store.index
     heads = (survey.system, survey.task)
     for offset, record in backwards(store.messages_path):

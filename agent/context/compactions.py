@@ -30,7 +30,7 @@ briefing (end_seq) is valid from now on."""
 
 
 class CompactionStore(Store):
-    """The compactions of one task.  `committed`, if set, is called after each line is durable."""
+    """The compactions of one task. The function `committed`, if set, is called after each line is durable."""
 
     NAME = "compactions.jsonl"
     ID = "id"
@@ -59,10 +59,11 @@ class CompactionStore(Store):
         """Commit a compaction of messages `start_seq` to `end_seq`; returns its id, from 1.
 
         `carried` is the state that is shown to the model again after the summary: a text, or a mapping with headings as
-        keys (`plan`, `read`, `changed`, `question`, …).  `tokens_before` and `tokens_after` are the tokens of the view.
+        keys (`plan`, `read`, `changed`, `question`, …). `tokens_before` and `tokens_after` are the tokens of the view.
         `tools` is the present number of calls in tools.jsonl: the next compaction derives its carried state from the
-        calls after them.  `requests` is the number of the newest line of requests.jsonl, which separates the summary
-        requests before it from later ones.  `largest` is for a trim: the maximum size of one message in bytes (UTF-8).
+        calls after them. `requests` is the number of the newest line of requests.jsonl, which separates the summary
+        requests before it from later ones. `largest` is only for a trim: the maximum size of one message in bytes
+        (UTF-8).
 
         Raises RecordRefused, with nothing written, for arguments that do not fit together.
         """
@@ -101,7 +102,7 @@ class CompactionStore(Store):
         return int(record["id"])
 
     def all(self) -> Iterator[Json]:
-        """All compactions, in order."""
+        """All compactions of the task, in order."""
         for _, record in self.file.records():
             yield record
 
@@ -110,7 +111,7 @@ class CompactionStore(Store):
         return self.file.last()
 
     def count(self) -> int:
-        """The number of compactions."""
+        """The number of compactions of the task."""
         self.file.refresh()
         return self.file.count
 
@@ -124,5 +125,5 @@ class CompactionStore(Store):
         return self._cut
 
     def newest(self) -> Iterator[Json]:
-        """All compactions, the newest first."""
+        """All compactions of the task, the newest first."""
         return self.file.backwards()

@@ -1,4 +1,5 @@
-"""The total cost of the model for a task so far, as one value; the stores compute it, the row and the limits use it."""
+"""Holds the total cost of the model for a task so far, as one value; the stores compute it, the row and the limits use
+it."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ class Totals:
 
     `llm_calls` is the number of all requests that were sent, for any purpose and with any result; `turns` the number of
     answers in the conversation; `estimated` the number of tokens that no server reported; `compactions` the number of
-    times that the view was cut or masked.  Only `TaskContextManager.totals` sets `tool_calls`.
+    times that the view was cut or masked. `tool_calls` is set only by `TaskContextManager.totals`.
     """
 
     llm_calls: int
@@ -47,7 +48,7 @@ class Totals:
 
     @property
     def tokens(self) -> int:
-        """Prompt tokens plus completion tokens."""
+        """The total of prompt tokens and completion tokens."""
         return self.prompt + self.completion
 
     @property
@@ -60,7 +61,7 @@ class Totals:
         return Totals(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
 
     def exceeding(self, other: Totals) -> Totals:
-        """The part of these totals that exceeds `other`, field by field and never below 0.
+        """The part of these totals that exceeds the totals `other`, field by field and never below 0.
 
         A cost below a millionth counts as 0, since sums are rounded.
         """
@@ -69,7 +70,7 @@ class Totals:
         return Totals(**parts | {"cost": more.cost if more.cost > 1e-6 else 0.0})
 
     def without(self, other: Totals) -> Totals:
-        """The difference of these totals and `other`."""
+        """The difference of these totals and the totals `other`."""
         return Totals(*(getattr(self, one.name) - getattr(other, one.name) for one in fields(self)))
 
     def write_inherited(self, folder: Path) -> None:

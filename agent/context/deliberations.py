@@ -1,8 +1,9 @@
 """DeliberationStore has deliberations.jsonl: the requests to reviewers, their answers and votes, and the decisions.
 
 Each line has the number of its deliberation and a `kind`: `begin`, `request`, `refused` (an answer without a vote),
-`statement` (a vote or a critique that counts), `failed` (a reviewer that is excluded), `reduction`, `decision`.  A
-statement and a decision are synced at once, so a process that continues after a crash repeats no finished vote.
+`statement` (a vote or a critique that counts), `failed` (a reviewer that is excluded), `reduction`, `decision`. A
+statement or decision of a deliberation is synced at once, so a process that continues after a crash repeats no finished
+vote.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ class DeliberationStore(Store):
         self._lock = threading.Lock()
 
     def add(self, kind: str, deliberation: int, **fields: Any) -> int:
-        """Record one line; returns its number, from 1.  Secrets in texts are masked, at any depth."""
+        """Record one line of a deliberation; returns the line's number, from 1. Secrets in texts are masked, at any
+        depth."""
         with self._lock:
             self.file.refresh()
             number = self.file.next_id()
@@ -55,7 +57,7 @@ class DeliberationStore(Store):
         return number
 
     def records(self) -> Iterator[Json]:
-        """All lines, the oldest first."""
+        """All lines of deliberations.jsonl, the oldest first."""
         self.file.refresh()
         yield from (record for _, record in self.file.records())
 

@@ -1,4 +1,4 @@
-"""A task's folder: its place, metadata.json, files left by a dead process, and the final move.
+"""Handles a task's folder: its place, metadata.json, files left by a dead process, and the final move.
 
 In base_dir the folder of a task is `running/{uuid}/`, and after the task's end `completed/{uuid}/`
 (docs/design/context.md, 2.1 and 3.1; docs/files.md).
@@ -35,7 +35,8 @@ PASSING = (
     "formatted_messages.txt",
     "summary_request.txt",
 )
-"""Files that exist only during a request, a run or a compaction; they are removed when a task's folder is opened."""
+"""Names of files that exist only during a request, a run or a compaction; they are removed when a task's folder is
+opened."""
 
 PASSING_PATTERNS = (".*.tmp", "request-*.json", "request-*.jsonl")
 
@@ -44,7 +45,8 @@ _UUID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 
 
 def sweep(folder: Path) -> list[str]:
-    """Remove the files that exist only during a request, a run or a compaction, from the folder of an idle task.
+    """Remove the files that exist only during a request, a run or a compaction from the folder of a task on which no
+    process works.
 
     Returns the names of the removed files.
     """
@@ -53,7 +55,7 @@ def sweep(folder: Path) -> list[str]:
     gone = []
     for leftover in leftovers:
         with suppress(FileNotFoundError):
-            # another program may have made a folder at this path, which would prevent the file of this name
+            # another program may have made a folder with the name of one of these files, which would prevent the file
             filetree.remove(leftover)
             gone.append(leftover.name)
     return gone
@@ -95,7 +97,7 @@ class TaskFolder:
     def sweep(self) -> list[str]:
         """Remove files that a request, a compaction or a replacement left behind; returns their names.
 
-        The method is called at the start, to remove the files of a dead process, and at the end of the task.
+        `sweep` is called at the start, to remove the files of a dead process, and at the end of the task.
         """
         return sweep(self.path)
 
@@ -106,8 +108,8 @@ class TaskFolder:
         missing `fence` is added.
 
         In addition to the fields of docs/design/context.md, 3.1 metadata.json has `fence`, the random marker of the run
-        (24 hex digits).  A file that cannot be read, or that belongs to another
-        task, is renamed to `metadata.json.broken` and replaced.
+        (24 hex digits). A metadata.json that cannot be read, or that belongs to another task, is renamed to
+        `metadata.json.broken` and replaced.
         """
         path = self.path / "metadata.json"
         try:
@@ -146,7 +148,7 @@ class TaskFolder:
                 filetree.remove(self.path)
 
     def close(self) -> None:
-        """Move the folder to completed/, or remove it if it is temporary.  A second call does nothing."""
+        """Move the folder to completed/, or remove it if it is temporary. A second call of `close` does nothing."""
         if not self.is_kept:
             with suppress(OSError):
                 filetree.remove(self.path)
@@ -169,7 +171,7 @@ def write_metadata(
     title: str | None,
     sync: bool = True,
 ) -> Json:
-    """Write metadata.json with a new fence; returns its content.  Raises DiskError."""
+    """Write metadata.json with a new fence marker; returns the content of the file. Raises DiskError."""
     data: Json = {
         "uuid": uuid,
         "task_key": key.to_dict(),
@@ -188,8 +190,8 @@ def write_metadata(
 
 
 def write_end(folder: Path, status: str, *, sync: bool = True, **columns: Any) -> None:
-    """Write `end.json`: the status, the time, and those of `columns`, columns of the task's row in the ledger, that are
-    not None.  Raises DiskError."""
+    """Write `end.json`: the status, the time, and those columns of the task's row (`columns`) that are not None. Raises
+    DiskError."""
     said = {name: value for name, value in columns.items() if value is not None}
     data = fit_json({"status": str(status), "completed_at": clock.stamp(), **said})
     durable_files.write_file(folder / "end.json", orjson.dumps(data, option=_PRETTY), sync=sync)
@@ -198,7 +200,7 @@ def write_end(folder: Path, status: str, *, sync: bool = True, **columns: Any) -
 def read_end(folder: Path) -> Json:
     """The end of a task with a folder in `completed/`, from `end.json`.
 
-    A missing or unreadable file counts as an unknown end: failed, with the code `unrecorded`.
+    A missing or unreadable `end.json` counts as an unknown end: failed, with the code `unrecorded`.
     """
     with suppress(OSError, ValueError):
         found = orjson.loads((folder / "end.json").read_bytes())

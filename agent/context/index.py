@@ -1,4 +1,4 @@
-"""The result of one pass over messages.jsonl: counters and offsets, never contents.
+"""Stores the result of one pass over messages.jsonl: counters and offsets, never contents.
 
 A caller adds the records to a `MessageIndex` one by one.  A store adds each appended record to its index, a reopening
 adds the records of the whole file, and the projection uses the offsets of the index, so all of them agree about the
@@ -24,10 +24,11 @@ if TYPE_CHECKING:
     from agent.values import Json
 
 CUTTING = frozenset(("summary", "window", "reset"))
-"""Compactions that omit messages; the other strategies only shorten messages."""
+"""Strategies of compactions that omit messages; the other strategies only shorten messages."""
 
 BESIDE = frozenset(("trim", "brief"))
-"""Compactions that do not change older messages: a trim changes the newest turn only, a brief replaces the briefing."""
+"""Strategies of compactions that do not change older messages: a trim changes the newest turn only, a brief replaces
+the briefing."""
 
 MOST_NOTES = 512
 """The maximum number of the model's answers with text of which the offsets are stored, the newest ones."""
@@ -61,7 +62,7 @@ class Cut:
     briefed_at: int = 0  # the valid briefing is the newest one up to this message, or up to `at_seq` if that is larger
 
     def after(self, record: Json) -> Cut:
-        """The combined effect with one more line of compactions.jsonl."""
+        """The combined effect of the compactions together with one more line of compactions.jsonl."""
         end = int(record.get("end_seq") or 0)
         at = int(record.get("at_seq") or end)
         more: dict[str, Any] = {"changed_at": at, "changed_before": self.changed_at, "count": self.count + 1}
@@ -81,12 +82,13 @@ class Cut:
         return Cut(**(kept | more))
 
     def largest_of(self, seq: int) -> int | None:
-        """The maximum bytes of message `seq` according to the smallest trim that covers it; None if no trim does."""
+        """The maximum bytes of message `seq` according to the smallest trim that covers the message; None if no trim
+        does."""
         return min((size for start, end, size in self.trims if start <= seq <= end), default=None)
 
     @classmethod
     def read(cls, path: Path, damage: DamagedLines | None = None) -> Cut:
-        """Read the combined effect from compactions.jsonl."""
+        """Read the combined effect of the compactions from compactions.jsonl."""
         cut = cls()
         for _, record in records(path, id_key="id", damage=damage):
             cut = cut.after(record)
@@ -120,31 +122,35 @@ class MessageIndex:
     last_seq: int = 0
     system: int | None = None  # offset of the system message of the view
     task: int | None = None  # offset of the briefing of the view
-    words: int | None = None  # offset of the newest message of a person before the cut
-    comments: tuple[Comment, ...] = ()  # all comments of people, on both sides of the cut
-    notes: tuple[Note, ...] = ()  # the newest answers with text; of several similar answers only the newest
+    words: int | None = None  # offset of the newest message of a person before the cut of the newest compaction
+    comments: tuple[Comment, ...] = ()  # all comments of people, before and after the cut
+    # The newest answers of the model with text; of several similar answers only the newest.
+    notes: tuple[Note, ...] = ()
     # number and offset of the answer with a question to a person that is still open
     asked: tuple[int, int] | None = None
     copy: int | None = None  # offset of the copy of the current summary
     first: int | None = None  # offset of the first record after the cut
     follows: str | None = None  # role of the first message of the view after its head
     calls: dict[str, Json] = field(default_factory=dict)  # calls without a result, by id
-    group_seq: int = 0  # number of the answer with the open calls
+    group_seq: int = 0  # number of the answer that has the open calls
     ids: HashSet = field(default_factory=HashSet)  # the call ids in the view
     turns: int = 0  # number of the model's answers in the conversation
-    # number of answers, and of summaries with usage, without a line in requests.jsonl; the next fields are their tokens
+    # number of answers, and of summaries with usage, that have no line in requests.jsonl; the next fields are their
+    # tokens
     llm_calls: int = 0
     prompt: int = 0
     completion: int = 0
     cached: int = 0
-    reports: UsageReports = field(default_factory=UsageReports)  # the servers' reports on prompts after the cut
-    head: int = 0  # reported tokens of a request that had only the system message and the briefing, 0 if unknown
+    # The servers' reports on prompts after the cut of the newest compaction.
+    reports: UsageReports = field(default_factory=UsageReports)
+    # The server's count of tokens for a request that had only the system message and the briefing, 0 if unknown.
+    head: int = 0
     tool_seq: int = 0  # newest line of tools.jsonl that a tool result refers to
-    origin: Origin | None = None  # the current wire and model
+    origin: Origin | None = None  # the API and the model that are in use now
     memory: Json | None = None  # the data from long-term memory for the briefing of the view
     memories: tuple[LaterMemories, ...] = ()  # the data from long-term memory of the messages after the cut
-    form: str = ""  # form of the calls in the newest answer with calls; "" for native tool calls of the server
-    forms: set[str] = field(default_factory=set)  # all forms of calls that occurred so far
+    form: str = ""  # form of the tool calls in the newest answer with calls; "" for tool calls of the server's API
+    forms: set[str] = field(default_factory=set)  # all forms of tool calls that occurred so far
     # the index as it was before the record at the offset `first` was read
     before: MessageIndex | None = field(default=None, compare=False)
 
@@ -173,7 +179,7 @@ class MessageIndex:
         return survey
 
     def feed(self, record: Json, offset: int, damage: DamagedLines | None = None) -> None:
-        """Read one record; an illegible record is reported as damage."""
+        """Read one record of messages.jsonl; an illegible record is reported as damage."""
         if is_legible(record):
             self.add(record, offset)
             return
@@ -241,13 +247,13 @@ class MessageIndex:
 
     @property
     def reported(self) -> int:
-        """Tokens of the prompt and stored answer of the newest valid report, without the messages after it (`since`); 0
-        if there is no report."""
+        """The server's count of tokens of the prompt and stored answer of the newest valid report, without the messages
+        after it (`since`); 0 if there is no report."""
         return self.reports.read + self.reports.stored
 
     @property
     def since(self) -> int:
-        """Estimated tokens of the messages after the newest valid report, without any ratio."""
+        """Estimated tokens of the messages after the server's newest valid report, without any ratio."""
         return self.sized(self.reports.since)
 
     def sized(self, cost: MessageCost) -> int:
@@ -256,8 +262,8 @@ class MessageIndex:
         return cost.text if self.reports.skips_fields else cost.tokens
 
     def _account(self, record: Json, seq: int, kind: str | None) -> None:
-        """Count turns and the tokens that the provider reported; tokens are counted here only for a record without a
-        `request`."""
+        """Count the turns, and the tokens that the provider reported; tokens are counted here only for a record without
+        a `request`."""
         usage = record.get("usage")
         self.turns += kind != "summary"
         if "request" not in record and (usage or kind != "summary"):

@@ -60,11 +60,11 @@ class TaskContextManager:
     `attempt` is the number that the ledger gave to the claim; without it the row is inserted, or an open row is taken
     over.  `database` may be an open connection, which the manager does not close.
 
-    `resumed`: the folder existed before this opening.  `elsewhere`: the part of the row's counters that the files of
-    this folder do not have, since counters and limits belong to the task, on any host.  `repairs`: sentences about the
-    repairs at this opening.  `noticed`, if set, is called with a sentence about each later change of a file by another
-    program, and about its repair.  Raises ContextError for a task that has ended, LedgerError for a second open task of
-    the same key, Fenced, and DiskError.
+    `resumed`: the task's folder existed before this opening. `elsewhere`: the part of the row's counters that the files
+    of this folder do not have, since counters and limits belong to the task, on any host. `repairs`: sentences about
+    the repairs that were made at this opening. `noticed`, if set, is called with a sentence about each later change of
+    a file by another program, and about the repair of that file. Raises ContextError for a task that has ended,
+    LedgerError for a second open task of the same key, Fenced, and DiskError.
     """
 
     def __init__(
@@ -91,7 +91,8 @@ class TaskContextManager:
         self._remembers = settings.remembers
         self._ended = False
         self._beaten = False
-        self._others = (0, 0)  # (requests without an answer of the conversation, estimated tokens) as the row has them
+        # (requests that gave no answer of the conversation, estimated tokens) as the row has them.
+        self._others = (0, 0)
         self._synced = settings.context_storage.durability != "none"
         self.database: Database = LedgerKind.of(settings).open().db if database is None else database
         try:
@@ -149,7 +150,7 @@ class TaskContextManager:
 
     @property
     def context_dir(self) -> Path:
-        """The folder of the task; it is below completed/ after the end."""
+        """The folder of the task, which is below completed/ after the task's end."""
         return self._folder.path
 
     @property
@@ -164,7 +165,7 @@ class TaskContextManager:
 
     @property
     def row(self) -> Json:
-        """The present row of the task; {} when it was removed."""
+        """The present row of the task in the ledger; {} when it was removed."""
         return self._row.get() or {}
 
     def store(self, kind: type[AnyStore]) -> AnyStore:
@@ -213,7 +214,7 @@ class TaskContextManager:
     ) -> None:
         """Add to the counters of the row (docs/design/context.md, 4.1).
 
-        `heartbeat` overwrites these counters with totals.
+        The method `heartbeat` overwrites these counters with totals.
         """
         self._row.add(llm_calls=llm_calls, tool_calls=tool_calls, tokens=tokens, compressions=compressions)
 
@@ -231,9 +232,9 @@ class TaskContextManager:
         return requested
 
     def check_held(self) -> None:
-        """Raise Fenced unless the row is running in the attempt of this process.
+        """Raise Fenced unless the row is running in this process's attempt.
 
-        Callers use this method just before each outside effect.
+        Callers use `check_held` just before each outside effect.
         """
         self._row.check()
 
@@ -255,7 +256,7 @@ class TaskContextManager:
         }
 
     def _count_others(self, totals: Totals) -> None:
-        """Write the counters that change rarely, if they have changed."""
+        """Write the row's counters that change rarely, if they have changed."""
         others = (totals.llm_calls - totals.turns, totals.estimated)
         if others != self._others:
             self._row.count_others(*others)
@@ -326,8 +327,8 @@ class TaskContextManager:
     def complete(self, outcome: Outcome | str | None = None, *, unnotified: bool = False) -> None:
         """End a task that is done: set the status completed and move the folder to completed/.
 
-        `unnotified`: the end could not be reported to people, so the daemon reports it later.  The row keeps the title
-        of the issue; the title of the outcome is that of the pull request.
+        `unnotified`: the end could not be reported to people, so the daemon reports it later. The row's title stays
+        that of the issue; the title in the outcome is that of the pull request.
         """
         code = (outcome.code or outcome.end.value) if isinstance(outcome, Outcome) else outcome
         self._end(Status.COMPLETED, outcome=code, untold=unnotified)
@@ -360,7 +361,7 @@ class TaskContextManager:
         request becomes the reason.  If a person requested a stop, the row is closed as stopped, and the daemon does the
         other steps of the end.  Returns the status of the row.
 
-        `notify_at`: the time when the daemon reports the pause on the issue, unless it was reported before
+        `notify_at`: the time when the daemon shows the pause on the issue, unless it was shown before
         (`Ledger.mark_notified`).
         """
         if message:
@@ -373,7 +374,8 @@ class TaskContextManager:
         return self._row.pause(reason, self._final_counters(), until, unremembered=self._remembers)
 
     def close(self) -> None:
-        """Close file descriptors and the connection without ending the task.  A second call does nothing."""
+        """Close file descriptors and the database connection without ending the task. A second call of `close` does
+        nothing."""
         self._close_files()
         self._close_database()
 

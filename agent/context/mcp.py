@@ -1,8 +1,8 @@
 """McpStore has mcp.jsonl: the tools of MCP servers that a task has, and every call of these tools.
 
-A line of the kind `tools` is written before the first message; the newest one counts, so that every process of the task
-offers the same tools.  A line of the kind `call` has the result as the server gave it, before it is cut for the window;
-`replay` answers from these lines.
+A line of the kind `tools` in mcp.jsonl is written before the first message; the newest one counts, so that every
+process of the task offers the same tools. A line of the kind `call` in mcp.jsonl has the result as the server gave it,
+before it is cut for the window; `replay` answers from these lines.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ TOOLS, CALL = "tools", "call"
 
 
 class McpStore(Store):
-    """The tools of servers of one task, and their calls."""
+    """The recorded tools of MCP servers of one task, and the calls of these tools."""
 
     NAME = "mcp.jsonl"
 
     def add_tools(self, tools: Sequence[Json], notices: Sequence[str]) -> None:
-        """Record the tools that the model gets; `notices` are sentences for people about the tools that it does not
+        """Record the MCP tools that the model gets; `notices` are sentences for people about the tools that it does not
         get.
         """
         self._add({"kind": TOOLS, **masked({"tools": list(tools), "notices": list(notices)}, self.redact)})
 
     def tools(self) -> list[Json] | None:
-        """The newest recorded tools, None when none were recorded."""
+        """The newest recorded MCP tools, None when none were recorded."""
         found = self._newest().get("tools")
         return list(found) if isinstance(found, list) else None
 
     def notices(self) -> list[str]:
-        """The notices that were recorded together with these tools."""
+        """The notices that were recorded together with the newest tools."""
         return [str(one) for one in self._newest().get("notices") or ()]
 
     def _newest(self) -> Json:
@@ -49,11 +49,11 @@ class McpStore(Store):
         return found
 
     def add_call(self, name: str, args: Any, result: Json) -> None:
-        """Record a call and its result: `{"text", "head", "status"}`, or `{"error"}`."""
+        """Record a call of an MCP tool and its result: `{"text", "head", "status"}`, or `{"error"}`."""
         self._add({"kind": CALL, "name": name, "args": masked(args, self.redact), **masked(result, self.redact)})
 
     def calls(self) -> Iterator[Json]:
-        """The recorded calls, the oldest first."""
+        """The recorded calls of MCP tools, the oldest first."""
         return self._records(CALL)
 
     def _records(self, kind: str) -> Iterator[Json]:

@@ -1,8 +1,9 @@
-"""The records of messages.jsonl: how they are made valid when they are added, and their wire form in current.jsonl.
+"""Makes the records of messages.jsonl valid when they are added, and converts them into their wire form in
+current.jsonl.
 
 The wire form is legal for OpenAI, so that a request copies its bytes: text without surrogates and NUL, content null
 only beside calls, unique call ids, names in the allowed alphabet, arguments as a JSON object in a string (docs/wire.md,
-"The request").  All functions are pure; `messages.py` decides where a message is allowed.
+"The request"). All functions of `message_records.py` are pure; `messages.py` decides where a message is allowed.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def is_legible(record: Json) -> bool:
 
 
 def is_seen(record: Json) -> bool:
-    """Whether a record may be in the message sequence of the view.
+    """Whether a record of messages.jsonl may be in the message sequence of the view.
 
     The message sequence excludes a system message and a briefing (the view has them at its head), a copy of a summary,
     and an answer with neither text nor calls (every provider refuses it; messages.jsonl has it for its usage).
@@ -100,9 +101,9 @@ def content_of(role: str, content: str | None, *, calls: bool) -> str | None:
 def calls_of(tool_calls: Any, taken: Callable[[str], bool], seq: int) -> list[Json]:
     """Tool calls in OpenAI's form, in which messages.jsonl stores them.
 
-    Each argument is `{"id", "name", "arguments": dict | str}`, possibly with `"invalid"`, or already in OpenAI's form.
-    An id is replaced if it is empty, or if it is `taken` (in the view, or twice in this answer); the record has the old
-    id as `given_id`, with which a result finds its call too.
+    Each of `tool_calls` is `{"id", "name", "arguments": dict | str}`, possibly with `"invalid"`, or already in OpenAI's
+    form. The id of a call is replaced if it is empty, or if it is `taken` (in the view, or twice in this answer); the
+    record has the old id as `given_id`, with which a result finds its call too.
     """
     calls: list[Json] = []
     here: set[str] = set()
@@ -137,7 +138,7 @@ def name_of(name: Any) -> str:
 
 
 def _arguments(arguments: Any) -> tuple[str, str]:
-    """(the arguments as the text of a JSON object, the error in the arguments or "")."""
+    """(the arguments of a tool call as the text of a JSON object, the error in the arguments or "")."""
     if arguments is None or arguments == "":
         return "{}", ""
     if isinstance(arguments, Mapping):
@@ -153,7 +154,7 @@ def _arguments(arguments: Any) -> tuple[str, str]:
 
 
 def open_calls_of(record: Json) -> list[Json]:
-    """`{"id", "name"}` of the calls in a record, with `given_id` if it differs."""
+    """`{"id", "name"}` of the tool calls in a record, with `given_id` if it differs."""
     return [
         {
             "id": call["id"],
@@ -165,9 +166,9 @@ def open_calls_of(record: Json) -> list[Json]:
 
 
 def wire(record: Json, origin: Origin | None = None) -> Json:
-    """The record in the form of OpenAI's API.
+    """The record of a message in the form of OpenAI's API.
 
-    The result has only the keys of the schema (servers refuse other keys), and the fields that the wire and model of
+    The wire form has only the keys of the schema (servers refuse other keys), and the fields that the wire and model of
     `origin` returned with an answer and expect back.
     """
     role = record["role"]

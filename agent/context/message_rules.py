@@ -1,7 +1,8 @@
 """Rules for a new message: its kind, the call that a tool result answers, and its effect on the view.
 
-The rules are functions of a `MessageIndex`, without state; `MessageStore.add_message` calls them before it writes
-anything.  `agent/message_list_check.py` has the rule which message may come between calls and their results.
+The rules for a new message are functions of a `MessageIndex`, without state; `MessageStore.add_message` calls them
+before it writes anything. `agent/message_list_check.py` has the rule about which message may come between calls and
+their results.
 """
 
 from __future__ import annotations
@@ -45,9 +46,9 @@ def kind_of(survey: MessageIndex, role: str, kind: str | None) -> str | None:
 def call_for(survey: MessageIndex, tool_name: str | None, tool_call_id: str | None) -> Json:
     """The open call that a tool result answers.
 
-    With `tool_call_id`, the result answers the call with this id, or with this id in the model's answer (`given_id`).
-    Without an id, a result answers the oldest open call of the tool `tool_name`, else the oldest open call.  Raises
-    RecordRefused when there is no such call.
+    With `tool_call_id`, the result answers the call that has this id, or that had this id in the model's answer
+    (`given_id`). Without an id, a result answers the oldest open call of the tool `tool_name`, else the oldest open
+    call. Raises RecordRefused when the tool result answers no open call.
     """
     calls = survey.calls
     if tool_call_id is not None:
@@ -62,22 +63,23 @@ def call_for(survey: MessageIndex, tool_name: str | None, tool_call_id: str | No
 
 
 def check_between(survey: MessageIndex, role: str, kind: str | None) -> None:
-    """Raise RecordRefused for a message between calls and their results."""
+    """Raise RecordRefused for a message between tool calls and their results."""
     if kind not in UNSEEN_KINDS and (problem := breaks_group(f"a {role} message", _named(survey.calls))):
         raise RecordRefused(problem)
 
 
 def _named(calls: Mapping[str, Json]) -> dict[str, str]:
-    """The open calls in the form that `message_list_check.py` uses: id → name of the tool."""
+    """The open tool calls in the form that `message_list_check.py` uses: id → name of the tool."""
     return {call_id: call["name"] for call_id, call in calls.items()}
 
 
 def change_of(survey: MessageIndex, record: Json) -> str:
-    """The effect of a new record on the view: it adds a "line" at the end, changes "all" of it, or "nothing"."""
+    """The effect of a new record on the view: the record adds a "line" at the end, changes "all" of the view, or
+    "nothing"."""
     kind = record.get("kind")
     if kind in ("system", "task"):
         if (survey.system if kind == "system" else survey.task) is not None:
-            return "nothing"  # the message is used from the next compaction that omits messages
+            return "nothing"  # the view shows the message only after the next compaction that omits messages
         alone = survey.follows is None and not survey.cut.strategy
         return "line" if alone and (kind == "task" or survey.task is None) else "all"
     if not is_seen(record):

@@ -1,8 +1,8 @@
 """MessageStore has messages.jsonl and its view current.jsonl (docs/design/context.md, 3.2, 3.3 and 4.2).
 
-An append writes one line to each file, at the same cost for the 200,000th message as for the first: numbers and tokens
-are counters, and contents stay on disk.  The order of messages is checked at entry, so that the view is a legal request
-at any time.  The method `compact` commits a compaction, because the view depends on it.
+An append writes one line to each of the two files, at the same cost for the 200,000th message as for the first: numbers
+and tokens are counters, and contents stay on disk. The order of messages is checked at entry, so that the view is a
+legal request at any time. The method `compact` of MessageStore commits a compaction, because the view depends on it.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class MessageStore:
     model.  `TaskContextManager` passes the other stores, so that each file has one writer; without a manager the store
     creates its own.  `others` are stores that are synced with messages.jsonl, and before it.
 
-    Opening the store repairs a torn tail, calls that a dead process left without a result (they get the result from
-    tools.jsonl, or else "interrupted, outcome unknown"), and a view that is missing, shorter or different.  `repairs`
-    has sentences about these repairs of the files.
+    Opening the store repairs a torn last line, calls that a dead process left without a result (they get the result
+    from tools.jsonl, or else "interrupted, outcome unknown"), and a view that is missing, shorter or different.
+    `repairs` has sentences about these repairs of the files.
 
     People open messages.jsonl and current.jsonl in editors, so each append and each plan first checks whether another
     program has changed or removed one of the two files.  After such a change the store reads messages.jsonl again and
@@ -76,7 +76,8 @@ class MessageStore:
         self.context_length = provider.context_length
         self.origin = Origin(provider.wire, provider.model)
         self.counter = counter or counter_for(provider.model, ratios)
-        self.redact = masker_of(settings)  # masks texts of every role: a model repeats secrets that it has read
+        # The function masks texts of every role, since a model repeats secrets that it has read.
+        self.redact = masker_of(settings)
         # the field `tokens` of a record has a fixed meaning, independent of learnt ratios
         self.plain = plain(self.counter)
         durability = settings.context_storage.durability
@@ -97,7 +98,7 @@ class MessageStore:
         self._file.make()
         self._view = ViewFile(self.current_path, sync=durability != "none")
         self._stale = False
-        self._lost: set[str] = set()  # open calls that another program removed from the file
+        self._lost: set[str] = set()  # open calls of which another program removed the record from the file
         self._load()
         answered = self._answer_interrupted()
         existed = self.current_path.exists()
@@ -132,18 +133,18 @@ class MessageStore:
         memory: Mapping[str, Any] | None = None,
         comments: Sequence[Mapping[str, Any]] = (),
     ) -> int:
-        """Append a message; returns its `seq`.
+        """Append a message to the conversation; returns its `seq`.
 
         A tool message without an id answers the oldest open call of `tool_name`, or the oldest open call if there is
-        none of that tool.  A system message gets `kind: system`, the first plain user message `kind: task`.  `output`
-        (a file below the task's folder) and `tool_seq` (the line in tools.jsonl, by default the newest one of that
-        tool) show where the whole text of a masked result is.  `request` is the line of requests.jsonl that counts the
-        cost of an answer; without it `usage` counts.  `images` (`pictures.py`) belong to a user's message.  An empty
-        tool result becomes "(no output)", an empty message "(empty message)"; an answer with neither text nor calls is
-        recorded but is not part of the view.  `provider_fields` are fields of an answer that only its own server
-        understands (`provider_fields.to_keep`).  `form` marks calls that the model wrote as text
-        (`llm/tool_calls_as_text.py`).  `memory` is the data from long-term memory for a briefing
-        (`window/assembler.py`).  `comments` are the identities of the comments in the text, in order.
+        none of that tool. A system message gets `kind: system`, the first plain user message `kind: task`. `output` (a
+        file below the task's folder) and `tool_seq` (the line in tools.jsonl, by default the newest one of that tool)
+        show where the whole text of a masked result is. `request` is the number of the line in requests.jsonl that
+        counts the cost of an answer; without it `usage` counts. `images` (`pictures.py`) are the pictures of a user's
+        message. An empty tool result becomes "(no output)", an empty message "(empty message)"; an answer with neither
+        text nor calls is recorded but is not part of the view. `provider_fields` are fields of an answer that only its
+        own server understands (`provider_fields.to_keep`). `form` marks calls that the model wrote as text
+        (`llm/tool_calls_as_text.py`). `memory` is the data from long-term memory for a briefing
+        (`window/assembler.py`). `comments` are the identities of the comments in the message's text, in order.
 
         Raises RecordRefused, with nothing written, for input that would make the view illegal: an unknown role or kind,
         content that is not text, a result without an open call, any other message while calls are open.  Raises
@@ -225,12 +226,12 @@ class MessageStore:
     ) -> int:
         """Commit a compaction of everything up to `end_seq` and derive the view; returns the compaction's id.
 
-        `strategy` is mask, summary, window or reset.  `end_seq` is moved back if it would split a group or an open
-        call.  A `summary` is recorded first, and copied to messages.jsonl (`usage`: the cost of writing it; `request`:
-        the newest line of requests.jsonl that counts it).  `keep_summary`: the current summary stays in the view after
-        a window or reset.  The order of the writes is: summary, copy, sync, compactions.jsonl, sync; the line in
-        compactions.jsonl is the commit.  See `compaction.py`; `forecast` computes the effect of a compaction without
-        committing it.
+        `strategy` is mask, summary, window or reset. `end_seq` is moved back if it would split a group or an open call.
+        A `summary` is recorded first, and copied to messages.jsonl (`usage`: the cost of writing it; `request`: the
+        newest line of requests.jsonl that counts it). `keep_summary`: the current summary stays in the view after a
+        compaction of the kind window or reset. The order of the writes is: summary, copy, sync, compactions.jsonl,
+        sync; the line in compactions.jsonl is the commit. See `compaction.py`; `forecast` computes the effect of a
+        compaction without committing it.
         """
         self._catch_up()
         summary = masked(summary, self.redact)
@@ -334,11 +335,11 @@ class MessageStore:
         return self._file.count
 
     def last(self) -> Json | None:
-        """The newest record of messages.jsonl, None when there is none."""
+        """The newest record of messages.jsonl, None when the file has none."""
         return self._file.last()
 
     def records(self, start_seq: int = 1) -> Iterator[Json]:
-        """The records from number `start_seq` on, one in memory at a time."""
+        """The records of messages.jsonl from number `start_seq` on, one in memory at a time."""
         start, survey = 0, self._survey
         if start_seq > survey.cut.end_seq:
             start = self._file.size if survey.first is None else survey.first
@@ -347,11 +348,11 @@ class MessageStore:
                 yield record
 
     def at(self, offset: int) -> Json:
-        """The record at byte `offset`, one of the offsets of `index`; {} when the record is gone."""
+        """The record of messages.jsonl at byte `offset`, one of the offsets of `index`; {} when the record is gone."""
         return self._file.at(offset) or {}
 
     def backwards(self) -> Iterator[Json]:
-        """The records, newest first, one in memory at a time."""
+        """The records of messages.jsonl, newest first, one in memory at a time."""
         return self._file.backwards()
 
     def text_of(self, seq: int) -> str | None:
@@ -363,15 +364,15 @@ class MessageStore:
         return str(record["content"]) if record is not None and shown else None
 
     def open_calls(self) -> list[Json]:
-        """`{"id", "name"}` of the calls without a result, oldest first."""
+        """`{"id", "name"}` of the tool calls without a result, oldest first."""
         return [{"id": call["id"], "name": call["name"]} for call in self._survey.calls.values()]
 
     def get_current_context_file(self, unsummarized_file_path: Path | str | None = None) -> Path:
         """The path of current.jsonl; with an argument, the path of `context.jsonl`: current.jsonl followed by the lines
         of that file.
 
-        The files are copied inside the kernel; a missing file counts as empty.  The sender of the request removes
-        `context.jsonl`.
+        The two files are copied inside the kernel; a missing file counts as empty. The code that sends the request
+        removes `context.jsonl`.
         """
         self._catch_up()
         if unsummarized_file_path is None:
@@ -384,12 +385,12 @@ class MessageStore:
         """(number of lines with the summary, number of lines with the carried state of the newest compaction) that
         follow the briefing in current.jsonl.
 
-        If the carried state is part of a person's message, that message counts.
+        If the carried state is part of a person's message, that message counts as its line.
         """
         return projection.bridge_lines(self.context_dir, self._survey.cut, self._survey)
 
     def get_current_token_count(self) -> int:
-        """The tokens of current.jsonl according to the model's counter: the sum over its messages and its derived
+        """The tokens of current.jsonl according to the model's token counter: the sum over its messages and its derived
         lines.
 
         The sum is a counter; the method reads no file.
@@ -398,17 +399,18 @@ class MessageStore:
         return self._view.tokens
 
     def tokens_in_use(self) -> int:
-        """The estimated tokens of the next request.
+        """The estimated tokens of the next request of the conversation.
 
         The next request consists of the last reported prompt, the stored part of its answer, and an estimate for later
-        messages.  Before the first report, and after a compaction, the number is an estimate of everything.
+        messages. Before the first report, and after a compaction, the number is an estimate of the whole request.
         """
         self._catch_up()
         survey = self._survey
         return survey.reported + survey.since if survey.reported else self._view.tokens
 
     def totals(self) -> Totals:
-        """The cost of all requests: those in requests.jsonl, and in older folders the answers without a line there."""
+        """The cost of all requests: the requests in requests.jsonl, and in older folders the answers without a line
+        there."""
         survey, sums = self._survey, self.requests.sums()
         rest = Usage(survey.prompt, survey.completion, survey.cached)
         return Totals(
@@ -440,15 +442,15 @@ class MessageStore:
             self._view.sync()
 
     def close(self) -> None:
-        """Close the file descriptors; after that nothing can be added.  A store of requests that was handed in stays
-        open, since several message stores may share it."""
+        """Close the store's file descriptors; after that nothing can be added. A store of requests that was passed as
+        an argument stays open, since several message stores may share it."""
         self._file.close()
         self._view.close()
         if self._owns_requests:
             self.requests.close()
 
     def move_to(self, context_dir: Path) -> None:
-        """Set the paths after the task's folder was moved; the files are closed then."""
+        """Set the paths of the files after the task's folder was moved; the files are closed then."""
         self.context_dir = context_dir
         self.messages_path = self._file.path = context_dir / "messages.jsonl"
         self.current_path = self._view.path = context_dir / "current.jsonl"
@@ -458,11 +460,11 @@ class MessageStore:
 
     @property
     def index(self) -> MessageIndex:
-        """The index of messages.jsonl, for `compaction`."""
+        """The index of messages.jsonl, for the module `compaction`."""
         return self._survey
 
     def append_copy(self, record: Json) -> None:
-        """Append a record that is not in the view, the copy of a summary, for `compaction`."""
+        """Append a record that is not in the view, the copy of a summary, for the module `compaction`."""
         offset = self._file.append(record)
         self._survey.feed(record, offset)
 
@@ -516,8 +518,8 @@ class MessageStore:
         """Repair the gaps after an editor overwrote the file without the lines that were appended while it was open in
         the editor.
 
-        A call that lost its result gets one, as after a crash: the result from tools.jsonl, or else "interrupted,
-        outcome unknown".  A result with a lost call is not added again (`add_message`).
+        A call that lost its result gets a result again, as after a crash: the result from tools.jsonl, or else
+        "interrupted, outcome unknown". A result with a lost call is not added again (`add_message`).
         """
         now = self._survey.calls
         self._lost.update(before.keys() - now.keys())
@@ -530,7 +532,8 @@ class MessageStore:
             self.noticed(what)
 
     def _answer_interrupted(self, only: AbstractSet[str] | None = None) -> bool:
-        """Append a result for each call (of `only`) that a dead process left without one, before the view is derived.
+        """Append a result for each tool call (of `only`) that a dead process left without one, before the view is
+        derived.
 
         Returns whether there was a call without a result.  The first call without a result may have its result in
         tools.jsonl, which is written before messages.jsonl.
@@ -561,7 +564,8 @@ class MessageStore:
         return waiting
 
     def _recorded(self, name: str) -> Json | None:
-        """The newest record of tools.jsonl, if it is a call of the tool `name` and no message has its result yet."""
+        """The newest record of tools.jsonl, if it is a call of the tool `name` of which no message has the result
+        yet."""
         if self.tools is None or self.tools.newest_of(name) <= self._survey.tool_seq:
             return None
         return self.tools.last()
@@ -580,7 +584,7 @@ class MessageStore:
     def _write(self, record: Json, tokens: int) -> None:
         """Write the line of messages.jsonl and the line of the view, or neither, then update the counters.
 
-        All texts in the record must be valid for JSON here.
+        All texts in the record must be valid for JSON when this method is called.
         """
         change = change_of(self._survey, record)
         before = self._file.size

@@ -1,8 +1,8 @@
-"""EffectStore: effects.jsonl, so that an outside effect happens once (docs/files.md, "Outside effects").
+"""EffectStore has effects.jsonl, by which an outside effect happens only once (docs/files.md, "Outside effects").
 
-The order is: an intent, the effect with a marker that can be found again, a receipt.  After a crash between intent and
-receipt the next process first searches for the marker.  `EffectStore` only records effects; other packages cause them,
-for example a comment, a push or a pull request.
+The order of the steps is: an intent, the effect with a marker that can be found again, a receipt. After a crash between
+intent and receipt the next process first searches for the marker. `EffectStore` only records effects; other packages
+cause them, for example a comment, a push or a pull request.
 """
 
 from __future__ import annotations
@@ -41,10 +41,11 @@ def receipt_in(context_dir: Path, name: str) -> Json | None:
 
 
 class EffectStore(Store):
-    """The effects of one task.
+    """The outside effects of one task.
 
-    Every line is durable before the call that writes it returns, with any value of `durability`.  No secret is masked,
-    since the records are compared with the texts and names that exist outside, for example on the forge.
+    Every line of effects.jsonl is durable before the call that writes it returns, with any value of `durability`. In
+    effects.jsonl no secret is masked, since the records are compared with the texts and names that exist outside, for
+    example on the forge.
     """
 
     NAME = NAME
@@ -63,8 +64,9 @@ class EffectStore(Store):
     def once(self, name: str, look_up: Callable[[], Json | None], do: Callable[[], Json], **detail: Any) -> Json:
         """The receipt of effect `name`: the recorded one, else the one that `look_up` finds by the marker.
 
-        If neither exists, an intent is written and synced, `do` runs, and its result is recorded as the receipt.
-        Errors of `look_up` or `do` are raised; the intent stays, and the next call looks the effect up first.
+        If no receipt of the effect exists, an intent is written and synced, `do` runs, and its result is recorded as
+        the receipt. Errors of `look_up` or `do` are raised; the intent stays, and the next call looks the effect up
+        first.
         """
         found = self.receipt(name)
         if found is not None:

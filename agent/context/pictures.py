@@ -1,11 +1,12 @@
-"""Pictures of a user's message: files below the task's folder that a record and a line of the view refer to.
+"""Handles the pictures of a user's message: files below the task's folder that a record and a line of the view refer
+to.
 
-`record["images"]` is a list of `{"file", "media_type", "width", "height", "tokens"}`, in the order of the text.  The
-line of the view has the same list beside the content; it is the only part of the view that is not in the wire format.
-The client reads the files and encodes them for its server, so the view stays small.  The field `tokens` of a record
-includes the tokens of its pictures.  A record's pictures are removed from the view, and replaced by a line of text with
-their names, by a mask that reaches the record, or, for a record at the head of the view, by a compaction that omits
-later messages.  All functions of `pictures.py` are pure.
+`record["images"]` is a list of `{"file", "media_type", "width", "height", "tokens"}`, in the order of the text. The
+line of the view has the same list of pictures beside the content; it is the only part of the view that is not in the
+wire format. The client reads the files and encodes them for its server, so the view stays small. The field `tokens` of
+a record includes the tokens of its pictures. A record's pictures are removed from the view, and replaced by a line of
+text with their names, by a mask that reaches the record, or, for a record at the head of the view, by a compaction that
+omits later messages. All functions of `pictures.py` are pure.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ KEYS = ("file", "media_type", "width", "height", "tokens")
 
 
 def of_message(pictures: Sequence[Mapping[str, Any]]) -> list[Json]:
-    """The list of pictures for the record; raises RecordRefused for an incomplete picture."""
+    """The list of pictures for the record of a message; raises RecordRefused for an incomplete picture."""
     made = [{key: picture[key] for key in KEYS if key in picture} for picture in pictures]
     if any(len(one) < len(KEYS) for one in made):
         raise RecordRefused(f"a picture needs {', '.join(KEYS)}; found {made}")
@@ -47,6 +48,6 @@ def without_pictures(record: Json) -> Json:
 
 
 def left_out(pictures: Sequence[Mapping[str, Any]]) -> str:
-    """The line of text in place of pictures that are no longer shown."""
+    """The line of text that replaces pictures which are no longer shown."""
     names = ", ".join(f"{one['file']} ({one['width']} × {one['height']})" for one in pictures)
     return f"[left out, seen before: {names}]"

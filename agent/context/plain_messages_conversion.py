@@ -42,7 +42,7 @@ def convert_file(path: Path) -> str:
     if not before.exists():
         durable_files.write_file(before, raw)
     if not raw.endswith(b"\n") and not isinstance(parse(raw[raw.rfind(b"\n") + 1 :], "seq"), str):
-        # a file written by hand may end without a newline; its last message is complete
+        # a file that a person has written may end without a newline, although its last message is complete
         durable_files.write_file(path, raw + b"\n")
     with durable_files.replacing(path) as descriptor:
         for record in _converted(path):
@@ -53,7 +53,7 @@ def convert_file(path: Path) -> str:
 def _converted(path: Path) -> Iterator[Json]:
     tools = iter([record for _, record in records(path.with_name("tools.jsonl"))])
     seen: set[str] = set()
-    answer: Json | None = None  # an answer, held back until its results are known
+    answer: Json | None = None  # an answer that is held back until its results are known
     results: list[Json] = []
 
     def group() -> Iterator[Json]:
@@ -83,7 +83,7 @@ def _converted(path: Path) -> Iterator[Json]:
 
 
 def _answered(answer: Json, result: Json, recorded: Json | None) -> Json:
-    """The result with the id of a new call, which the function adds to `answer`."""
+    """The tool result with the id of a new call, which the function adds to `answer`."""
     name = str(result.get("tool_name") or "unknown")
     known = recorded is not None and recorded.get("tool") == name and isinstance(recorded.get("args"), dict)
     call = {"id": f"call_{result['seq']}", "name": name, "arguments": recorded["args"] if known and recorded else {}}

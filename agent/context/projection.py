@@ -1,30 +1,31 @@
-"""current.jsonl is a pure function of messages.jsonl, summaries.jsonl and compactions.jsonl, and of the wire and the
-model.
+"""Derives current.jsonl, which is a pure function of messages.jsonl, summaries.jsonl and compactions.jsonl, and of the
+wire and the model.
 
 A start, a compaction and a resume all derive current.jsonl with this module (docs/files.md, "Rules").  The view
 contains, in this order:
 
-1. the newest `kind: system` record and 2. the newest `kind: task` record, the briefing.  Of each kind the view has the
-   newest record at or before the newest compaction that omitted messages, or else the first record; later records stay
-   out of the view until the next such compaction, so that bytes that were sent once do not change.  A compaction of
-   the kind `brief` names a briefing, which is valid from that compaction on.
+1. the newest `kind: system` record and 2. the newest `kind: task` record, the briefing. Of each of these two kinds the
+   view has the newest record at or before the newest compaction that omitted messages, or else the first record; later
+   records stay out of the view until the next such compaction, so that bytes that were sent once do not change. A
+   compaction of the kind `brief` names a briefing, which is valid from that compaction on.
 3. After a compaction with a summary: the summary as an assistant message, then one user message with the carried state
-   and the instruction to continue.  If the next message is a user's, the carried state is put in front of its text
-   instead.  Without a summary, the view has this user message only if something is carried; a note that messages were
-   left out comes before it.  Comments of people are carried by reference (`comments.py`).  A compaction without
+   and the instruction to continue. If the next message is a user's, the carried state is put in front of that message's
+   text instead. Without a summary, the view has this user message only if something is carried; a note that messages
+   were left out comes before it. Comments of people are carried over by reference (`comments.py`). A compaction without
    references, made by an earlier version or through the library interface, carries the newest message of a person
    instead: always after a reset, after another compaction only if the next message is not a user's.
-4. Every message after the cut, without copies of summaries and answers with neither text nor calls.  A damaged file may
-   lack one half of a group: a result without its call is left out, a call without its result is answered.
+4. Every message after the cut of the newest compaction, without copies of summaries and answers with neither text nor
+   calls. A damaged file may lack one half of a group: a result without its call is left out, a call without its result
+   is answered.
 5. Tool results up to the newest mask become pointers, where a pointer is shorter (a command's pointer has its exit
-   state), and pictures become a line of text.  The pictures of the head are removed by the first compaction of any kind
-   that reaches it (`pictures.py`).  Other results, and user messages, have at most the bytes of the smallest trim that
-   reaches them (`shortened_message.py`).
+   state), and pictures become a line of text. The pictures in the briefing are removed by the first compaction of any
+   kind that reaches them (`pictures.py`). Other results, and user messages, have at most the bytes of the smallest trim
+   that reaches them (`shortened_message.py`).
 6. Provider-specific fields (`provider_fields.py`) appear only in answers of the current wire and model: after a change
    of the model in the configuration the next start derives another view.
 
-The derivation has only one line and the ids of the open calls in memory.  Readers in other processes may call `derive`
-at any time, since `derive` repairs nothing.
+While the view is derived, only one line and the ids of the open calls are in memory. Readers in other processes may
+call `derive` at any time, since `derive` repairs nothing.
 """
 
 from __future__ import annotations
@@ -130,8 +131,8 @@ def lines(
 def _bridge(
     context_dir: Path, cut: Cut, survey: MessageIndex, summary: Json | None
 ) -> Iterator[tuple[Json, int | None] | str]:
-    """The messages of rule 3 (see the module's docstring), between the head of the view and the first message after the
-    cut, each with its tokens if they are known.
+    """The messages of rule 3 in the module's docstring (summary and carried state), between the head of the view and
+    the first message after the cut, each with its tokens if they are known.
 
     If the generator yields a text instead of a message, the text is put in front of the first message that follows.
     """
@@ -182,8 +183,8 @@ def carried_over(messages: Path, carried: Json, survey: MessageIndex, end_seq: i
 def _conversation(
     messages: Path, start: int, cut: Cut, prefix: str, count: Callable[[str], int], origin: Origin | None
 ) -> Iterator[Line]:
-    """The lines for the messages after the cut (rules 4 and 5 of the module's docstring), from byte `start` on;
-    `prefix` is put in front of the text of the first message."""
+    """The lines of the view for the messages after the cut (rules 4 and 5 of the module's docstring), from byte `start`
+    on; `prefix` is put in front of the text of the first message."""
     calls: dict[str, Json] = {}
     for _, record in records(messages, start):
         if record["seq"] <= cut.end_seq or not is_legible(record) or not is_seen(record):
@@ -193,18 +194,18 @@ def _conversation(
             if calls.pop(record["tool_call_id"], None) is None:
                 continue
             if record["seq"] <= cut.mask_end and (text := shorter_pointer(record)) is not None:
-                record, tokens = {**record, "content": text}, count(text)  # noqa: PLW2901 - a masked copy
+                record, tokens = {**record, "content": text}, count(text)  # noqa: PLW2901 - a copy in which the tool result is masked
             else:
-                record, tokens = _trimmed(record, tokens, cut, count)  # noqa: PLW2901 - a shortened copy
+                record, tokens = _trimmed(record, tokens, cut, count)  # noqa: PLW2901 - a copy in which the text is shortened
         else:
-            record, tokens = _trimmed(record, tokens, cut, count)  # noqa: PLW2901 - a shortened copy
+            record, tokens = _trimmed(record, tokens, cut, count)  # noqa: PLW2901 - a copy in which the text is shortened
             if record.get(pictures.NAME) and record["seq"] <= cut.mask_end:
                 record, tokens = _without_pictures(record, tokens, count)  # noqa: PLW2901 - without pictures
             for identifier in calls:
                 yield line(result_line(identifier, LOST)), count(LOST)
             calls = {call["id"]: call for call in open_calls_of(record)}
         if prefix:
-            record = {**record, "content": f"{prefix}\n\n{record['content']}"}  # noqa: PLW2901 - a copy with `prefix`
+            record = {**record, "content": f"{prefix}\n\n{record['content']}"}  # noqa: PLW2901 - a copy that begins with `prefix`
             tokens += count(prefix)
             prefix = ""
         yield line(wire(record, origin)), tokens
@@ -233,7 +234,8 @@ def _at(path: Path, offset: int) -> Json:
 
 
 def _summary(context_dir: Path, identifier: int, copy: int | None) -> Json | None:
-    """The record of one summary; if the line in summaries.jsonl is damaged, the copy in messages.jsonl."""
+    """The record of one summary; if the line in summaries.jsonl is damaged, the copy of the summary in
+    messages.jsonl."""
     for _, record in backwards(context_dir / "summaries.jsonl", id_key="id"):
         if record["id"] < identifier:
             break
@@ -246,7 +248,7 @@ def _summary(context_dir: Path, identifier: int, copy: int | None) -> Json | Non
 
 
 def tokens_if_same(path: Path, wanted: Iterable[Line]) -> int | None:
-    """The tokens of the view if the file holds exactly `wanted`, else None."""
+    """The tokens of the view if the file has exactly the lines `wanted`, else None."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:

@@ -1,4 +1,4 @@
-"""Provider-specific fields of an answer, stored beside it: reasoning, signatures and the like.
+"""Handles provider-specific fields of an answer, stored beside it: reasoning, signatures and the like.
 
 `record["provider_fields"]` is `{"wire", "model", "server", "message": {…}, "calls": {id: {…}}, "tokens", "kept"}`.  The
 view has the fields of `message` and `calls` only for the wire and model that produced them; the fields in `kept` are
@@ -26,7 +26,8 @@ NAME = "provider_fields"
 OURS = MESSAGE
 """Keys that a provider field of a message must not have: those of its wire form and of its record.
 
-A message with a key of its record is refused before it is sent (`message_list_check.py`).
+A message with a provider field that has the name of a key of its record is refused before it is sent
+(`message_list_check.py`).
 """
 OURS_IN_CALLS = CALL - {"function"}
 """Keys that a provider field of a call must not have; provider fields below `function` are merged into the `function`
@@ -64,8 +65,8 @@ def to_keep(given: Mapping[str, Any], calls: Sequence[Json], redact: Redact) -> 
     """The provider fields for a new record; `calls` are the calls of the record, `given["calls"]` has one entry for
     each.
 
-    Declared secrets are masked in a text.  A structure that contains a secret is left out: its signature covers the
-    whole structure, and no server accepts a changed structure.
+    Declared secrets in the text of a provider field are masked. A provider field that is a structure with a secret in
+    it is left out: its signature covers the whole structure, and no server accepts a changed structure.
     """
     message = _clean(given.get("message"), redact)
     more = given.get("calls") or ()

@@ -1,9 +1,9 @@
 """RecalledStore has recalled.jsonl: one line for each retrieval from long-term memory for this task.
 
-A line of recalled.jsonl is written before the message that shows the memories, and has the text of that message.  A
-process that continues after a crash between the two writes thus writes the same message without a second retrieval: a
-message names its line in its data (`recalled`), so a line without a message is found.  `memory why` shows the lines;
-extraction reads the ids, so that it does not store a recalled text as a new memory.
+A line of recalled.jsonl is written before the message that shows the memories, and has the text of that message. A
+process that continues after a crash between these two writes thus writes the same message without a second retrieval: a
+message names its line of recalled.jsonl in its data (`recalled`), so a line without a message is found. `memory why`
+shows the lines; extraction reads the ids, so that it does not store a recalled text as a new memory.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from agent.values import Json
 
 BRIEFING, COMMENT, COMPACTION, HISTORY, TOOL = "briefing", "comment", "compaction", "history", "tool"
-"""The purposes of a retrieval."""
+"""The purposes of a retrieval from long-term memory."""
 
 
 class RecalledStore(Store):
-    """The retrievals of one task."""
+    """The retrievals of one task from long-term memory."""
 
     NAME = "recalled.jsonl"
 
@@ -46,11 +46,11 @@ class RecalledStore(Store):
         tokens: int = 0,
         compactions: int = 0,
     ) -> int:
-        """Record a retrieval; returns its number, from 1.
+        """Record a retrieval from long-term memory; returns its number, from 1.
 
         Each of `hits` has `id` ("" for a memory of a plug-in), `kind` (record, file, event, commit, memory), `layer`,
-        `score` (0 to 1), `source` and `tokens`; each of `dropped` has `why` in place of the tokens.  `missing` maps
-        each unavailable layer to the reason.  `text` is the text that the model gets, `tokens` its tokens without any
+        `score` (0 to 1), `source` and `tokens`; each of `dropped` has `why` in place of the tokens. `missing` maps each
+        unavailable memory layer to the reason. `text` is the text that the model gets, `tokens` its tokens without any
         ratio, `compactions` the number of compactions so far.
         """
         self.file.refresh()
@@ -71,7 +71,7 @@ class RecalledStore(Store):
         return number
 
     def records(self) -> list[Json]:
-        """All retrievals, the oldest first."""
+        """All retrievals of the task, the oldest first."""
         self.file.refresh()
         return [record for _, record in self.file.records()]
 

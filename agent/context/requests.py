@@ -7,7 +7,8 @@ its estimated tokens.  A killed process thus loses no record of a request that m
 one additional `fdatasync`: the beginning of a request is not synced, a failure is synced at once, an answer together
 with its message.
 
-Totals are sums over the lines.  The totals are computed once, when the file is opened, and updated after that.
+Totals of requests are sums over the lines of requests.jsonl. The totals are computed once, when the file is opened, and
+after that updated with each new line.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ Another store of the same folder must not record a request in this table as the 
 
 @dataclass(slots=True)
 class Sums:
-    """The sums over all requests.  `estimated` is the number of tokens that no server reported.
+    """The sums over all requests of a task. `estimated` is the number of tokens that no server reported.
 
     `taken` has for each model the longest prompt, in reported tokens, that its server has answered since it last
     refused one for its length.
@@ -90,7 +91,8 @@ class RequestStore(Store):
     def __init__(self, context_dir: Path, *, durability: str = "turn", redact: Redact = unmasked) -> None:
         super().__init__(context_dir, durability=durability, redact=redact)
         self.begun_path = self.context_dir / BEGUN
-        self.failed: Callable[[Json], None] | None = None  # called with each request that got no answer
+        # A function that is called with each request that got no answer.
+        self.failed: Callable[[Json], None] | None = None
         self._lock = threading.Lock()
         self._descriptor = -1
         self._read()
@@ -134,7 +136,7 @@ class RequestStore(Store):
         finish_reason: str | None = None,
         error: str | None = None,
     ) -> int:
-        """Write the line of a request that is over; returns its number, from 1.
+        """Write the line of a request that has ended; returns the line's number, from 1.
 
         `usage` is the usage to count, each part as reported by the server or estimated; `estimated_tokens` is the
         number of estimated tokens in it.
@@ -194,7 +196,7 @@ class RequestStore(Store):
             self.file.sync(force=force)
 
     def close(self) -> None:
-        """Close the file descriptors; `.requests.begun` is removed if it is empty."""
+        """Close the file descriptors of the store; `.requests.begun` is removed if it is empty."""
         with self._lock:
             self.file.close()
             if self._descriptor >= 0:
@@ -205,7 +207,7 @@ class RequestStore(Store):
                     self.begun_path.unlink()
 
     def move_to(self, context_dir: Path) -> None:
-        """Set the paths after the task's folder was moved; the files are closed then."""
+        """Set the paths of the files after the task's folder was moved; the files are closed then."""
         super().move_to(context_dir)
         self.begun_path = context_dir / BEGUN
 
@@ -223,7 +225,7 @@ class RequestStore(Store):
         return self._descriptor
 
     def _over(self, identifier: str) -> bool:
-        """Remove a request from the table of running requests; after the last one, empty `.requests.begun`.
+        """Remove a request from the table of running requests; after the last one, empty the file `.requests.begun`.
 
         Returns whether other requests of this folder are still running.
         """
@@ -239,7 +241,8 @@ class RequestStore(Store):
     def _close_interrupted(self) -> None:
         """Write a line for each unfinished request of a dead process."""
         try:
-            lines = self.begun_path.read_bytes().split(b"\n")[:-1]  # a torn line belongs to a request that was not sent
+            # An unfinished line belongs to a request that was not sent.
+            lines = self.begun_path.read_bytes().split(b"\n")[:-1]
         except FileNotFoundError:
             return
         found = [record for one in lines if not isinstance(record := parse(one, "seq"), str)]

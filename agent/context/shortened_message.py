@@ -1,8 +1,8 @@
 """Shortens a message for a compaction of kind "trim": its head, a statement with a pointer to the whole text, its tail.
 
 The function `shorten` is pure: the shortened text depends only on the record and on the size in a line of
-compactions.jsonl, so the view remains a function of the files.  `projection.py` shows the shortened message,
-`window/trimming.py` computes the size.  Sizes are in UTF-8 bytes.
+compactions.jsonl, so the view remains a function of the files. `projection.py` shows the shortened message,
+`window/trimming.py` computes the size. Sizes of shortened messages are in UTF-8 bytes.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ ROLES = frozenset(LEAST)
 
 
 def output_name(record: Json) -> str:
-    """The name of the whole text for the tool `read_output`: a stored output, a recorded tool call, or the message
-    itself."""
+    """The name under which the tool `read_output` finds the whole text: a stored output, a recorded tool call, or the
+    message itself."""
     if record.get("output"):
         return str(record["output"])
     if record["role"] == "tool" and record.get("tool_seq"):
@@ -61,7 +61,8 @@ def _statement(left: int, size: int, name: str) -> str:
 
 
 def _head(data: bytes, room: int) -> bytes:
-    """The first `room` bytes, cut at a line end in their second half if there is one, else after a whole character."""
+    """The first `room` bytes of a text, cut at a line end in their second half if there is one, else after a whole
+    character."""
     part = data[:room]
     newline = part.rfind(b"\n")
     if newline >= room // 2:
@@ -70,7 +71,8 @@ def _head(data: bytes, room: int) -> bytes:
 
 
 def _tail(data: bytes, room: int) -> bytes:
-    """The last `room` bytes, cut at a line start in their first half if there is one, else before a whole character."""
+    """The last `room` bytes of a text, cut at a line start in their first half if there is one, else before a whole
+    character."""
     part = data[len(data) - room :]
     newline = part.find(b"\n", 0, room // 2)
     if newline >= 0:

@@ -35,8 +35,8 @@ def file_names() -> tuple[str, ...]:
     """The names of the files of facts, each after the files that its lines refer to: the order in which they are
     synced.
 
-    A copy of growing files must be made in the reverse order of syncing, so that no copied line refers to a missing
-    one.
+    A copy of files of facts that grow meanwhile must be made in the reverse order of syncing, so that no copied line
+    refers to a missing one.
     """
     before = [kind.NAME for kind in STORES if not kind.NAMES_MESSAGES]
     behind = [kind.NAME for kind in STORES if kind.NAMES_MESSAGES]

@@ -55,6 +55,6 @@ class SummaryStore(Store):
         return self.file.last()
 
     def count_summaries(self) -> int:
-        """The number of summaries."""
+        """The number of recorded summaries."""
         self.file.refresh()
         return self.file.count

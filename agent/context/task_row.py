@@ -41,7 +41,7 @@ SETTABLE = (
 
 
 FOR_PEOPLE = frozenset({"title", "outcome", "error_message"})
-"""Columns with texts of issues, models and hosts."""
+"""Columns of the row that have texts of issues, models and hosts."""
 
 
 class TaskRow:
@@ -107,7 +107,7 @@ class TaskRow:
         )
 
     def get(self) -> Json | None:
-        """The whole row, None when there is none."""
+        """The whole row of the task, None when the ledger has none."""
         rows = self._run("task_get")
         return rows[0] if rows else None
 
@@ -121,13 +121,13 @@ class TaskRow:
         return str(requested) if requested else None
 
     def check(self) -> None:
-        """Raise Fenced unless the row is running in the held attempt.  `check` only reads the row."""
+        """Raise Fenced unless the row is running in the attempt that this process holds. `check` only reads the row."""
         found = self.get()
         if found is None or (found["status"], found["attempt"]) != (Status.RUNNING, self.attempt):
             raise self._fenced(found)
 
     def status(self, status: str, error_message: str | None, error_code: str | None) -> None:
-        """Set only the status; a status that ends the task also sets `completed_at`."""
+        """Set only the status of the row; a status that ends the task also sets `completed_at`."""
         known = Status(status)
         completed = clock.stamp() if known in CLOSED_STATUSES else None
         self._held(
@@ -139,7 +139,7 @@ class TaskRow:
         )
 
     def add(self, *, llm_calls: int, tool_calls: int, tokens: int, compressions: int) -> None:
-        """Add to the counters (docs/design/context.md, 4.1)."""
+        """Add to the counters of the row (docs/design/context.md, 4.1)."""
         self._held(
             "task_add_statistics", llm_calls=llm_calls, tool_calls=tool_calls, tokens=tokens, compressions=compressions
         )
@@ -170,8 +170,8 @@ class TaskRow:
     ) -> None:
         """End the task: set status, time and counters, and release the lease.
 
-        `untold`: the daemon reports the end to people later.  `unremembered`: long-term memories are to be extracted
-        from the task.
+        `untold`: the end was not shown to people, so the daemon shows it later. `unremembered`: long-term memories are
+        to be extracted from the task.
         """
         now = clock.stamp()
         self._held(
@@ -188,8 +188,8 @@ class TaskRow:
         )
 
     def pause(self, reason: str, counters: Json, notify_at: str | None = None, *, unremembered: bool = False) -> Status:
-        """Pause the task and release the lease.  Returns STOPPED if a person requested a stop in the meantime;
-        `unremembered` is then as in `close`."""
+        """Pause the task in the row and release the lease. Returns STOPPED if a person requested a stop in the
+        meantime; `unremembered` is then as in `close`."""
         now = clock.stamp()
         told = {"now": now, "tell_at": notify_at, "remember_at": now if unremembered else None}
         return Status(self._held("task_pause", reason=printable(reason), **told, **counters)["status"])
@@ -198,7 +198,8 @@ class TaskRow:
         return self.database.run(query, uuid=self.uuid, **params)
 
     def _held(self, query: str, **params: Any) -> Json:
-        """Execute a write that takes effect only while the row has the held attempt; returns the row."""
+        """Execute a write to the row that takes effect only while the row has this process's attempt; returns the
+        row."""
         rows = self._run(query, attempt=self.attempt, **params)
         if rows:
             return rows[0]
@@ -214,10 +215,10 @@ class TaskRow:
 
 
 def printable(text: str | None) -> str | None:
-    """A text from outside for a column that people read with sqlite3: without control characters."""
+    """A text from outside for a column that people read with sqlite3, without control characters."""
     return None if text is None else plain(replace_surrogates(text))
 
 
 def column_value(value: Any) -> Any:
-    """`value` in a form for a column: text without characters that a database refuses."""
+    """`value` in a form that a column can store: text without characters that a database refuses."""
     return replace_surrogates(value) if isinstance(value, str) else value

@@ -70,12 +70,12 @@ class ToolStore(Store):
         return int(record["seq"])
 
     def count_tool_calls(self) -> int:
-        """The number of calls."""
+        """The number of recorded tool calls."""
         self.file.refresh()
         return self.file.count
 
     def newest_of(self, tool_name: str | None) -> int:
-        """The number of the newest call if that call was of this tool, else 0."""
+        """The number of the newest tool call if it called this tool, else 0."""
         return self.file.count if tool_name and self._last_name == tool_name else 0
 
     def result(self, seq: int) -> str | None:
@@ -85,12 +85,12 @@ class ToolStore(Store):
         return found if isinstance(found, str) or found is None else str(found)
 
     def records(self) -> Iterator[Json]:
-        """All calls, in order, one in memory at a time."""
+        """All tool calls of the task, in order, one in memory at a time."""
         for _, record in self.file.records():
             yield record
 
     def recent(self, limit: int = 50) -> list[Json]:
-        """The newest `limit` calls, oldest first; they are read from the end of the file."""
+        """The newest `limit` tool calls, oldest first; they are read from the end of the file."""
         found: list[Json] = []
         for record in self.file.backwards():
             if len(found) == limit:
@@ -99,5 +99,5 @@ class ToolStore(Store):
         return found[::-1]
 
     def last(self) -> Json | None:
-        """The newest call, None when there is none."""
+        """The newest tool call, None when there is none."""
         return self.file.last()

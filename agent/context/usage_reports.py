@@ -1,8 +1,8 @@
 """Collects the servers' reports on the prompts of one conversation, and computes from them the size of the next
 request.
 
-A server reports the tokens of the prompt and those of the answer.  The next request contains the same prompt and the
-stored part of the answer: thinking is not sent again (docs/wire.md, "Usage").  `MessageIndex` passes its records to
+A server reports the tokens of the prompt and the tokens of the answer. The next request contains the same prompt and
+the stored part of the answer: thinking is not sent again (docs/wire.md, "Usage"). `MessageIndex` passes its records to
 this class; only reports after the newest cut count.
 """
 
@@ -42,12 +42,12 @@ class MessageCost:
 
     @property
     def tokens(self) -> int:
-        """The tokens of text and fields together."""
+        """The tokens of the message's text and fields together."""
         return self.text + self.fields
 
     @classmethod
     def of_record(cls, record: Json, origin: Origin | None) -> MessageCost:
-        """The cost of a record in the view of `origin`."""
+        """The estimated tokens of a record in the view of `origin`."""
         calls = len(record.get("tool_calls") or ())
         whole, text = tokens_of(record, origin), tokens_of(record, None)
         return cls(text + PER_MESSAGE + PER_CALL * calls, whole - text)
@@ -58,13 +58,13 @@ NOTHING = MessageCost()
 
 @dataclass(slots=True)
 class UsageReports:
-    """The reports of one conversation.
+    """The servers' reports about prompts of one conversation.
 
     All numbers are tokens: `read`, `stored` and `kept` by the server's count, a `MessageCost` by the program's counter.
 
     `read` is the prompt of the newest valid report, 0 if there is none; `stored` is the part of its answer that the
     next prompt contains, 0 if the server does not report it; `since` is the cost of later messages that are not in
-    `stored`.  `added` is the cost of everything after the reported prompt, including the answer.  `thought` is the
+    `stored`. `added` is the cost of all messages after the reported prompt, including its answer. `thought` is the
     tokens of the provider fields in the view up to the reported prompt.
 
     `kept` is the server's count for messages that the newest compaction left whole, the difference of two prompts;
@@ -86,7 +86,7 @@ class UsageReports:
     skips_fields: bool = False
     _view: int = 0  # the view of the previous report, 0 if there is none
     _prompt: int = 0
-    _growth: MessageCost = NOTHING  # cost of the messages after the previous report
+    _growth: MessageCost = NOTHING  # estimated tokens of the messages after the previous report
     _fields: int = 0  # tokens of the provider fields in the view up to the previous report
     _kept_from: int = 0
     _kept_so_far: MessageCost = NOTHING

@@ -1,4 +1,4 @@
-"""The file current.jsonl, the model's view: it is derived, or appended to if that gives the same result.
+"""Writes the file current.jsonl, the model's view: the view is derived, or appended to if that gives the same result.
 
 `MessageStore` decides the contents of current.jsonl; this module writes the file.
 """
@@ -60,7 +60,7 @@ class ViewFile:
         self._reopen()
 
     def is_ours(self) -> bool:
-        """Whether the file is still the one that this process wrote, and has the same size."""
+        """Whether current.jsonl is still the file that this process wrote, and has the same size."""
         try:
             found = os.stat(self._name)  # noqa: PTH116 - faster than Path.stat: it runs at each append
         except FileNotFoundError:
@@ -74,7 +74,7 @@ class ViewFile:
         self.tokens += tokens
 
     def cut_back(self) -> None:
-        """Remove the part of a line that a failed append left."""
+        """Remove the part of a line that a failed append left in current.jsonl."""
         with suppress(OSError):
             os.ftruncate(self._descriptor, self.size)
 

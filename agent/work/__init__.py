@@ -1,7 +1,8 @@
-"""Work tree and publication: the mirror, a task's workspace, its set-up, its checks, and the push.
+"""The package `work` handles work tree and publication: the mirror, a task's workspace, its set-up, its checks, and the
+push.
 
-Start with `workspace.py`.  `mirror.py` fetches a repository, `setup.py` installs its dependencies, `verify.py` runs its
-tests, and `publish.py` pushes the commits.
+A reader of the package `work` should start with `workspace.py`. `mirror.py` fetches a repository, `setup.py` installs
+its dependencies, `verify.py` runs its tests, and `publish.py` pushes the commits.
 """
 
 from agent.work.changes import DiffStat

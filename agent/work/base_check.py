@@ -1,9 +1,10 @@
-"""The result of the check on the base commit, computed once and cached for every task that starts from that commit.
+"""Provides the result of the check on the base commit, computed once and cached for every task that starts from that
+commit.
 
-A check that fails after a change may also fail without it.  The verdict on a base commit is one file,
-`base_dir/checks/{key}.json`.  The key covers everything that the verdict depends on: repository, commit, command, its
-time-out, the set-up and the kind of sandbox.  A verdict that is no evidence about the commit (no sandbox, no set-up) is
-not cached.  A cached verdict may be removed at any time.
+A check that fails after a change may also fail on the base commit without the change. The verdict on a base commit is
+one file, `base_dir/checks/{key}.json`. The key of a cached verdict covers everything on which the verdict depends:
+repository, commit, command, its time-out, the set-up and the kind of sandbox. A verdict that proves nothing about the
+commit (no sandbox, no set-up) is not cached. A cached verdict may be removed at any time.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 FOLDER = "checks"
 VERSION = 2
-"""Must be increased when the meaning of a cached verdict's content changes."""
+"""This number must be increased when the meaning of a cached verdict's content changes."""
 
 LOOK_SECONDS = 0.5
 
@@ -83,7 +84,7 @@ def _key(settings: Settings, workspace: Workspace, base: str, sandbox: str) -> s
         "sandbox": sandbox,
         "setup": [workspace.state.setup, section.model_dump(mode="json")] if section is not None else None,
     }
-    if hosts := sorted(settings.sandbox.network):  # the hosts that the check may reach are part of the key
+    if hosts := sorted(settings.sandbox.network):  # the hosts that the check may reach are part of the verdict's key
         facts["network"] = hosts
     return hashlib.sha256(orjson.dumps(facts, option=orjson.OPT_SORT_KEYS)).hexdigest()[:32]
 

@@ -40,15 +40,16 @@ WITHOUT_ATTRIBUTES = ("attr.tree=4b825dc642cb6eb9a060e54bf8d69288fbee4904",)
 """git from 2.43 on reads the attributes of files from the tree that `attr.tree` names, which is the empty tree here.  A
 tree that a repository does not have counts as empty (git-config(1))."""
 WITHOUT_INDEX = {"GIT_INDEX_FILE": "/nonexistent/index"}
-"""A git older than 2.43 reads the attributes of files from the index (gitattributes(5)), so an index is named that does
-not exist."""
+"""A git older than 2.43 reads the attributes of files from the index (gitattributes(5)), so this environment names an
+index that does not exist."""
 HOW = {"A": "new", "C": "new", "D": "deleted", "R": "renamed"}
 SYMLINK, SUBMODULE, NOTHING = "120000", "160000", "000000"
 
 
 @dataclass(frozen=True, slots=True)
 class DiffStat:
-    """The size of a change.  `lines` has one line per file, like `src/a.py +3 -1` or `logo.png (binary)`."""
+    """The size of a change: numbers of files and lines. `lines` has one line per file, like `src/a.py +3 -1` or
+    `logo.png (binary)`."""
 
     files: int = 0
     insertions: int = 0
@@ -62,7 +63,7 @@ class DiffStat:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One change of one path in one commit, from `--raw`."""
+    """One change of one path in one commit, from git's output `--raw`."""
 
     path: str
     status: str
@@ -102,8 +103,8 @@ def of_tree(
 ) -> list[FileChange]:
     """The difference between a commit or tree and the work tree, sorted by path.
 
-    `new` are paths that git does not track yet; they are included.  A rename counts once.  The index does not change: a
-    copy of it receives the new paths.  Raises GitError if git takes more than `seconds`.
+    `new` are paths that git does not track yet; the difference includes them. A rename of a file counts once. The
+    task's index does not change: a copy of it receives the new paths. Raises GitError if git takes more than `seconds`.
     """
     new = list(new)
     with tempfile.TemporaryDirectory(prefix=".look.", dir=git_dir) as folder:
@@ -122,7 +123,8 @@ def of_tree(
 
 
 def _of_raw(output: bytes) -> list[FileChange]:
-    """Parse `--raw --numstat -z`: first one record per file with its status, then one per file with its numbers."""
+    """Parse git's output of `--raw --numstat -z`: first one record per file with its status, then one per file with its
+    numbers."""
     fields = iter(_split(output))
     states: dict[str, tuple[str, str]] = {}
     found = []
@@ -143,7 +145,7 @@ def _of_raw(output: bytes) -> list[FileChange]:
 
 
 def changed_paths(git_dir: Path, old: str, new: str) -> list[str]:
-    """The paths that differ, with both names of a rename, sorted."""
+    """The paths that differ between two commits, with both names of a rename, sorted."""
     done = git("diff-tree", "-r", "-z", "--name-only", "--no-renames", *PLAIN, old, new, "--", git_dir=git_dir)
     return sorted(_split(done.output))
 
@@ -167,9 +169,9 @@ def history(git_dir: Path, old: str | None, new: str) -> Iterator[bytes]:
     """Every commit after `old`: message and all added and removed bytes, binary files as text.  A push publishes the
     messages and bytes of every commit that the remote lacks.
 
-    The net difference would not be enough: a push also publishes a secret that one commit adds and the next removes.  A
-    merge of `old` itself (the base branch) is compared with `old` only, since the content of `old` is published
-    already.
+    The net difference of all commits would not be enough: a push also publishes a secret that one commit adds and the
+    next removes. A merge of `old` itself (the base branch) is compared with `old` only, since the content of `old` is
+    published already.
     """
     span, ours = new if old is None else f"{old}..{new}", _merges_of(git_dir, old, new)
     look = ("-p", "--text", "--no-renames", "--unified=0", *PLAIN)
@@ -194,7 +196,7 @@ def entries(git_dir: Path, old: str | None, new: str) -> list[Entry]:
     return [entry for call in calls for entry in _raw_entries(git(*call, git_dir=git_dir).output)]
 
 
-@lru_cache(maxsize=4)  # of two commits the answer never changes
+@lru_cache(maxsize=4)  # the result is cached, since it never changes for two given commits
 def _merges_of(git_dir: Path, old: str | None, new: str) -> list[tuple[str, tuple[str, ...]]]:
     """(merge, the parents to compare it with) of every merge after `old`, if one of them has `old` as a parent; [] if
     none has."""
@@ -298,10 +300,10 @@ def unfit(git_dir: Path, changes: list[Entry]) -> list[str]:
 
 
 def bare_folders(git_dir: Path, changes: Sequence[Entry], head: str) -> list[str]:
-    """Folders that git treats as a bare repository, at `head` or after `changes`, and that contain a changed path.
+    """Folders with a changed path that git treats as a bare repository, at `head` or after `changes`.
 
-    The root of the tree is excluded, because git finds `.git` there first.  Git runs programs that the config of a bare
-    repository in the tree names (safe.bareRepository in git-config(1)).
+    The root of the work tree is excluded, because git finds `.git` there first. Git runs programs that the config of a
+    bare repository in the tree names (safe.bareRepository in git-config(1)).
     """
     present = {change.path for change in changes if change.new_mode != NOTHING}
     folders = may_be_bare(present)
@@ -324,8 +326,8 @@ def bare_folders(git_dir: Path, changes: Sequence[Entry], head: str) -> list[str
 
 
 def same_but_case(paths: Iterable[str], all_paths: Iterable[str]) -> list[str]:
-    """Groups of paths that differ only in case, with at least one of `paths`: on macOS and Windows one of them is
-    lost."""
+    """Groups of paths that differ only in case and contain at least one of `paths`: on macOS and Windows only one file
+    of a group would exist."""
     names: dict[str, list[str]] = {}
     for path in all_paths:
         names.setdefault(path.casefold(), []).append(path)
@@ -337,8 +339,8 @@ def same_but_case(paths: Iterable[str], all_paths: Iterable[str]) -> list[str]:
 
 
 def too_large(git_dir: Path, changes: list[Entry], largest: int) -> list[str]:
-    """Files of more than `largest` bytes, which the host would refuse.  Each file content is listed once.  A file that
-    a later commit removes counts too, because a push sends every commit.
+    """Files of more than `largest` bytes, which the host would refuse. A file content that occurs several times is
+    listed once. A file that a later commit removes is listed too, because a push sends every commit.
     """
     paths: dict[str, str] = {}
     for change in changes:

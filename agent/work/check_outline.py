@@ -1,9 +1,10 @@
-"""The part of a check's output that can be compared, without details that vary between runs.
+"""Extracts the part of a check's output that can be compared with that of another run, without details that vary
+between runs.
 
 A check that fails on a commit, and failed in the same way on its base commit, is not a failure of the change.
 
-"In the same way" means: both runs ended by themselves with the same exit code, and the failures after the change are
-contained in the failures before it:
+A failure counts as the same if both runs ended by themselves with the same exit code, and the failures after the change
+are contained in the failures before it:
 
 1. if both outputs name failing tests (`FAILING`, the formats of common runners): every test that fails after the change
 also failed before it;
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 LONGEST = 1000
-"""Number of characters of a line that are examined, so that the time of a pattern is bounded."""
+"""Number of characters of an output line that are examined, so that the time of a pattern is bounded."""
 
 MOST = 5000
 """The maximum number of failing tests, and of different lines, in an outline; an outline that reaches it is
@@ -56,9 +57,9 @@ FAILING = re.compile(
     )\s*$""",
     re.VERBOSE,
 )
-"""The text before or after a name is matched at few positions: at the first of several equivalent ones, and at the
-first character of a run of spaces.  If the pattern were tried at every position of a line, a line full of spaces could
-take quadratic time."""
+"""In the pattern FAILING, the text before or after a name is matched at few positions: at the first of several
+equivalent ones, and at the first character of a run of spaces. If the pattern were tried at every position of a line, a
+line full of spaces could take quadratic time."""
 
 _COUNTS = re.compile(r"(?<!\d)(\d++)\s++(fail|error)|\b(fail|error)(?:ure)?s\s*+[=:]\s*+(\d++)", re.IGNORECASE)
 _PASSING = (
@@ -92,7 +93,7 @@ class Outline:
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Outline:
-        """Make an outline from the result of `to_dict`."""
+        """Make an outline of a check's output from a result of `to_dict`."""
         return cls(frozenset(record["failing"]), record["lines"], record["counts"], record["whole"])
 
 
@@ -116,7 +117,8 @@ def outline(text: str, *, whole: bool = True) -> Outline:
 
 
 def is_contained(after: Outline, before: Outline) -> bool:
-    """Whether all failures in `after` are also in `before`, as the module describes."""
+    """Whether all failures in the outline `after` are also in the outline `before`, by the rules in the docstring of
+    this module."""
     if any(number > (before.counts or {}).get(word, 0) for word, number in (after.counts or {}).items()):
         return False
     if after.failing or before.failing:
@@ -127,7 +129,7 @@ def is_contained(after: Outline, before: Outline) -> bool:
 
 
 def _passing(line: str, *, keep_numbers: bool = False) -> str:
-    """`line` without the parts that vary between runs."""
+    """An output line without the parts that vary between runs."""
     for pattern, put in _PASSING[:3] if keep_numbers else _PASSING:
         line = pattern.sub(put, line)
     return line

@@ -1,14 +1,14 @@
-"""A clean checkout of one commit beside the task's tree, in which the repository's checks run.
+"""Makes a clean checkout of one commit beside the task's tree, in which the repository's checks run.
 
 The task's own tree also contains files that a push does not send: ignored files, compiled files, output of commands.  A
 check that passes only because of files that are not in the commit is no evidence about the commit.  The checkout
 contains only the commit and the set-up as its command left it (`setup.copy_setup`), mounted at the paths that the
 task's commands use.
 
-The files are those of a fresh clone: the checkout has a git directory of its own, without this program's attributes,
-so that git applies the line ends, `ident` and encodings of the commit's `.gitattributes`.  The task's tree has the
-commit's bytes instead (`gitdir.py`): a script that a clone gets with CRLF runs in the task's tree and fails in the
-checkout.
+The files of the checkout are those of a fresh clone: the checkout has a git directory of its own, without this
+program's attributes, so that git applies the line ends, `ident` and encodings of the commit's `.gitattributes`. The
+task's own tree has the commit's bytes instead (`gitdir.py`): a script that a clone gets with CRLF runs in the task's
+tree and fails in the checkout.
 
 The checkout is created for one command and removed afterwards; leftovers of a killed process are removed when the
 task's folder is opened again.
@@ -40,8 +40,8 @@ OURS = "info/attributes"
 
 @dataclass(frozen=True, slots=True)
 class Checkout:
-    """`tree` holds the files, `home` is empty; both belong to the user that runs commands.  `git_dir` is the git
-    directory of the tree: the task's branch is at the commit."""
+    """`tree` is the folder with the files, `home` is an empty home folder; both belong to the user that runs commands.
+    `git_dir` is the git directory of the tree: the task's branch is at the commit."""
 
     workspace: Workspace
     tree: Path
@@ -53,7 +53,7 @@ class Checkout:
         stay, unless they occupy a path of the commit."""
         places: dict[str, Any] = {"git_dir": self.git_dir, "work_tree": self.tree, "timeout": 1800}
         if (self.git_dir / "index").exists():
-            # unchanged files are written again too, since their attributes may be others
+            # unchanged files are written again too, since their attributes may have changed
             git("read-tree", "--reset", "-u", changes.empty_tree(self.git_dir), **places)
         self._keep_encodings(commit)
         refs.move(self.git_dir, f"refs/heads/{self.workspace.branch}", commit)
@@ -67,7 +67,7 @@ class Checkout:
         lfs.LfsTree(self.git_dir, self.tree, env).add((), filled)
 
     def _keep_encodings(self, commit: str) -> None:
-        """Keep git from converting files into encodings that are not safe to convert, and report these files."""
+        """Prevent git from converting files into encodings that are not safe to convert, and report these files."""
         index = self.git_dir / "encodings.index"
         found = tree_encodings.unconverted(self.git_dir, commit, index, {})
         index.unlink(missing_ok=True)  # ours
@@ -84,7 +84,7 @@ class Checkout:
                 self.workspace.reports.append(line)
 
     def give(self) -> None:
-        """Make the checkout writable for commands."""
+        """Change the owner of the checkout, so that commands can write to it."""
         if self.workspace.owner_uid is not None:
             untrusted_tree.give(self.tree, self.workspace.owner_uid)
             untrusted_tree.give(self.home, self.workspace.owner_uid)

@@ -1,4 +1,4 @@
-"""Creates a commit from a work tree: chooses the changes, and commits them without any hook, filter or editor.
+"""Creates a commit from a work tree: selects the changes, and commits them without any hook, filter or editor.
 
 A commit includes changed and removed tracked files, and new files that neither `.gitignore` nor the ignore list
 excludes.  Files that cannot or must not be committed are left out and reported, for example: files that a repository
@@ -6,8 +6,8 @@ cannot contain (FIFO, socket, device), unreadable files, files with a name that 
 files that are mostly a hole (git would read and store every zero), and files that are larger than the host accepts.  A
 file that is left out does not prevent the commit of the others.  A commit never changes a submodule.
 
-A commit preserves modes, renames and binary files.  Names are exchanged with git by `-z`, because git otherwise quotes
-non-ASCII names.
+A commit preserves modes, renames and binary files. Paths are passed to git and read from git with `-z`, because git
+otherwise quotes non-ASCII names.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ TRUE_STAT = ("core.checkStat=default", "core.trustctime=true")
 MESSAGE_LIMIT = 20_000
 MIB = 1 << 20
 HOLES = 64 << 20
-"""The maximum number of bytes of holes in all files of one commit together.
+"""The maximum number of bytes of holes (unallocated parts) in all files of one commit together.
 
 Git hashes and packs holes like content, and a command can create a file of terabytes at no cost.
 """
 KEPT = "\u3000\u200b"
-"""Non-printable characters that a message may contain: the ideographic space, and the zero-width space of
+"""Non-printable characters that a commit message may contain: the ideographic space, and the zero-width space of
 `security/inert_text.py`."""
 
 _COMMENT = re.compile(r"<!--.*?(-->|\Z)", re.DOTALL)
@@ -67,9 +67,9 @@ class Index:
         self._holes = 0
 
     def update(self, changes: Changes | None = None) -> list[str]:
-        """Update the index so that it matches the work tree; returns the files that were left out, one line each.
+        """Update the index so that it matches the work tree; returns the files that were left out of it, one line each.
 
-        `changes`: a result of `look` for the present work tree.
+        `changes`: a result of `look` for the present work tree, to avoid a second look.
         """
         removed, present = changes or self.look()
         left_out: list[str] = []
@@ -90,13 +90,13 @@ class Index:
         return left_out + self.too_large
 
     def uncommitted(self, changes: Changes | None = None) -> list[str]:
-        """Paths that `update` would consider.  `changes` has the same meaning as in `update`."""
+        """Paths that `update` would consider for the commit. `changes` has the same meaning as in `update`."""
         removed, present = changes or self.look()
         return sorted({*removed, *present} - self.lfs.unchanged(present))
 
     def look(self) -> Changes:
-        """(removed paths, changed or new paths).  A file behind a symlinked folder counts as removed, as git sees
-        it."""
+        """The changes of the work tree: (removed paths, changed or new paths). A file behind a symlinked folder counts
+        as removed, as git sees it."""
         options: dict[str, Any] = {"git_dir": self.git_dir, "work_tree": self.tree, "env": self.env}
         options |= {"config": TRUE_STAT, "timeout": 600}
         git("update-index", "-q", "--really-refresh", "--ignore-submodules", check=False, **options)
@@ -176,7 +176,7 @@ class Index:
 
 
 def size_of(tree: Path, path: str) -> int:
-    """The size of a regular file in bytes; 0 for any other, and for a missing one."""
+    """The size of a regular file in bytes; 0 for any other kind of file, and for a missing one."""
     try:
         status = durable_files.stat_beneath(tree, path)
     except OSError:
@@ -195,7 +195,7 @@ def holes_of(tree: Path, path: str, status: os.stat_result, enough: int) -> int:
     try:
         opened = durable_files.open_beneath(top, path)
     except OSError:
-        return 0  # the file was removed meanwhile
+        return 0  # the file was removed in the meantime, so it has no holes
     finally:
         os.close(top)
     found = position = 0
@@ -204,10 +204,10 @@ def holes_of(tree: Path, path: str, status: os.stat_result, enough: int) -> int:
             start = os.lseek(opened, position, os.SEEK_HOLE)
             try:
                 position = os.lseek(opened, start, os.SEEK_DATA)
-            except OSError:  # ENXIO means a hole up to the end of the file
+            except OSError:  # the error ENXIO means a hole up to the end of the file
                 position = status.st_size
             found += max(0, position - start)
-    except OSError:  # the file was truncated meanwhile
+    except OSError:  # the file was truncated in the meantime
         pass
     finally:
         os.close(opened)
@@ -227,8 +227,8 @@ def commit(
     """Commit the index to `branch`, which is at `parent` (None if it has no commit yet); returns None if nothing
     differs.  `merged` is the second parent of a merge, which is committed even if nothing differs.
 
-    The commit is made by git's plumbing commands, so that no hook, template or editor takes part; it is signed only
-    with `signing`.  The last step moves the branch and so completes the commit atomically.
+    git's plumbing commands make the commit, so that no hook, template or editor takes part; it is signed only with
+    `signing`. The last step moves the branch and so completes the commit atomically.
     """
     tree = git("write-tree", git_dir=git_dir, env=env).output.decode().strip()
     if (

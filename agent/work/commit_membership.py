@@ -1,9 +1,9 @@
-"""Determines whether a commit will include a file of the work tree, and if not, why; used when a tool writes the file,
-and at the end.
+"""Determines whether a commit will include a file of the work tree, and if not, why; this is checked when a tool writes
+the file, and at the end.
 
-An ignore rule, a submodule's folder or a nested repository excludes a file from every commit, and git gives no message.
-The tools check each path that they write (`why_left_out`), and the delivery compares the written files with the commit
-(`left_behind`).
+An ignore rule, a submodule's folder or a nested repository excludes a file from every commit, and git prints no message
+about that. The tools check each path that they write (`why_left_out`), and the delivery compares the written files with
+the commit (`left_behind`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ class CommitMembership:
         self._modules: list[str] | None = None
 
     def why_left_out(self, path: str) -> str:
-        """The reason why no commit will contain `path`, as a sentence with advice; "" if one will."""
+        """The reason why no commit will contain the file `path`, as a sentence with advice; "" if a commit will contain
+        it."""
         for parent in _parents(path):
             if parent in self.submodules():
                 return (
@@ -83,7 +84,7 @@ class CommitMembership:
         return [*found[:SHOWN], *([f"and {len(found) - SHOWN} more"] if len(found) > SHOWN else [])]
 
     def submodules(self) -> list[str]:
-        """Folders that are submodules."""
+        """Folders of the work tree that are submodules."""
         if self._modules is None:
             listed = git("ls-files", "-z", "--stage", **self._options).output.decode("utf-8", "surrogateescape")
             self._modules = [line.partition("\t")[2] for line in listed.split("\0") if line.startswith(SUBMODULE)]
@@ -93,7 +94,7 @@ class CommitMembership:
         """Whether git treats `folder` as another repository (gitrepository-layout(5)) and so ignores its content."""
         with suppress(OSError):
             if stat.S_ISREG(durable_files.stat_beneath(self.tree, f"{folder}/.git").st_mode):
-                return True  # the folder has a gitfile
+                return True  # a folder with a gitfile is a repository
             for name in ("HEAD", "objects", "refs"):
                 durable_files.stat_beneath(self.tree, f"{folder}/.git/{name}")
             return True

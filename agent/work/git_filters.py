@@ -50,8 +50,8 @@ FILTERS: tuple[tuple[re.Pattern[str], re.Pattern[bytes], str], ...] = (
     (re.compile(r"git-crypt(-.*)?"), re.compile(rb"\0GITCRYPT\0.*", re.DOTALL), CRYPT),
     (re.compile(r"crypt|transcrypt"), re.compile(rb"U2FsdGVkX1.*", re.DOTALL), CRYPT),
 )
-"""(name of the filter, pattern of the first bytes of a converted file, reason for leaving out a file that is not
-converted)."""
+"""A row for each filter: (name of the filter, pattern of the first bytes of a converted file, reason for leaving out a
+file that is not converted)."""
 
 
 _POINTER_LIKE = re.compile(rb"version https://git-lfs\.github\.com/spec/.*", re.DOTALL)
@@ -98,7 +98,7 @@ def why_not_raw(
 
 
 def is_converted(tree: Path, path: str, name: str) -> bool:
-    """Whether the file is in the form in which the filter `name` commits it, or is unreadable."""
+    """Whether the file is in the form in which the filter `name` commits it, or cannot be read."""
     return all(_looks_like(tree, path, converted) for names, converted, _ in FILTERS if names.fullmatch(name))
 
 

@@ -1,10 +1,11 @@
-"""A task's own git directory `git/`: its creation from the mirror, and its configuration.
+"""Creates and configures a task's own git directory `git/`, which borrows the objects of the mirror.
 
-The git directory borrows the mirror's objects, lies outside the work tree, and is mounted read-only for commands
-(docs/security.md, "Git beside a work tree").  The directory's `info/attributes` overrides every `.gitattributes` of the
-tree: a file in the tree equals the file in the commit byte by byte, without filter or line-end conversion.  Because the
-tree equals the commit byte by byte, a one-line edit is a one-line diff, and no diff driver or `-diff` hides a change.
-The directory's `info/exclude` is the ignore list, with a lower priority than the repository's own `.gitignore`.
+The git directory of a task borrows the mirror's objects, lies outside the work tree, and is mounted read-only for
+commands (docs/security.md, "Git beside a work tree"). The file `info/attributes` of the git directory overrides every
+`.gitattributes` of the tree: a file in the tree equals the file in the commit byte by byte, without filter or line-end
+conversion. Because the tree equals the commit byte by byte, a one-line edit is a one-line diff, and no diff driver or
+`-diff` hides a change. The file `info/exclude` of the git directory is the program's ignore list, with a lower priority
+than the repository's own `.gitignore`.
 """
 
 from __future__ import annotations
@@ -55,10 +56,10 @@ IGNORED = (
     "*.swp",
     "*~",
 )
-"""Files that test runs and builds create.
+"""Ignore patterns for files that test runs and builds create.
 
-A pattern that matches a file of the repository is not used in that repository: if it commits `node_modules`, that is
-intended.
+An ignore pattern that matches a file of the repository is not used in that repository: if the repository commits
+`node_modules`, that is intended.
 """
 
 _CONFIG = """\
@@ -81,8 +82,9 @@ _CONFIG = """\
 [maintenance]
 	auto = false
 {extensions}"""
-# `core.checkStat=minimal`: inside the sandbox, owner and change time of files look different, so without it every `git
-# status` would read every file. This program itself sets `core.checkStat=default` when it looks for changes.
+# The git setting `core.checkStat=minimal` is needed because inside the sandbox, owner and change time of files look
+# different, so that without it every `git status` would read every file. This program itself sets
+# `core.checkStat=default` when it looks for changes.
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +99,10 @@ class WorkspaceState:
     - `pushed`: the commit that this program last pushed.
     - `refused`: the commit that must not be published.
     - `moving`: the commit to which branch and tree are being moved.
-    - `gone`: whether the tree was removed after all of it was published.
+    - `gone`: whether the tree was removed because all of its content was published.
     - `merging`: the commit of the base branch that the next commit merges; its conflicts are in the tree.
     - `laying`: the tree with conflict marks that is being put into the work tree.
-    - `unresolved`: the paths that had conflicts.
+    - `unresolved`: the paths that had conflicts in the merge.
     """
 
     branch: str
@@ -128,7 +130,7 @@ def read_state(git_dir: Path) -> WorkspaceState | None:
     try:
         raw = orjson.loads((git_dir / "makimono.json").read_bytes())
         state = WorkspaceState(**raw)
-        return replace(state, unresolved=tuple(state.unresolved))  # JSON has no tuples
+        return replace(state, unresolved=tuple(state.unresolved))  # JSON has no tuples, so the list is converted
     except FileNotFoundError:
         return None
     except (orjson.JSONDecodeError, TypeError) as error:
@@ -138,7 +140,7 @@ def read_state(git_dir: Path) -> WorkspaceState | None:
 def make(git_dir: Path, mirror: Mirror, state: WorkspaceState) -> None:
     """Create the git directory under a temporary name and rename it, so that it is either complete or missing.
 
-    The caller of `make` holds the mirror's lock.  Raises PushRejected if a branch of this name can never be pushed.
+    The caller of `make` must hold the mirror's lock. Raises PushRejected if a branch of this name can never be pushed.
     """
     if (other := in_the_way(mirror.branches(), state.branch)) is not None:
         raise PushRejected(
@@ -185,7 +187,7 @@ def make(git_dir: Path, mirror: Mirror, state: WorkspaceState) -> None:
 
 
 def in_the_way(branches: Iterable[str], name: str) -> str | None:
-    """A branch that needs a file where `name` needs a folder, or the reverse (git-check-ref-format(1))."""
+    """The branch that needs a file where the branch `name` needs a folder, or the reverse (git-check-ref-format(1))."""
     return next((other for other in branches if name.startswith(f"{other}/") or other.startswith(f"{name}/")), None)
 
 
@@ -225,7 +227,7 @@ def exclude_line(path: str) -> str:
 
 
 def remove_locks(git_dir: Path) -> None:
-    """Remove lock files that a killed git process left.
+    """Remove lock files that a killed git process left in the git directory.
 
     The removal of lock files is safe, since only the task's process, which holds the lock of the task's folder, runs
     git in this git directory.

@@ -1,10 +1,10 @@
 """Finds out whether a git server, or only a page, answers at the HTTP address of a repository.
 
-A login page or a maintenance page comes with status 200 from many proxies.  When git gets a page in place of its
+A login page or a maintenance page comes with status 200 from many proxies. When git gets a page in place of its
 protocol, it falls back to its "dumb" protocol, in which `info/refs` is a plain file (gitprotocol-http(5), "Discovering
 References"), and git reads a page without line breaks as the list of an empty repository: `ls-remote` and `fetch`
-succeed and return nothing.  `remote.py` asks the server itself when git reports no refs at all, and after an error to
-describe the answer of the server.
+succeed and return nothing. If git reports no refs at all, or after an error, `remote.py` uses this module to ask the
+server itself and to describe its answer.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ SERVICE = "git-upload-pack"
 ADVERTISED = f"application/x-{SERVICE}-advertisement"
 TIMEOUT = (10, 60)
 _REF = re.compile(rb"(?<![0-9a-f])[0-9a-f]{40,}+ (?:refs/|HEAD)")
-"""The length of a line, the name of an object, and a ref (gitprotocol-pack(5), "Reference Discovery")."""
+"""Matches the beginning of a line in a server's list of refs: the length of a line, the name of an object, and a ref
+(gitprotocol-pack(5), "Reference Discovery")."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerAnswer:
-    """The answer to a request for the refs: `is_git` is False for a page, `has_refs` tells whether it lists a ref,
-    `came` describes it for people."""
+    """The server's answer to a request for the refs: `is_git` is False for a page, `has_refs` tells whether the answer
+    lists a ref, `came` describes the answer for people."""
 
     is_git: bool
     has_refs: bool
@@ -37,7 +38,8 @@ class ServerAnswer:
 def ask(url: str, login: tuple[str, str] | None, ca_file: str | None) -> ServerAnswer:
     """Request the refs of the repository at `url` in the way in which git requests them; `login` is (user, password).
 
-    Version 0 of git's protocol is used, which lists the refs at once.  Raises RemoteAway when there is no answer.
+    Version 0 of git's protocol is used, which lists the refs at once. Raises RemoteAway when the server does not
+    answer.
     """
     address = f"{url.rstrip('/')}/info/refs"
     try:

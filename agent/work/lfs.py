@@ -1,10 +1,10 @@
-"""Git LFS in a work tree, without the program git-lfs: converts content to a pointer for the commit, and a pointer to
-content in the tree.
+"""Handles Git LFS in a work tree, without the program git-lfs: converts content to a pointer for the commit, and a
+pointer to content in the tree.
 
 This program does not run git-lfs, because git-lfs reads the repository's configuration, which may name programs and
-addresses.  A pointer has three lines, and the content lies in `lfs/objects` of a git directory, as with git-lfs.  This
-program's attributes disable every filter.  Only `add` enables a filter, for the given paths: the index then stores size
-and time of the file itself with the pointer, and `git status` shows the file as unchanged.  `work/lfs_server.py`
+addresses. A pointer has three lines, and the content lies in `lfs/objects` of a git directory, as with git-lfs. This
+program's attributes disable every filter. Only `add` enables the LFS filter, for the given paths: the index then stores
+size and time of the file itself with the pointer, and `git status` shows the file as unchanged. `work/lfs_server.py`
 uploads and downloads content.
 
 git-lfs/git-lfs docs/spec.md describes the pointer and the location of objects.
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 BLOCK = 1 << 20
 PAST = 3
-"""Seconds by which the modification time of a filled file is set back: git rereads every file that is as new as its
-index."""
+"""Seconds by which the modification time of a file that got its content is set back: git rereads every file that is as
+new as its index."""
 
 _POINTER = re.compile(
     rb"version https://git-lfs\.github\.com/spec/v1\noid sha256:([0-9a-f]{64})\nsize (0|[1-9][0-9]{0,17})\n"
@@ -53,8 +53,8 @@ class Pointer:
 
     @classmethod
     def read(cls, data: bytes) -> Pointer | None:
-        """Parse a pointer; None for other data, and for a pointer in another notation or with an extension, because
-        recreating it from its content would give different bytes."""
+        """Parse a pointer of Git LFS; None for other data, and for a pointer in another notation or with an extension,
+        because recreating it from its content would give different bytes."""
         match = _POINTER.fullmatch(data)
         return cls(match[1].decode(), int(match[2])) if match else None
 
@@ -72,7 +72,7 @@ class Objects:
     def has(self, pointer: Pointer) -> bool:
         """Whether the content of the pointer exists.
 
-        An object appears by a rename, so an existing object is complete.
+        A stored object appears by a rename, so an existing object is complete.
         """
         path = self.path(pointer)
         return path.is_file() and not path.is_symlink() and path.stat().st_size == pointer.size
@@ -97,7 +97,7 @@ class Objects:
 
 
 class LfsTree:
-    """The Git LFS files of one work tree.  GIT_INDEX_FILE in `env` may name another index."""
+    """Handles the Git LFS files of one work tree. The variable GIT_INDEX_FILE in `env` may name another index."""
 
     def __init__(self, git_dir: Path, tree: Path, env: Mapping[str, str]) -> None:
         self.git_dir = git_dir
@@ -106,7 +106,7 @@ class LfsTree:
         self.objects = Objects(git_dir)
 
     def files(self, paths: Iterable[str]) -> list[str]:
-        """Those of `paths` that the tree's attributes assign to Git LFS."""
+        """Those of `paths` that the tree's attributes assign to the filter of Git LFS."""
         return [
             path
             for path, name in git_filters.filters_of(self.git_dir, self.tree, paths, self.env).items()
@@ -114,7 +114,7 @@ class LfsTree:
         ]
 
     def raw(self, paths: Iterable[str]) -> list[str]:
-        """Those of `paths` that contain content instead of a pointer."""
+        """Those of `paths` that contain the content of a Git LFS file instead of its pointer."""
         return [path for path in self.files(paths) if not git_filters.is_converted(self.tree, path, "lfs")]
 
     def pointers(self) -> dict[str, Pointer]:
@@ -132,9 +132,9 @@ class LfsTree:
         return {path for path in self.raw(paths) if self._is_indexed(path)}
 
     def add(self, paths: Iterable[str], known: Mapping[str, Pointer] | None = None) -> None:
-        """Add the files' pointers to the index, and their content to `objects`.
+        """Add the pointers of Git LFS files to the index, and the files' content to `objects`.
 
-        `known`: path → pointer, for files with content that is stored elsewhere already.  Raises ContentWrong for a
+        `known`: path → pointer, for files of which the content is stored elsewhere already. Raises ContentWrong for a
         file that changes while it is added.
         """
         made = dict(known or {})
@@ -194,7 +194,7 @@ class LfsTree:
         return Pointer(digest.hexdigest(), size)
 
     def _is_indexed(self, path: str) -> bool:
-        """Whether the index has the content and mode that the file has."""
+        """Whether the index has the content and mode that the file in the tree has."""
         options: dict[str, Any] = {"git_dir": self.git_dir, "work_tree": self.tree, "env": self.env, "check": False}
         entry = git("ls-files", "-z", "--stage", "--", path, **options).output.decode("utf-8", "surrogateescape")
         mode, _, rest = entry.partition(" ")
@@ -214,7 +214,7 @@ class LfsTree:
         return mode if stat.S_ISREG(mode) else 0
 
     def _blocks(self, path: str) -> Iterator[bytes]:
-        """The bytes of the file.
+        """The bytes of a file of the work tree, in blocks.
 
         Commands can write to the file's folder, so the method follows no symlink and reads only a regular file.
         """
@@ -232,7 +232,7 @@ class LfsTree:
 
 
 def as_added(content: Path, path: str) -> Iterator[bytes]:
-    """Content as the added lines of a diff, in chunks, such that no byte of it can end the hunk."""
+    """Content as the added lines of a diff, in chunks; no byte of the content can end the hunk."""
     with content.open("rb") as file:
         lines = 1 + sum(block.count(b"\n") for block in iter(lambda: file.read(BLOCK), b""))
         yield b"+++ b/" + os.fsencode(path).replace(b"\n", b"?") + b"\n@@ -0,0 +1,%d @@\n+" % lines

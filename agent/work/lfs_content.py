@@ -1,4 +1,4 @@
-"""The Git LFS content that a task's work tree gets, and the content that its commits need on the remote.
+"""Manages the Git LFS content that a task's work tree gets, and the content that its commits need on the remote.
 
 Downloaded content is stored in the mirror, for every task of the repository; content that the task created is stored in
 the task's git directory.

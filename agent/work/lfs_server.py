@@ -1,11 +1,12 @@
-"""The remote store of Git LFS: content is uploaded before a push and downloaded into a new work tree.
+"""Exchanges content with the remote store of Git LFS: content is uploaded before a push and downloaded into a new work
+tree.
 
-The repository's address determines the store's address (`<address>.git/info/lfs`).  `.lfsconfig` of the *base* commit
-may change the store's address only within the same scheme, host and port: a file of the repository must not send a
-login elsewhere.  The server's answer gives an address for each object; the program trusts the forge for these
-addresses.  A request to the address of an object has the headers from the server's answer; it has the login only if the
-address is on the forge itself.  For a repository in a folder of this machine, objects are stored as the transfer of
-git-lfs for `file://` stores them.
+The address of the repository determines the address of its Git LFS store (`<address>.git/info/lfs`). The file
+`.lfsconfig` of the *base* commit may change the store's address only within the same scheme, host and port: a file of
+the repository must not send a login elsewhere. The answer of the Git LFS store gives an address for each object; the
+program trusts the forge for these addresses. A request to the address of an object has the headers from the server's
+answer; it has the login only if the address is on the forge itself. For a repository in a folder of this machine, Git
+LFS objects are stored as the transfer of git-lfs for `file://` stores them.
 
 git-lfs/git-lfs docs/api/{server-discovery,batch,basic-transfers}.md describe the requests.
 """
@@ -38,7 +39,8 @@ ANSWER = 8 << 20
 TIMEOUT = (10, 60)
 REDIRECTS = 3
 SECONDS = 480
-"""The maximum number of seconds of a download; a work tree then starts with the content that was received so far."""
+"""The maximum number of seconds of a download of Git LFS content; a work tree then starts with the content that was
+received so far."""
 KEYS = {"upload": ("lfs.pushurl", "lfs.url"), "download": ("lfs.url",)}
 LATER = (408, 429, 500, 502, 503, 504)
 
@@ -58,7 +60,7 @@ class Server:
         return self.remote.url.startswith(("http://", "https://")) or self._folder() is not None
 
     def upload(self, wanted: Mapping[Pointer, str], objects: Objects, branch: str) -> None:
-        """Upload the content of pointers (pointer → path).
+        """Upload the content of the Git LFS pointers in `wanted` (pointer → path).
 
         Raises LfsRefused if the server refuses the content, or if it lacks content that is missing here too; RemoteAway
         if the server cannot be reached.
@@ -80,7 +82,7 @@ class Server:
                     self._checked(path, self._post(link, {"oid": pointer.oid, "size": pointer.size}))
 
     def download(self, wanted: Sequence[Pointer], objects: Objects) -> list[str]:
-        """Download content into `objects`; returns the reasons for missing content, one line each."""
+        """Download Git LFS content into `objects`; returns the reasons for missing content, one line each."""
         problems: dict[str, None] = {}
         if not self.is_reachable():
             return [f"nothing can be asked of {self._host()} by its address"]
@@ -246,7 +248,7 @@ class Server:
         raise LfsRefused(f"{self._host()}: more than {REDIRECTS} redirects")
 
     def _session(self) -> requests.Session:
-        import requests  # 6 MiB, which only a process needs that speaks with a server
+        import requests  # `requests` takes 6 MiB, which only a process needs that contacts a server
 
         session = requests.Session()
         session.auth = lambda request: request  # keeps the library `requests` from reading ~/.netrc
@@ -282,7 +284,8 @@ class Server:
 
 
 class Answer(NamedTuple):
-    """The response of a server.  `page` describes a page for people, which only a proxy sends; else it is ""."""
+    """The HTTP response of the Git LFS store. `page` describes a page for people, which only a proxy sends in place of
+    an answer; otherwise it is ""."""
 
     status: int
     body: dict[str, Any]
@@ -301,7 +304,8 @@ def _parts(wanted: Sequence[Pointer]) -> Iterator[Sequence[Pointer]]:
 
 
 def _link(entry: Mapping[str, Any], action: str) -> Link | None:
-    """The address and headers of an action; None if the answer does not contain the action."""
+    """The address and headers of an action (upload, download) in the store's answer; None if the answer does not
+    contain the action."""
     try:
         found = entry["actions"][action]
         href, headers = found["href"], found.get("header") or {}

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 BEGIN, END = b"<<<<<<< ", b">>>>>>> "
 LARGEST = 10_000_000
-"""Of a larger file only the first LARGEST bytes are searched."""
+"""In a file of more than LARGEST bytes, only the first LARGEST bytes are searched for conflict marks."""
 
 
 def left(tree: Path, paths: Iterable[str]) -> tuple[str, ...]:
-    """A line for each of the files `paths` that still has a conflict mark; a file that is gone has none."""
+    """A line for each of the files `paths` that still has a conflict mark; a missing file has none."""
     found = []
     for path in paths:
         for number, line in enumerate(_read(tree, path).split(b"\n"), 1):

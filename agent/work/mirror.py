@@ -41,7 +41,7 @@ _CONFIG = """\
 """
 
 LONGEST_NAME = 240
-"""Bytes of a folder name: a file system takes 255, and git adds to it (`.lock`)."""
+"""The maximum bytes of a folder's name: a file system takes 255, and git adds to the name (`.lock`)."""
 
 MANY_PACKS = 40
 """A mirror with more packs than this gets them combined: every fetch adds a pack, and each pack slows down object
@@ -51,9 +51,9 @@ look-ups."""
 class Mirror:
     """The mirror of the repository at `url`.
 
-    `owner` may contain slashes (groups of GitLab).  `credentials` is called before every request to the remote and
-    returns (user, token) or None; `renew` is called after a refused login.  `env` is added to git's environment (for
-    example proxies).
+    `owner` may contain slashes (groups of GitLab). `credentials` is called before every request to the remote and
+    returns (user, token) or None; `renew` is called after a refused login. `env` is added to the environment of git
+    (for example proxies).
     """
 
     def __init__(
@@ -81,7 +81,8 @@ class Mirror:
         return self.remote.url
 
     def fetch(self, refs: Sequence[str] = ()) -> None:
-        """Update the mirror, with `refs` in addition to branches and tags; it is created if it does not exist.
+        """Update the mirror by a fetch, with `refs` in addition to branches and tags; the mirror is created if it does
+        not exist.
 
         Raises BaseMissing if one of `refs` does not exist on the remote and never existed in the mirror,
         RepositoryMissing if there is no repository at the address, GitError if the remote cannot be reached.  The
@@ -109,8 +110,8 @@ class Mirror:
 
     @contextmanager
     def locked(self) -> Iterator[int]:
-        """Hold the mirror's lock; yields its descriptor, which git processes inherit so that the lock lasts until they
-        end."""
+        """A context manager that holds the mirror's lock; it yields the lock's descriptor, which git processes inherit
+        so that the lock lasts until they end."""
         folder = self.base_dir
         durable_files.make_dir(folder, durable_files.passable())
         for part in self.path.parent.relative_to(folder).parts:
@@ -126,7 +127,7 @@ class Mirror:
         return name if self.commit_of(name) is not None else None
 
     def head_name(self) -> str:
-        """The branch name in HEAD, even if the repository is empty (then "main").
+        """The branch name in HEAD of the mirror, even if the repository is empty (then "main").
 
         `--short` is not used: with a tag of the same name it gives `heads/main`.
         """
@@ -137,7 +138,8 @@ class Mirror:
         return self.commit_at(f"refs/heads/{branch}")
 
     def commit_at(self, ref: str) -> str | None:
-        """The commit of a full ref name (`refs/pull/7/head`), None if the ref does not exist."""
+        """The commit of the mirror's ref with the full name `ref` (`refs/pull/7/head`), None if the ref does not
+        exist."""
         if (found := refs.loose(self.path, ref)) is not None:
             return found
         # for-each-ref succeeds without output if there is no such ref; show-ref fails then as if it could not read
@@ -147,7 +149,7 @@ class Mirror:
         )
 
     def branches(self) -> list[str]:
-        """Names of all branches, sorted."""
+        """Names of all branches of the mirror, sorted."""
         done = git("for-each-ref", "--format=%(refname)", "refs/heads/", git_dir=self.path)
         return sorted(line.removeprefix("refs/heads/") for line in _text(done.output).splitlines())
 
@@ -177,9 +179,9 @@ class Mirror:
         return {name: commit for commit, name in pairs}
 
     def _remove_refs(self, names: Iterable[str]) -> None:
-        """Remove refs that the remote no longer has.
+        """Remove refs from the mirror that the remote no longer has.
 
-        Git's own `--prune` is not used: it removes every branch when a page is taken for an empty repository
+        Git's own option `--prune` is not used: it removes every branch when a page is taken for an empty repository
         (`http_server_check.py`).
         """
         lines = "".join(f"delete {name}\n" for name in sorted(names))
@@ -194,8 +196,8 @@ class Mirror:
                 raise RemoteAway(f"{self.url} has {name} at {commit[:12]}, and a fetch that succeeded did not bring it")
 
     def _join_packs(self, lock: int) -> None:
-        """Combine small packs into larger ones.  With `--geometric`, the new pack contains every object of the old
-        packs, reachable or not, so that tasks lose no borrowed object."""
+        """Combine small packs of the mirror into larger ones. With `--geometric`, the new pack contains every object of
+        the old packs, reachable or not, so that tasks lose no borrowed object."""
         if len(list((self.path / "objects" / "pack").glob("*.pack"))) <= MANY_PACKS:
             return
         git("repack", "--geometric=2", "-d", "-q", git_dir=self.path, timeout=3600, pass_fds=(lock,))
@@ -257,8 +259,8 @@ def _remove_locks(git_dir: Path) -> None:
 
 
 def open_up(top: Path, *, readable: bool) -> None:
-    """Set the modes below a git directory: readable for everyone (commands run under another uid), or only for this
-    user."""
+    """Set the modes of files below a git directory: readable for everyone (commands run under another uid), or only for
+    this user."""
     for_folders, for_files = (0o755, 0o644) if readable else (0o700, 0o600)
     with durable_files.writing(top):
         filetree.grant(top, None, for_folders, only=True)

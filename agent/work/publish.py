@@ -43,7 +43,7 @@ OWN = "makimono/"
 the setting changed."""
 
 PUSH = "push:"
-"""The prefix of the name of an effect that is a push; the commit follows."""
+"""The prefix of the name of an effect that is a push; the pushed commit follows."""
 
 CROSSED = (1.0, 2.0, 4.0, 8.0)
 """Seconds between retries while another push to the same branch is running."""
@@ -61,11 +61,11 @@ def is_own(branch: str, prefix: str = OWN) -> bool:
 
 
 class Publisher:
-    """Publishes one workspace.
+    """Publishes the commits of one workspace.
 
-    - `scan` receives all content that a push would publish, in chunks, and returns findings.
-    - `guarded` receives the paths that the commits touch, and the folders among them that git would treat as a bare
-      repository, and returns findings.
+    - `scan` is a function that receives all content that a push would publish, in chunks, and returns findings.
+    - `guarded` is a function that receives the paths that the commits touch, and the folders among them that git would
+      treat as a bare repository, and returns findings.
     - `largest` is the maximum number of bytes that the host accepts for one file.
     - `effects` records completed pushes.
 
@@ -105,8 +105,8 @@ class Publisher:
         """Reset the branch to the pushed commit if this disk lost git's refs in a power loss and no longer has that
         commit on the branch.
 
-        Without the reset the program would take its own commit on the remote for another author's.  The reset does not
-        change the work tree.
+        Without this reset the program would take its own commit on the remote for a commit of another author. The reset
+        of the branch does not change the work tree.
         """
         pushes = [name for name in self.effects.intended() if name.startswith("push:")]
         if not pushes:
@@ -142,7 +142,7 @@ class Publisher:
         self._checked = self._clean = head
 
     def _unsearched(self, head: str | None) -> Iterator[bytes]:
-        """What a push would publish and `scan` has not searched yet.
+        """The content that a push would publish and that `scan` has not searched yet.
 
         A commit that passed every check is not searched again, since a later push only adds to it.
         """
@@ -156,9 +156,9 @@ class Publisher:
     def push(self) -> str:
         """Push the task's branch; returns the commit at which the remote's branch is after the push.
 
-        The checks run first, unless this commit has passed them before.  A commit that was pushed is not pushed again,
-        even after a crash in between, unless the branch was removed meanwhile.  Raises PushRejected with the remote's
-        message, or GitError when the remote was not reached.
+        The checks before publication run first, unless this commit has passed them before. A commit that was pushed is
+        not pushed again, even after a crash in between, unless the branch was removed meanwhile. Raises PushRejected
+        with the remote's message, or GitError when the remote was not reached.
         """
         head = self.workspace.head()
         branch = self.workspace.branch
@@ -221,13 +221,13 @@ class Publisher:
         return rebase.is_ancestor(self.workspace.git_dir, old, new)
 
     def _push(self, commit: str, lease: str) -> None:
-        """Push the branch; wait while another push to it is running.
+        """Push the task's branch; wait while another push to the same branch is running.
 
-        A push that is running may be from an earlier attempt of this task that lost its connection while the remote
-        continued. If the git process was killed, the push is repeated unless the remote already has the commit.  A
-        killed push can leave a lock on the branch.  If the repository is on this machine, the lock is removed.  If the
-        repository is on another host, the push is tried again after a while; if the lock stays, RemoteRefused is
-        raised, and somebody must remove the lock on that host.
+        The other push may belong to an earlier attempt of this task that lost its connection while the remote
+        continued. If the git process was killed, the push is repeated unless the remote already has the commit. A
+        killed push can leave a lock on the branch. If the repository is on this machine, the lock that a killed push
+        left is removed. If the repository is on another host, the push is tried again after a while; if the branch
+        stays locked, RemoteRefused is raised, and somebody must remove the lock on that host.
         """
         for pause in (*CROSSED, None):
             try:
@@ -261,8 +261,8 @@ class Publisher:
         """Raise RemoteRefused if the remote does not have the branch at `commit` after a push that git reported as
         successful.
 
-        A broken git wrapper, or a server that drops a push after its hook has accepted it, also exits with 0.  A server
-        may show a new commit with a delay, so the branch is read several times.
+        A broken git wrapper, or a server that drops a push after its hook has accepted it, also exits with 0. A server
+        may show a new commit with a delay, so its branch is read several times.
         """
         found: str | None = None
         for pause in (*CROSSED, None):
@@ -313,7 +313,7 @@ class Publisher:
 
 
 def _heard(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """`chunks`, until the task shall stop: then StopHeard is raised."""
+    """Passes `chunks` on until the task has to stop: then StopHeard is raised."""
     for chunk in chunks:
         deadline.check()
         if deadline.is_stopping():
@@ -322,5 +322,5 @@ def _heard(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _said(stderr: str) -> str:
-    """Git's message without its hints."""
+    """Git's error message without its hints."""
     return "\n".join(shown(line) for line in stderr.split("\n") if not line.startswith(("To ", "hint:")))

@@ -11,7 +11,8 @@ import re
 OTHER = ("push_rejected", "look at the rules of the repository; what was committed is kept")
 
 TOO_LARGE = r"returned error: 413|HTTP 413"
-"""The message of a proxy, as git reports it: the same push always fails again."""
+"""A pattern for the message of a proxy that refuses a push as too large, as git reports it: the same push always fails
+again."""
 
 _CROSSED = r"cannot lock ref .*(reference already exists|File exists|but expected)"
 
@@ -41,8 +42,9 @@ _RULES = (
         "a rule says who may have written a commit: set `commit.author` to the account's name and mail address",
     ),
 )
-"""A host's rules about commits, as phrased by GitHub's rulesets, GitLab's push rules and common hooks, and the key of
-config.yaml that satisfies each.  docs.github.com "Available rules for rulesets", docs.gitlab.com "Push rules"."""
+"""Messages about a host's rules for commits, as phrased by GitHub's rulesets, GitLab's push rules and common hooks, and
+for each the key of config.yaml that satisfies the rule. docs.github.com "Available rules for rulesets", docs.gitlab.com
+"Push rules"."""
 
 _KNOWN = (
     *((pattern, OTHER[0], f"{advice}, or {OTHER[1]}") for pattern, advice in _RULES),
@@ -103,9 +105,9 @@ _PASSING = (
 
 
 def remedy(stderr: str) -> str:
-    """Advice for a person if following it, or waiting, lets the same push succeed; else "".
+    """Advice for a person if following the advice, or waiting, lets the same push succeed; else "".
 
-    A message about a faulty remote counts only if no other reason is known.
+    A message about a faulty remote is used only if no other reason of the refusal is known.
     """
     found = next((advice for pattern, advice in _PASSING if re.search(pattern, stderr, re.IGNORECASE)), "")
     if not found and classify(stderr) == OTHER and re.search(_ILL, stderr, re.IGNORECASE):
@@ -114,7 +116,7 @@ def remedy(stderr: str) -> str:
 
 
 def classify(stderr: str, prefix: str = "makimono/") -> tuple[str, str]:
-    """(code, advice) for a refused push; OTHER if no pattern matches.
+    """(error code, advice) for a refused push; the code is OTHER if no pattern matches.
 
     `prefix` is the prefix of the program's branches.
     """

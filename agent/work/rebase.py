@@ -1,7 +1,8 @@
-"""Rebase of the task's commits onto another commit, without a work tree, an editor, a hook or a driver.
+"""Rebases the task's commits onto another commit, without a work tree, an editor, a hook or a driver.
 
-Each commit becomes a three-way merge of trees (`git merge-tree`, renames followed) and a new commit object.  No ref
-changes until the caller moves the branch.  docs/forges.md, "Others work too", describes when this happens.
+Each rebased commit is made by a three-way merge of trees (`git merge-tree`, renames followed) and a new commit object.
+A rebase changes no ref until the caller moves the branch. docs/forges.md, "Others work too", describes when this
+happens.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ if TYPE_CHECKING:
 NEEDS = (2, 38)
 """The first version of git with `merge-tree --write-tree`.
 
-With an older version the program works, but never rebases.
+With an older version of git the program works, but never rebases.
 """
 
 
 def too_old() -> str:
-    """The reason why the git of this machine cannot rebase, as the end of a sentence; "" if it can."""
+    """The reason why the git of this machine is too old to rebase, as the end of a sentence; "" if it can rebase."""
     if version() >= NEEDS:
         return ""
     found, least = (".".join(map(str, one)) for one in (version(), NEEDS))
@@ -33,7 +34,7 @@ def too_old() -> str:
 
 
 def has_commit(git_dir: Path, commit: str) -> bool:
-    """Whether the repository has the commit."""
+    """Whether the repository has the commit `commit`."""
     return git("cat-file", "-e", f"{commit}^{{commit}}", git_dir=git_dir, check=False).returncode == 0
 
 
@@ -55,7 +56,7 @@ def commits(git_dir: Path, since: str, head: str) -> list[str]:
 
 
 def all_of(git_dir: Path, since: str, head: str, email: str) -> bool:
-    """Whether this account (by email address) committed every commit after `since`, and none is a merge."""
+    """Whether the account with the mail address `email` committed every commit after `since`, and none is a merge."""
     done = git("log", "--format=%ce %P", f"{since}..{head}", git_dir=git_dir)
     found = [line.split(" ") for line in done.output.decode("utf-8", "replace").splitlines()]
     return all(line[0] == email and len(line) == 2 for line in found)
@@ -68,7 +69,7 @@ def conflicts(git_dir: Path, head: str, base: str) -> tuple[str, ...]:
 
 def merged_tree(git_dir: Path, head: str, base: str) -> tuple[str, tuple[str, ...]]:
     """(the tree of a merge of `base` into `head`, with conflict marks in its files; the conflicting paths in printable
-    form).  The conflict marks contain the names by which the caller gives the two commits."""
+    form). The conflict marks in the files contain the names by which the caller gives the two commits."""
     done = git(
         *("merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", head, base),
         git_dir=git_dir,
@@ -91,9 +92,10 @@ def replay(
 ) -> dict[str, str]:
     """Rebase the commits `old`, oldest first, onto `onto`; returns old name → new name.
 
-    A commit that no longer changes anything is left out: its new name is that of the commit below it.
+    A commit that no longer changes anything after the rebase is left out: its new name is that of the commit below it.
 
-    Raises RebaseConflict, which names the paths.  Raises WorkError if git is `too_old`; callers check that first.
+    Raises RebaseConflict, which names the conflicting paths. Raises WorkError if git is `too_old`; callers check that
+    first.
     """
     if why := too_old():
         raise WorkError(f"nothing was rebased: {why}")
@@ -108,10 +110,10 @@ def replay(
 
 
 def _merged(git_dir: Path, commit: str, top: str, env: Mapping[str, str]) -> str:
-    """The tree of `top` with the changes of `commit`.
+    """The tree of the commit `top` with the changes of `commit`.
 
-    `merge-tree` determines the common ancestor itself (passing it needs git 2.40).  A temporary commit with the tree of
-    `top` and the parent of `commit` makes that parent the common ancestor.
+    `git merge-tree` determines the common ancestor itself (passing it as an argument needs git 2.40). A temporary
+    commit with the tree of `top` and the parent of `commit` makes that parent the common ancestor.
     """
     beside = _object(git_dir, _tree(git_dir, top), f"{commit}^", "beside\n", Identity("x", "x@x").environment(0), env)
     done = git(

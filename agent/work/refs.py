@@ -28,10 +28,10 @@ def move(
     expected: str | None = None,
     env: Mapping[str, str] | None = None,
 ) -> None:
-    """Set `ref` (a full name) to `commit`; None removes the ref.
+    """Set `ref` (a full name) to `commit`; with None the ref is removed.
 
-    `expected` is the commit at which the ref must be before, zeros if the ref must not exist; None accepts any.  `why`
-    is the text for the reflog.  Raises GitError.
+    `expected` is the commit at which the ref must be before the move, zeros if the ref must not exist; None accepts any
+    commit. `why` is the text for git's reflog. Raises GitError.
     """
     reason = ("-m", why) if why else ()
     change = ((ref, commit) if commit is not None else ("-d", ref)) + ((expected,) if expected is not None else ())
@@ -60,10 +60,10 @@ def loose(git_dir: Path, ref: str) -> str | None:
     """The object at which `ref` is, from the file that git writes for a ref that was moved; None if only git can say it
     (the ref is packed, does not exist, or has another format).
 
-    A task reads its HEAD about forty times, and a git process takes some milliseconds.  The file counts before
-    `packed-refs`, and git replaces it by a rename, so that it is always whole (gitrepository-layout(5)).
+    A task reads its HEAD about forty times, and a git process takes some milliseconds. The file of a ref has precedence
+    over `packed-refs`, and git replaces it by a rename, so that it is always complete (gitrepository-layout(5)).
     """
-    for _ in range(2):  # HEAD names a branch
+    for _ in range(2):  # the second round follows HEAD, which names a branch
         if ".." in ref or not re.fullmatch(r"HEAD|refs/.+", ref):
             return None
         try:

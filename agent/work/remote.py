@@ -1,10 +1,10 @@
-"""The remote of a repository: one address for `ls-remote`, fetch and push.
+"""Accesses the remote of a repository: one address for `ls-remote`, fetch and push.
 
-This module knows the forms of an address (a folder, `file://`, `http(s)://`, ssh), gets the credentials for each call,
-and interprets git's errors.  `remote.py` stores nothing.
+`remote.py` knows the forms of an address (a folder, `file://`, `http(s)://`, ssh), gets the credentials for each call,
+and interprets git's errors. `remote.py` stores nothing.
 
-The token is read for each call, and once more after a refusal (docs/forges.md, "What users of such agents report", row
-16).
+The token for a remote is read for each call, and once more after a refusal (docs/forges.md, "What users of such agents
+report", row 16).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _SETTLED = re.compile(
     r"|failed to push some refs|protected|declined|archived|read-only|stale info",
     re.IGNORECASE,
 )
-"""Messages that belong to permanent errors.
+"""Matches messages of git that belong to permanent errors.
 
 Any other message about a remote host is taken to mean that the host could not be reached or stopped responding, since
 there is no complete list of the messages of curl, ssh and TLS libraries.
@@ -60,11 +60,11 @@ _PAGE = re.compile(
     r"|invalid content-type text/html",
     re.IGNORECASE,
 )
-"""Messages of git about a page in place of git's protocol (pkt-line.c, remote-curl.c); a push then also fails with
-"failed to push some refs", like one that was refused."""
+"""Matches messages of git about a page in place of git's protocol (pkt-line.c, remote-curl.c); a push then also fails
+with "failed to push some refs", like a push that was refused."""
 
 _LOGIN = re.compile(r"[^/\\][^/\\@]*+@[^/]+:")
-"""An address of ssh in the form `user@host:path`."""
+"""Matches an address of ssh in the form `user@host:path`."""
 _TOO_LARGE = re.compile(push_errors.TOO_LARGE)
 
 
@@ -84,10 +84,10 @@ class Listing:
 
 
 class Remote:
-    """One address of a repository, and the git calls to it.
+    """One address of a repository, with the git calls to it.
 
-    `credentials` is called before each git call and may return None.  After a refused login, `renew` is called, then
-    `credentials` once more.  `env` has the proxies, if any.
+    `credentials` is called before each git call and may return None. After a refused login, the function `renew` is
+    called, then `credentials` once more. `env` is added to git's environment; it has the proxies, if any.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class Remote:
         self._credentials = credentials or (lambda: own)
         self._renew = renew or (lambda: None)
         self._env = dict(env or {})
-        if ca_file is not None:  # git prefers GIT_SSL_CAINFO to its configuration
+        if ca_file is not None:  # git prefers the variable GIT_SSL_CAINFO to its configuration
             self._env["GIT_SSL_CAINFO"] = str(ca_file)
         self.path = _local_path(self.url)
         if self.path is not None:
@@ -125,7 +125,7 @@ class Remote:
 
     @property
     def ca_file(self) -> str | None:
-        """The file with the CA certificates for the host; None means those of the system."""
+        """The file with the CA certificates for the remote's host; None means the certificates of the system."""
         return self._env.get("GIT_SSL_CAINFO")
 
     def is_ours(self) -> bool:
@@ -196,7 +196,7 @@ class Remote:
         )
 
     def push(self, git_dir: Path, commit: str, branch: str, lease: str) -> None:
-        """Set `branch` to `commit`, but only if it is at `lease` now ("" means that it must not exist).
+        """Set `branch` on the remote to `commit`, but only if it is at `lease` now ("" means that it must not exist).
 
         Raises GitError if the push is refused.
         """
@@ -213,7 +213,7 @@ class Remote:
         self._give_to_owner()
 
     def delete(self, git_dir: Path, branch: str, lease: str) -> None:
-        """Remove `branch`, but only if it is at `lease` now.
+        """Remove `branch` on the remote, but only if it is at `lease` now.
 
         Raises GitError if the removal is refused; `git_dir` may be any repository.
         """
@@ -230,7 +230,7 @@ class Remote:
         self._give_to_owner()
 
     def git(self, *args: str, **options: Any) -> Finished:
-        """Make one git call to the remote; after a refused login it is repeated once with new credentials."""
+        """Make one git call to the remote; after a refused login the call is repeated once with new credentials."""
         try:
             return self._once(args, options)
         except GitError as error:
@@ -285,7 +285,7 @@ class Remote:
         return "; no git server answered" if answer.is_git else f"; it answers {answer.came}"
 
     def _was_refused(self, error: GitError) -> bool:
-        """Whether the login was refused; a refused ref does not count."""
+        """Whether the remote refused the login; a refused ref does not count."""
         refused = self.path is None and _REFUSED.search(error.stderr)
         return bool(refused) and not _ANSWERED.search(error.stderr)
 
@@ -310,9 +310,9 @@ class Remote:
         survives and rolls back its unfinished work, as a server on another machine would.  If git's server process were
         killed, the branch would stay locked.
 
-        In a folder of another user, reading needs only the setting `safe.directory`, which is set for that one process.
-        Writing runs *as* the owner of the folder if possible, so that root neither runs the owner's hooks nor leaves
-        files of root in the owner's repository.
+        To read a folder of another user, git needs only the setting `safe.directory`, which is set for that one
+        process. A write to such a folder runs *as* the owner of the folder if possible, so that root neither runs the
+        owner's hooks nor leaves files of root in the owner's repository.
         """
         option = f"--{service}"
         owner = self._foreign_owner()
@@ -331,7 +331,7 @@ class Remote:
         return (f"{option}={unmarked}git {quiet} {service}",)
 
     def _foreign_owner(self) -> tuple[int, int] | None:
-        """(uid, gid) of the owner of the repository if that is another user, else None."""
+        """(uid, gid) of the owner of the local repository if that is another user, else None."""
         if self.path is None:
             return None
         for candidate in (self.path / ".git", self.path):
@@ -344,7 +344,8 @@ class Remote:
         return None
 
     def _as_owner(self, owner: tuple[int, int]) -> bool:
-        """Whether git can run as the owner: this process is root, and the owner can reach the folder."""
+        """Whether git can run as the owner of the repository: this process is root, and the owner can reach the
+        folder."""
         if os.geteuid() != 0 or self.path is None or shutil.which("setpriv", path="/usr/bin:/bin") is None:
             return False
         uid, gid = owner
@@ -371,8 +372,8 @@ class Remote:
 
 
 def _without_userinfo(url: str) -> tuple[str, Login | None]:
-    """The http address without `user:password@`, and the user and password, since addresses appear in messages and
-    logs."""
+    """(the http address without `user:password@`, user and password); addresses appear in messages and logs, so they
+    must have no password."""
     parts = urlsplit(url) if re.match(r"^https?://", url) else None
     if parts is None or "@" not in parts.netloc:
         return url, None

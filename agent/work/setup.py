@@ -1,9 +1,10 @@
-"""The dependencies of a repository are installed once on its base commit, cached, and copied into each task.
+"""Installs the dependencies of a repository once on its base commit; the result is cached, and copied into each task.
 
-`workspace.setup.command` runs in a scratch tree that holds only the base commit.  The caller passes `run`, which
-isolates the command; the command never receives a secret.  The results of the command (its home folder and untracked
-files) are cached under `base_dir/setup/{key}/` and *copied*, so that no task can change the dependencies of another
-task.  A failed set-up is reported and not cached.  docs/security.md, "What tasks share", has the reasons.
+The set-up command `workspace.setup.command` runs in a scratch tree that holds only the base commit. The caller passes a
+function `run`, which isolates the set-up command; the command never receives a secret. The results of the set-up
+command (its home folder and untracked files) are cached under `base_dir/setup/{key}/` and *copied*, so that no task can
+change the dependencies of another task. A failed set-up is reported and not cached. docs/security.md, "What tasks
+share", has the reasons.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     Run = Callable[[str, Path, Path, tuple[AllowedHost, ...], Mapping[str, str], float], Finished]
 
 VERSION = 3
-"""Must be increased when the meaning of a cached entry's content changes."""
+"""This number must be increased when the meaning of a cached set-up's content changes."""
 
 OS_RELEASE = Path("/etc/os-release")
 
@@ -59,7 +60,7 @@ class SetupReport:
     """The result of a set-up.
 
     - `ok`: False if the command failed.
-    - `cached`: whether the result came from the cache, so that nothing ran.
+    - `cached`: whether the result came from the cache, so that no command ran.
     - `note`: one line for a person about the result.
     - `output`: the end of the command's output.
     - `changed`: tracked files that the command changed; these changes are not copied into the task.
@@ -88,10 +89,10 @@ def prepare(
 ) -> SetupReport:
     """Install the repository's dependencies into the workspace and `home`.
 
-    `run(command, tree, home, network, env, timeout)` runs an isolated command, with `tree` and `home` mounted at the
-    paths of a task's own tree and home, and with access to the hosts of `network`.  `relocatable` is False if the
+    `run(command, tree, home, network, env, timeout)` runs an isolated set-up command, with `tree` and `home` mounted at
+    the paths of a task's own tree and home, and with access to the hosts of `network`. `relocatable` is False if the
     task's commands see the tree and home at other paths (no sandbox): then the command runs in the task's own tree and
-    nothing is cached, because installed files contain the path of their folder.  `workspace.setup.env` must not contain
+    nothing is cached, because installed files contain the path of their folder. `workspace.setup.env` must not contain
     any of `secrets`.
     """
     section = settings.workspace.setup
@@ -120,10 +121,11 @@ def prepare(
 def copy_setup(
     settings: Settings, workspace: Workspace, run: Run, place: Checkout, commit: str, *, relocatable: bool = True
 ) -> None:
-    """Copy the set-up into a clean checkout of `commit`, as its command left it, without later changes by the task's
-    commands.  Raises SetupFailed if the set-up must be built again and that fails.
+    """Copy the set-up into a clean checkout of `commit`, in the state in which the set-up command left it, without
+    later changes by the task's commands. Raises SetupFailed if the set-up must be built again and that fails.
 
-    The copy comes from the cache.  Without a sandbox nothing is cached, so the command runs again, on the base commit.
+    The copied set-up comes from the cache. Without a sandbox no set-up is cached, so the command runs again, on the
+    base commit.
     """
     section = settings.workspace.setup
     if section is None or workspace.base_commit is None:
@@ -136,7 +138,7 @@ def copy_setup(
         return
     hosts = settings.setup_hosts(section)
     key = workspace.state.setup
-    if not (_place(workspace) / key / "done.json").exists():  # `cleanup` has removed the entry
+    if not (_place(workspace) / key / "done.json").exists():  # `cleanup` has removed the cached set-up
         key = cache_key(section, workspace.mirror, workspace, hosts)
     entry, report = _cached(section, workspace, run, key, hosts)
     _must_be_ok(report)
@@ -148,13 +150,13 @@ def _place(workspace: Workspace) -> Path:
 
 
 def _cached(section: Setup, workspace: Workspace, run: Run, key: str, hosts: Sequence[str]) -> tuple[Path, SetupReport]:
-    """(path of the cache entry, report); the entry is built if it does not exist."""
+    """(path of the cached set-up, report); the set-up is built if the cache does not have it."""
     top = durable_files.make_dir(_place(workspace), durable_files.passable())
     entry = top / key
     with durable_files.locked(top / f".{key}.lock"):
         if not (entry / "done.json").exists():
             return entry, _build(section, workspace, run, entry, hosts)
-        os.utime(entry / "done.json")  # `cleanup` does not remove an entry that was used recently
+        os.utime(entry / "done.json")  # `cleanup` does not remove a cached set-up that was used recently
     note = "the set-up was copied from the cache"
     return entry, SetupReport(ok=True, note=note, cached=True, command=section.command)
 
@@ -218,8 +220,8 @@ def _matches(path: str, pattern: str) -> bool:
 
 
 def _build(section: Setup, workspace: Workspace, run: Run, entry: Path, hosts: Sequence[str]) -> SetupReport:
-    """Run the command on the base commit in a scratch folder; a successful result becomes the folder `entry` by a
-    rename."""
+    """Run the set-up command on the base commit in a scratch folder; a successful result becomes the folder `entry` by
+    a rename."""
     temporary = entry.with_name(f".{entry.name}.tmp")
     untrusted_tree.remove(temporary)
     sandbox_user.share(durable_files.make_dir(temporary), workspace.owner_uid)
@@ -264,7 +266,8 @@ def _build(section: Setup, workspace: Workspace, run: Run, entry: Path, hosts: S
 
 
 def _in_place(section: Setup, workspace: Workspace, run: Run, home: Path) -> SetupReport:
-    """Without a sandbox: run the command in the task's own tree, if it still equals the base commit."""
+    """Run the set-up command in the task's own tree, if the tree still equals the base commit; this is done without a
+    sandbox."""
     if workspace.head() != workspace.base_commit or workspace.uncommitted():
         note = "the set-up runs on the base commit only, and this work tree holds other work: skipped"
         return SetupReport(ok=True, note=note, command=section.command)
@@ -286,7 +289,7 @@ def _in_place(section: Setup, workspace: Workspace, run: Run, home: Path) -> Set
 
 
 def _report(section: Setup, done: Finished, changed: list[str], *, online: bool) -> SetupReport:
-    """The report of a finished command; `online`: the command had network access, so a retry may help."""
+    """The report of a finished set-up command; `online`: the command had network access, so a retry may help."""
     if done.why:
         note = f"the set-up was {done.why}"
     elif done.timed_out:
@@ -325,7 +328,7 @@ def _unfit(section: Setup, done: Finished, refused: RulesRefused) -> SetupReport
 
 
 def _changed(work_tree: Path, workspace: Workspace, env: Mapping[str, str]) -> list[str]:
-    """Tracked files that the set-up changed or removed."""
+    """Tracked files that the set-up command changed or removed."""
     places: dict[str, Any] = {"git_dir": workspace.git_dir, "work_tree": work_tree, "env": env}
     git("update-index", "-q", "--really-refresh", "--ignore-submodules", check=False, timeout=600, **places)
     done = git("diff-files", "-z", "--name-only", "--no-renames", "--ignore-submodules=all", timeout=600, **places)
@@ -333,7 +336,8 @@ def _changed(work_tree: Path, workspace: Workspace, env: Mapping[str, str]) -> l
 
 
 def _unknown(work_tree: Path, workspace: Workspace, env: Mapping[str, str]) -> list[str]:
-    """New files that no ignore rule matches: a commit of the task must not include them as work of the task."""
+    """New files of the set-up that no ignore rule matches: a commit of the task must not include them as work of the
+    task."""
     places: dict[str, Any] = {"git_dir": workspace.git_dir, "work_tree": work_tree, "env": env}
     done = git("ls-files", "-z", "--others", "--exclude-standard", check=False, timeout=600, **places)
     names = _names(done.output)
@@ -350,10 +354,11 @@ def _exclude(workspace: Workspace, names: Iterable[str]) -> None:
 
 
 def _sift(top: Path, tracked: _Names) -> None:
-    """Remove everything that may not be copied: tracked files, any `.git`, and FIFOs, sockets and devices.
+    """Remove everything from a set-up's result that may not be copied: tracked files, any `.git`, and FIFOs, sockets
+    and devices.
 
-    The command wrote the tree, so it is untrusted.  A tracked folder that became a symlink counts as one entry: the
-    symlink is not followed.
+    The set-up command wrote the tree, so the tree is untrusted. A tracked folder that became a symlink counts as one
+    entry: the symlink is not followed.
     """
     known: list[_Names | None] = [tracked]
     for entry in filetree.walk(top, repair=True):
@@ -396,7 +401,7 @@ def _by_folder(paths: Iterable[str]) -> _Names:
 
 
 def _holds(tracked: _Names, path: str) -> bool:
-    """Whether the repository has a file or folder at that path."""
+    """Whether the repository has a file or folder at the path `path`."""
     here: _Names | None = tracked
     for part in path.rstrip("/").split("/"):
         here = here.get(part) if here is not None else None

@@ -1,9 +1,9 @@
-"""Determines whether a set-up failed because the network was unavailable or the host lacked a resource: then a retry
+"""Determines whether a set-up failed because the network was unavailable or the host lacked a resource, so that a retry
 may succeed.
 
-The shell that ran a tool hides the tool's exit code, so this module examines the end of the output.  Most patterns do
+The shell that ran a tool hides the tool's exit code, so this module examines the end of the output. Most patterns do
 not depend on a tool: names of errno, the C library's texts for them, the resolver's messages, and HTTP statuses of an
-unavailable server.  The remaining patterns are messages of single tools, which are named beside each pattern.
+unavailable server. The remaining patterns are messages of single tools; the tool is named beside each pattern.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 
 LINES = 60
 """The number of lines at the end of the output that are examined: a connection that was lost long before another
-failure is not the cause."""
+failure is not the cause of that failure."""
 
 SIGNS: tuple[tuple[str, str], ...] = (
     ("errno", r"\be(?:connrefused|connreset|connaborted|timedout|netunreach|netdown|hostunreach|hostdown|ai_again)\b"),
@@ -63,7 +63,7 @@ SIGNS: tuple[tuple[str, str], ...] = (
     ),
     ("HTTP", r"\b(?:429|502|503|504) (?:client|server) error\b"),
 )
-"""(source of the message, pattern of the line in lower case).
+"""Patterns for a failed network: (source of the message, pattern of the line in lower case).
 
 A pattern with an end that may be far from its beginning excludes a second beginning in between; otherwise the search
 would scan the rest of the line from each beginning.
@@ -77,15 +77,16 @@ HOST: tuple[tuple[str, str], ...] = (
     ("git", r"unable to create (?:(?>(?:(?!unable to create )\w)+) )*thread"),
     ("python, c++, node", r"\bmemoryerror\b|std::bad_alloc|javascript heap out of memory|virtual memory exhausted"),
 )
-"""Patterns in the form of SIGNS for a host that refuses memory, a process, a thread or an open file."""
+"""Patterns for messages about a host that refuses memory, a process, a thread or an open file: (source of the message,
+pattern of the line in lower case)."""
 
 _BOUNDARY = re.compile(r"\\b([a-z])")
 
 
 def _compiled(table: tuple[tuple[str, str], ...]) -> tuple[re.Pattern[str], ...]:
-    """One compiled pattern for each row of `table`.  `re` passes quickly over text without the first letter of a
-    pattern, but not where the pattern begins with a boundary; so each boundary is rewritten: the pattern begins with
-    the letter and then checks the boundary before it."""
+    """One compiled pattern for each row of `table`. `re` passes quickly over text without the first letter of a
+    pattern, but not where the pattern begins with a word boundary; so each boundary is rewritten: the pattern begins
+    with the letter and then checks the boundary before it."""
     return tuple(re.compile(_BOUNDARY.sub(r"\1(?<=\\b\1)", pattern)) for _, pattern in table)
 
 

@@ -1,8 +1,8 @@
-"""Commits that git signs with a key file: `ssh-keygen` signs with a key in OpenSSH's format, `gpg` with a PGP key.
+"""Lets git sign commits with a key file: `ssh-keygen` signs with a key in OpenSSH's format, `gpg` with a PGP key.
 
-The key file lies outside every task's folder and sandbox, and only this program's git process receives its path.  A PGP
-key is imported into a temporary keyring for one signature.  The keyring's folder is readable only for this user and is
-removed afterwards.
+The key file lies outside every task's folder and sandbox, and only this program's git process receives its path. A PGP
+key is imported into a temporary keyring for one signature. The folder of that keyring is readable only for this user
+and is removed afterwards.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Signing:
-    """The key that `commit.signing_key` names, None for no signature."""
+    """The signing key that `commit.signing_key` names, None for no signature."""
 
     key: Path | None = None
 
@@ -47,7 +47,7 @@ class Signing:
     def ready(self) -> Iterator[Call]:
         """A context in which git can sign with the yielded `Call`.
 
-        Raises ConfigError, which names the file and its fault.
+        Raises ConfigError, which names the key file and its fault.
         """
         if self.key is None:
             yield Call()

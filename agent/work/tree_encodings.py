@@ -1,4 +1,5 @@
-"""Paths whose `working-tree-encoding` this program's git does not apply, because it runs outside of the sandbox.
+"""Finds paths of which this program's git does not apply the `working-tree-encoding`, because git runs outside of the
+sandbox.
 
 git passes content and the name of the encoding to iconv(3) of the C library.  Converters with shift states have had
 memory errors that a repository could use (CVE-2024-2961, ISO-2022-CN-EXT).  git therefore converts files only into

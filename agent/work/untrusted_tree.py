@@ -1,10 +1,10 @@
-"""The layout of a work tree: the one `.git` file of this program, and names that must not exist.
+"""Checks and repairs the layout of a work tree: the one `.git` file of this program, and names that must not exist.
 
-After a command has run, the tree is untrusted: this module uses only lstat and descriptors, follows no symlink and
-opens no FIFO.  The module checks and repairs the tree, but adds nothing to the index.
+After a command has run, the work tree is untrusted: this module uses only lstat and descriptors, follows no symlink and
+opens no FIFO. The module checks and repairs the tree, but adds nothing to the index.
 
-A name counts as `.git` in any case, as `git~1`, and in the forms that HFS treats as equal (docs/security.md, "Git
-beside a work tree").
+A file name counts as `.git` in upper or lower case, as `git~1`, and in the forms that HFS treats as equal
+(docs/security.md, "Git beside a work tree").
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def has_git_name(path: str) -> bool:
 
 
 def enterable(tree: Path) -> None:
-    """Give the owner of the tree all rights to its top folder again, if a command removed them."""
+    """Give the owner of the work tree all rights to its top folder again, if a command removed them."""
     mode = tree.lstat().st_mode
     if stat.S_ISDIR(mode) and mode & 0o700 != 0o700:
         with durable_files.writing(tree):
@@ -51,7 +51,7 @@ def enterable(tree: Path) -> None:
 
 
 def write_gitfile(tree: Path, target: str = INSIDE) -> bool:
-    """Write the `.git` file; returns True if it was missing or different.
+    """Write the `.git` file of the work tree; returns True if it was missing or different.
 
     `target` is the path of the git directory for commands: `/git`, or its host path if they run without a sandbox.
     """
@@ -87,7 +87,7 @@ def _gitfile_is_ours(top: int, wanted: bytes) -> bool:
 
 
 def clear(tree: Path) -> None:
-    """Remove the tree and create an empty one."""
+    """Remove the work tree and create an empty one."""
     remove(tree)
     durable_files.make_dir(tree, 0o700)
 
@@ -99,14 +99,14 @@ def remove(path: Path) -> None:
 
 
 def give(tree: Path, uid: int) -> None:
-    """Change the owner of the whole tree to `uid` (and to the group of the same number); of a symlink itself, not of
-    its target."""
+    """Change the owner of the whole work tree to `uid` (and to the group of the same number); of a symlink itself, not
+    of its target."""
     with durable_files.writing(tree):
         filetree.give(tree, uid, uid)
 
 
 def closed_folders(tree: Path) -> list[str]:
-    """Folders of the tree that this process cannot read because of their mode."""
+    """Folders of the work tree that this process cannot read because of their mode."""
     found: list[str] = []
     if os.geteuid() != 0:
         for _ in filetree.walk(tree, on_error=lambda entry, _error: found.append(entry.path)):
@@ -117,8 +117,8 @@ def closed_folders(tree: Path) -> list[str]:
 def leaves_tree(path: str, target: str) -> bool:
     """Whether a symlink at `path` with the target `target` may point out of the tree, or to the `.git` of the tree.
 
-    `..` is accepted only at the start of the target: after a name, which can itself be a symlink, its meaning is
-    unknown.
+    In the target of a symlink, `..` is accepted only at the start: after a name, which can itself be a symlink, its
+    meaning is unknown.
     """
     if target.startswith("/") or "\0" in target:
         return True

@@ -2,10 +2,10 @@
 
 Each delivery looks once for changes that others made, before it publishes.
 
-Commits of other authors on the task's branch are never lost: the task's commits are rebased onto them.  If the base
+Commits of other authors on the task's branch are never lost: the task's commits are rebased onto them. If the base
 branch has moved, the task's commits are rebased onto it, provided that the task wrote every commit of its branch; the
-checks then run on exactly the commits that are delivered.  If a rebase would conflict, the task's commits stay as they
-are.  `upstream.py` fetches and rebases, but pushes nothing; `Publisher` pushes.  docs/forges.md, "Others work too",
+checks then run on exactly the commits that are delivered. If a rebase would conflict, the task's commits stay
+unchanged. `upstream.py` fetches and rebases, but pushes nothing; `Publisher` pushes. docs/forges.md, "Others work too",
 describes the cases.
 """
 
@@ -36,7 +36,7 @@ class UpstreamChange:
 
 
 def catch_up(workspace: Workspace, who: tuple[str, str]) -> UpstreamChange:
-    """Fetch, and rebase the task's commits onto new ones; `who` is their committer.
+    """Fetch from the remote, and rebase the task's commits onto new commits; `who` is their committer.
 
     Raises PushRejected if commits of another author on the task's branch cannot be combined with the task's: then no
     push is possible.  `catch_up` also raises the errors of `Mirror.fetch`.

@@ -30,17 +30,17 @@ _TEST_NAME = re.compile(
 
 
 NOT_RUN = (126, 127)
-"""Exit codes of a shell that did not find the program, or could not execute it (POSIX, 2.8.2)."""
+"""Exit codes of a shell that did not find the program of the command, or could not execute it (POSIX, 2.8.2)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """The result of the verify command.
 
-    - `command`: the command as people may see it (`shown_command`).
-    - `ok`: whether the command ended with exit code 0 before the time-out.
-    - `exit_code`: None if the command could not be started.
-    - `tail`: the end of the output.
+    - `command`: the verify command in the form in which people may see it (`shown_command`).
+    - `ok`: whether the verify command ended with exit code 0 before the time-out.
+    - `exit_code`: the exit code, None if the verify command could not be started.
+    - `tail`: the end of the verify command's output.
     - `outline`: the parts of the whole output that can be compared.
     """
 
@@ -55,11 +55,12 @@ class Verdict:
 
     @property
     def is_red(self) -> bool:
-        """Whether the check ran to its end and found a failure; any other result is no evidence about the commit."""
+        """Whether the verify command ran to its end and found a failure; any other result proves nothing about the
+        commit."""
         return not (self.ok or self.timed_out or self.exit_code is None or self.exit_code in NOT_RUN)
 
     def is_red_as(self, before: Verdict) -> bool:
-        """Whether both checks failed, and every failure of this one is also in `before`
+        """Whether both runs of the verify command failed, and every failure of this run is also in `before`
         (`check_outline.is_contained`)."""
         same = self.is_red and before.is_red and self.exit_code == before.exit_code
         return same and is_contained(self.outline, before.outline)
@@ -78,7 +79,7 @@ class Verdict:
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Verdict:
-        """Make a verdict from the result of `to_dict`."""
+        """Make a verdict from a result of `to_dict`."""
         return cls(**{**record, "outline": Outline.of(record["outline"])})
 
     def __str__(self) -> str:

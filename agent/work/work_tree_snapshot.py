@@ -1,13 +1,13 @@
-"""Saves the work tree of a task at the end of each turn, so that another host can recreate it from the mirror.
+"""Saves and recreates the work tree of a task, so that another host can continue from the mirror and the saved files.
 
-A small state (`tree.json`) and two patches are saved: the task's commits against the base commit (`committed.patch`),
-and the uncommitted work against the newest commit (`tree.patch`).  `committed.patch` starts at the base commit because
-every mirror has that commit; the task's own commits may be unpushed, or their branch may be removed.  `committed.patch`
-is made again only when the newest commit changes, since it may have many megabytes.  The recreated tree equals the
-saved one byte by byte (the object names are compared).  The branch is set to the newest of the task's commits that the
-mirror has; all later work becomes an uncommitted change.  Files that `.gitignore` excludes, files that are too large
-for a commit, and new content of Git LFS are not saved.  `worker/replicator.py` saves the work tree, and
-`worker/work_tree_start.py` recreates it.
+A saved tree consists of a small state (`tree.json`) and two patches: the task's commits against the base commit
+(`committed.patch`), and the uncommitted work against the newest commit (`tree.patch`). `committed.patch` starts at the
+base commit because every mirror has that commit; the task's own commits may be unpushed, or their branch may be
+removed. `committed.patch` is made again only when the newest commit changes, since it may have many megabytes. The
+recreated tree equals the saved one byte by byte (the object names are compared). In a recreated tree, the branch is set
+to the newest of the task's commits that the mirror has; all later work becomes an uncommitted change. Files that
+`.gitignore` excludes, files that are too large for a commit, and new content of Git LFS are not saved.
+`worker/replicator.py` saves the work tree, and `worker/work_tree_start.py` recreates it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ class RestoredTree:
 
 @dataclass(frozen=True, slots=True)
 class SavedTree:
-    """`word` identifies the saved tree, `files` are the files to store, `lacks` is the reason why work is missing.
+    """`word` identifies the saved tree, `files` are the files to store, `lacks` is the reason why work is missing from
+    it.
 
     `span` identifies the commits of `committed.patch`."""
 
@@ -58,7 +59,7 @@ class SavedTree:
 
 
 def save(workspace: Workspace, last: SavedTree | None = None) -> SavedTree:
-    """Save the present tree; returns `last` if it is the same tree.
+    """Save the present work tree; returns `last` if it is the same tree.
 
     If the changes exceed LARGEST, or git fails, only the state is saved and `lacks` gives the reason.
     """
@@ -96,12 +97,12 @@ def _bounded(patch: Iterable[bytes], most: int) -> bytes:
 
 
 def _written(workspace: Workspace) -> str:
-    """The object name of a tree that contains all of the work; the task's index does not change."""
+    """The name of a git tree object that contains all of the work; the task's index does not change."""
     index = workspace.git_dir / "replica.index"
     env = {proc.MARK: workspace.context_dir.name, "GIT_INDEX_FILE": str(index)}
     if (workspace.git_dir / "index").exists():
         with durable_files.writing(index):
-            # the copied index has the stat data of unchanged files, so git need not read them
+            # the copied index has the file times and sizes of unchanged files, so git need not read them
             shutil.copyfile(workspace.git_dir / "index", index)
     else:
         index.unlink(missing_ok=True)  # ours
@@ -147,7 +148,8 @@ def restore(workspace: Workspace, author: str) -> RestoredTree:
     """Recreate the git directory and the tree from the files in the task's folder; after an interruption the function
     starts over.
 
-    `author`: the email address with which this program commits.  The mirror must have been fetched just before.
+    `author`: the email address with which this program commits. The caller must have fetched into the mirror just
+    before.
     """
     folder = workspace.context_dir
     untrusted_tree.remove(workspace.tree)
@@ -180,7 +182,7 @@ def _anew(workspace: Workspace, why: str) -> RestoredTree:
 def _apply(workspace: Workspace, patches: Sequence[Path], wanted: str) -> str:
     """Create the objects of the saved tree, with a separate index; returns the reason for a failure, "" on success.
 
-    Earlier versions saved one patch of the whole work."""
+    Earlier versions of this program saved one patch of the whole work."""
     git_dir = workspace.git_dir
     env = {"GIT_INDEX_FILE": str(git_dir / "replica.index")}
     (git_dir / "replica.index").unlink(missing_ok=True)  # ours

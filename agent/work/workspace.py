@@ -1,9 +1,9 @@
 """A task's work tree and its git directory: this module creates, checks, commits and describes them.
 
-`workspace/` is the work tree.  The commands of the model write to the work tree, so the tree is untrusted after each
-command.  `git/` beside the work tree belongs to this program.  Every git call of `workspace.py` names the git directory
-explicitly; git never searches for it in the tree.  A `Workspace` pushes nothing (`Publisher` pushes) and runs no
-command of the repository.
+The folder `workspace/` is the work tree. The commands of the model write to the work tree, so the tree is untrusted
+after each command. The folder `git/` beside the work tree belongs to this program. Every git call of `workspace.py`
+names the git directory explicitly; git never searches for it in the work tree. A `Workspace` pushes nothing
+(`Publisher` pushes) and runs no command of the repository.
 
 `open` can be interrupted at any step and resumes at the next call: `git/` appears by a rename, and `State.ready`
 records that the first checkout was complete.  Once the first checkout is complete, this program overwrites no file of
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 SHOWN_BRANCHES = 20
 
 KEPT_ENTRIES = 2000
-"""Changes of paths up to this number stay in memory (about 1 MB) until there is another commit."""
+"""Up to this number, changes of paths stay in memory (about 1 MB) until there is another commit."""
 
 
 class Workspace:
@@ -57,8 +57,8 @@ class Workspace:
     - `lfs_limit`: the maximum number of bytes of Git LFS content that a new tree gets.
     - `largest`: the maximum number of bytes that the host accepts for one file; a larger file is not committed.
 
-    `reports` collects notes for a person that do not prevent publication: a `.git` file that was put back, a FIFO that
-    was left out.  `too_large` lists the files that the last commit left out for their size, one line each.
+    `reports` collects notes for a person about faults that do not prevent publication: a `.git` file that was put back,
+    a FIFO that was left out. `too_large` lists the files that the last commit left out for their size, one line each.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Workspace:
         self.signing = signing
         self.largest = largest
         self.reports: list[str] = []
-        self.instructions = ""  # rules of `.makimono.yaml` for the model
+        self.instructions = ""  # rules in `.makimono.yaml` for the model
         self.too_large: list[str] = []
         self._left_out: list[str] = []
         self._wanted_base = base.removeprefix("refs/heads/") if base else None
@@ -104,10 +104,10 @@ class Workspace:
     def open(self, begin: gitdir.WorkspaceState | None = None) -> None:
         """Create the workspace, or resume an existing one.
 
-        `begin`: the state from which a new workspace is created, if the caller has it.
+        `begin`: the state from which a new workspace is created, if the caller has such a state.
 
-        Raises BaseMissing, which lists the branches that exist.  A tree keeps its content if its first checkout was
-        complete.
+        Raises BaseMissing if the base branch does not exist; the error lists the branches that exist. A tree keeps its
+        content if its first checkout was complete.
         """
         state = gitdir.read_state(self.git_dir)
         if state is None:
@@ -227,7 +227,7 @@ class Workspace:
 
     @property
     def base(self) -> str:
-        """The base branch."""
+        """The name of the base branch."""
         return self.state.base
 
     @property
@@ -263,11 +263,11 @@ class Workspace:
     # --- judging and committing ----------------------------------------------------------------------------------
 
     def guard(self) -> list[str]:
-        """Put the `.git` file back, and list the reasons against a publication: symlinks out of the tree and submodules
-        in the task's commits, and files of the repository that cannot be read.
+        """Put the `.git` file of the work tree back, and list the reasons against a publication: symlinks out of the
+        tree and submodules in the task's commits, and files of the repository that cannot be read.
 
-        Only content that a push would send counts.  Another `.git` in the tree does no harm, since neither git nor
-        `Index` adds it to a commit.
+        Only content that a push would send can be a reason against a publication. Another `.git` in the tree does no
+        harm, since neither git nor `Index` adds it to a commit.
         """
         if untrusted_tree.write_gitfile(self.tree, self.gitdir_inside):
             self.reports.append("the file .git in the work tree was changed and has been put back")
@@ -331,8 +331,8 @@ class Workspace:
         """Undo commits down to `target` (default: the last pushed commit, else the start of the task); the tree keeps
         every change.
 
-        `take_back` is for commits that must not be published: the content of such commits must leave the history before
-        the next push.
+        `take_back` is for commits that must not be published: their content must leave the history before the next
+        push.
         """
         goal, base = target or self._last_pushed() or self.start, self.base_commit
         merges = base is not None and goal is not None and not rebase.is_ancestor(self.git_dir, base, goal)
@@ -394,8 +394,8 @@ class Workspace:
         self.update_state(moving=None)
 
     def lay_merge(self, base: str) -> tuple[str, ...]:
-        """Put a merge of the commit `base` into the work tree, with conflict marks in its files; everything must be
-        committed.  The next commit of the task is the merge commit.  Returns the conflicting paths.
+        """Put a merge with the commit `base` into the work tree, with conflict marks in its files; everything must be
+        committed before. The next commit of the task is the merge commit. Returns the conflicting paths.
 
         If `lay_merge` is interrupted, the next `open` puts the merge into the tree completely."""
         tree, paths = rebase.merged_tree(self.git_dir, self.branch, base)
@@ -417,7 +417,7 @@ class Workspace:
 
     def take_over(self, made: str, head: str | None, **fields: Any) -> None:
         """Set the task's branch to `head`, and the files to those of the tree `made` (uncommitted work from another
-        host), or to those of `head` if `made` is "".  `fields` are changes of the state."""
+        host), or to those of `head` if `made` is "". `fields` are changes of the workspace's state."""
         untrusted_tree.enterable(self.tree)
         if made or head:
             self._git("read-tree", "--reset", "-u", made or str(head), timeout=1800)
@@ -458,13 +458,13 @@ class Workspace:
         return True
 
     def uncommitted(self) -> list[str]:
-        """Paths that the next commit would examine."""
+        """Paths that the next commit would consider."""
         return self._stage().uncommitted()
 
     def unknown(self, *, ignored: bool = True) -> list[str]:
         """Untracked files of the tree, with `ignored` also those that an ignore rule excludes; [] if git fails.
 
-        The search does not check for a stop request, since the task is already ending.
+        The search for untracked files does not check for a stop request, since the task is already ending.
         """
         options = () if ignored else ("--exclude-standard",)
         try:
@@ -481,7 +481,7 @@ class Workspace:
     def has_commits(self) -> bool:
         """Whether this task has committed anything.
 
-        Commits of an attempt on another host count: if this attempt produced the same content, the pushed commit of
+        Commits of an attempt on another host count too: if this attempt produced the same content, the pushed commit of
         that attempt is the only one.
         """
         head = self.head()
@@ -505,8 +505,8 @@ class Workspace:
         return sorted((one for one in found if one.path not in same), key=self._written_at)
 
     def _is_plain(self, path: str) -> bool:
-        """Whether a new file is safe to read: a regular file or a symlink (reading does not block), not a repository or
-        a part of one, not mostly a hole, and not larger than the host accepts."""
+        """Whether a new file of the work tree is safe to read: a regular file or a symlink (reading does not block),
+        not a repository or a part of one, not mostly a hole, and not larger than the host accepts."""
         if untrusted_tree.has_git_name(path):
             return False
         try:
@@ -548,7 +548,8 @@ class Workspace:
         start, head = self.start, self.head()
         if not head or head == start:
             return []
-        if self._entries is not None and self._entries[:2] == (start, head):  # each step of a push asks for them
+        # The entries are cached, since each step of a push needs them.
+        if self._entries is not None and self._entries[:2] == (start, head):
             return list(self._entries[2])
         found = changes.entries(self.git_dir, start, head)
         self._entries = (start, head, found) if len(found) <= KEPT_ENTRIES else None
@@ -579,7 +580,7 @@ class Workspace:
         return rest[: int(words[2])] if len(words) == 3 and words[1] == b"blob" else None
 
     def why_left_out(self, path: str) -> str:
-        """The reason why no commit will contain `path`, with advice; "" if one will.
+        """The reason why no commit will contain the file `path`, with advice; "" if a commit will contain it.
 
         A tool asks for the reason when it writes a file.
         """
@@ -587,7 +588,7 @@ class Workspace:
             return self._fates.why_left_out(path)
         except RulesRefused as refused:
             return str(refused)
-        # the file is already written, and `left_behind` reports it later
+        # the file is already written, and `left_behind` will report it
         except (GitError, StopHeard):
             return ""
 
@@ -601,7 +602,7 @@ class Workspace:
         return self._fates.left_behind(written, set(_names(listed)), set(self.uncommitted()))
 
     def paths(self, seconds: float = 20) -> list[str]:
-        """Files of the tree: tracked files that exist, and new files that are not ignored.
+        """Files of the work tree: tracked files that exist, and new files that are not ignored.
 
         If the search for new files takes more than `seconds`, only the tracked files are returned.
         """
