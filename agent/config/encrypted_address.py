@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from ipaddress import ip_address
 from urllib.parse import urlsplit
+
+from agent.config.host_allowlist import is_loopback
 
 
 def encrypted_or_here(value: str | None, login: str) -> str | None:
@@ -14,16 +15,9 @@ def encrypted_or_here(value: str | None, login: str) -> str | None:
     parts = urlsplit(value)
     if parts.username is not None or parts.password is not None:
         raise ValueError(f"has a user or a password in it; {login}")
-    if parts.scheme != "https" and not _is_loopback(parts.hostname or ""):
+    if parts.scheme != "https" and not is_loopback(parts.hostname or ""):
         raise ValueError(
             f"http to {parts.hostname} is not encrypted; allowed are https://… and, on this machine, "
             "http://localhost…, http://127.0.0.1… or http://[::1]…"
         )
     return value
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -136,6 +136,14 @@ def _own(host: str) -> str:
         return ""
 
 
+def is_loopback(host: str) -> bool:
+    """Whether an address, or the name `localhost`, is of this machine alone."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 def is_address(host: str) -> bool:
     """Whether `host` is an IP address, and not a name."""
     try:

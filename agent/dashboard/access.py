@@ -14,13 +14,12 @@ import hmac
 import secrets
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from ipaddress import ip_address
 from threading import Lock
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from agent import clock
-from agent.config.host_allowlist import is_address
+from agent.config.host_allowlist import is_address, is_loopback
 from agent.taskqueue.row_holder import hostname
 
 if TYPE_CHECKING:
@@ -48,14 +47,6 @@ HEADERS = {
     "X-Frame-Options": "DENY",
 }
 """The HTTP headers of every answer of the page."""
-
-
-def is_loopback(host: str) -> bool:
-    """Whether an address or name is reachable from this machine alone."""
-    try:
-        return ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def host_of(header: str) -> str:
@@ -97,7 +88,7 @@ class Access:
             return False
         if host in LOOPBACK or host in {name.lower() for name in self.names}:
             return True
-        if is_loopback(self.listens):
+        if is_loopback(self.listens.strip("[]")):
             return is_loopback(host)
         return host in (hostname().lower(), self.listens.lower()) or is_address(host)
 
@@ -189,6 +180,6 @@ def cookie_header(name: str, value: str, *, is_encrypted: bool, seconds: float =
 
 def refused_to_listen(host: str, token: str) -> str:
     """The reason why the server may not listen at `host`, "" if it may."""
-    if is_loopback(host) or token:
+    if is_loopback(host.strip("[]")) or token:
         return ""
     return f"--host {host} lets other machines open the page: set dashboard.token first, or leave --host out"

@@ -17,11 +17,12 @@ from urllib.parse import parse_qs
 
 import orjson
 from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from agent.dashboard import access as rules
-from agent.dashboard import helper_process, memory_pages, rendering, task_list
+from agent.dashboard import connections, helper_process, memory_pages, rendering, task_list
 from agent.dashboard.health_page import HealthPage
 from agent.dashboard.ledger_reader import LedgerReader
 from agent.dashboard.pages import PARTS, Pages, public, whole_number
@@ -91,8 +92,8 @@ class Site:
             Route(f"{task}/messages/{{number}}", partial(self.record, part="messages")),
             Route(f"{task}/compactions/{{number}}", partial(self.record, part="compactions")),
         ]
-        made = Starlette(routes=routes, exception_handlers={404: self.missing, 405: self.missing, 500: self.broken})
-        return Checks(made, self)
+        handlers: dict[Any, Any] = {404: self.missing, 405: self.missing, 500: self.broken, ClientDisconnect: self.gone}
+        return Checks(Starlette(routes=routes, exception_handlers=handlers), self)
 
     async def warm(self) -> None:
         """Load the modules and templates that the first page needs; they live as long as the process, so the garbage
@@ -168,9 +169,11 @@ class Site:
             view = await asyncio.wait_for(self.run(build, is_long=seconds > PAGE_SECONDS), seconds)
         except TimeoutError:
             problem = f"this part took longer than {seconds:.0f} s; its disk or server may hang. Try it again"
-            return self.answer(request, "problem", {"page": "problem", "problems": [problem]}, 503)
+            return self._problem(request, 503, problem)
+        except UsageError as error:
+            return self._problem(request, 400, str(error))
         except (MakimonoError, OSError) as error:
-            return self.answer(request, "problem", {"page": "problem", "problems": [str(error)]}, 503)
+            return self._problem(request, 503, str(error))
         if view is None:
             return await self.missing(request, None)
         # the answer is made in a thread, since masking and escaping a large page take so long that other requests would
@@ -201,6 +204,10 @@ class Site:
         """The answer after a mistake of this program; uvicorn logs the traceback."""
         problem = "this page cannot be made: a mistake of this program; the log of the command has the traceback"
         return self.answer(request, "problem", {"page": "problem", "problems": [problem]}, 500)
+
+    async def gone(self, _request: Request, _error: Exception) -> Response:
+        """The answer to a client that went away, or was ended, before it had sent its form; nobody reads it."""
+        return Response(status_code=408)
 
     async def static(self, request: Request) -> Response:
         """Answers the addresses of the style sheet and the script."""
@@ -337,6 +344,8 @@ class Checks:
 
         refusal = self._refusal(scope, given)
         if refusal is None:
+            if not self._is_open(scope["path"]):
+                connections.note_allowed(scope)
             await self.app(scope, receive, sent)
         else:
             await refusal(scope, receive, sent)
@@ -348,9 +357,7 @@ class Checks:
             return _plain(421, "this page is not asked under this name; dashboard.hosts has the names of a page")
         if origin is not None and not self.access.is_same_origin(origin, host):
             return _plain(403, "a request of another site is not answered")
-        if not self.access.token:
-            return None
-        if scope["path"] == "/login" or scope["path"].startswith("/static/"):
+        if not self.access.token or self._is_open(scope["path"]):
             return None
         if bearer := self.access.bearer(given.get("authorization", "")):
             return self._judged(scope, bearer)
@@ -359,6 +366,11 @@ class Checks:
         if wants_json(given.get("accept", "")) or scope["method"] != "GET" or scope["path"] == "/events":
             return _plain(401, "a token is needed: Authorization: Bearer TOKEN", {"WWW-Authenticate": "Bearer"})
         return RedirectResponse("/login", status_code=303)
+
+    @staticmethod
+    def _is_open(path: str) -> bool:
+        """Whether the token is not needed for a path."""
+        return path == "/login" or path.startswith("/static/")
 
     def _judged(self, scope: Scope, bearer: str) -> Response | None:
         address = scope["client"][0] if scope.get("client") else ""

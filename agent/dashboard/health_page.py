@@ -19,7 +19,7 @@ from agent.daemon import program_version
 from agent.daemon.health import read_health
 from agent.daemon.task_reasons import TaskReasons
 from agent.dashboard import charts, helper_process
-from agent.errors import MakimonoError
+from agent.errors import HostError, MakimonoError
 from agent.forge import rate_limiter
 from agent.store.db import sqlite_version
 from agent.taskqueue.row_holder import hostname, owner
@@ -76,12 +76,17 @@ class HealthPage:
         return shown
 
     def doctor(self) -> Json:
-        """The findings of the local checks of `doctor`. Raises HostError when the local checks take too long."""
-        with self._lock:
-            now = clock.monotonic()
-            if self._checks is None or now - self._checks[0] > KEPT_SECONDS:
-                self._checks = (now, helper_process.run(self.settings, "doctor"))
+        """The findings of the local checks of `doctor`. Raises HostError when the checks take too long, or run for
+        another page and do not end soon: requests that wait for them must not take the threads of orders."""
+        if not self._lock.acquire(timeout=helper_process.WAIT_SECONDS):
+            raise HostError("the checks of this machine are running for another page; try again in a moment")
+        try:
+            if self._checks is None or clock.monotonic() - self._checks[0] > KEPT_SECONDS:
+                found = helper_process.run(self.settings, "doctor")
+                self._checks = (clock.monotonic(), found)
             return {"page": "health", "problems": [], "host": hostname(), **self._checks[1]}
+        finally:
+            self._lock.release()
 
     def _of_ledger(self, ledger: Ledger, daemon_says: Sequence[str]) -> Json:
         now = ledger.now()

@@ -11,7 +11,7 @@ import threading
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from agent.errors import LedgerError, MakimonoError
+from agent.errors import HostError, LedgerError, MakimonoError
 from agent.store.ledgers import LedgerKind
 from agent.taskqueue import row_holder
 from agent.taskqueue.ledger import Ledger
@@ -65,7 +65,7 @@ class LedgerReader:
             if self._held is None:
                 self._held = self.look()
             yield Ledger(self._held, place=place)
-        except MakimonoError:
+        except (LedgerError, HostError):
             self._drop()
             raise
         finally:

@@ -14,7 +14,7 @@ from agent.context.comments import question_of
 from agent.daemon.task_reasons import TaskReasons
 from agent.dashboard import charts, conversation, helper_process, peers, task_list, task_parts
 from agent.dashboard.file_window import read_before, read_bytes
-from agent.errors import MakimonoError, RowUnreadable, UsageError
+from agent.errors import MakimonoError, UsageError
 from agent.taskqueue import row_holder
 from agent.taskqueue.row_holder import hostname
 from agent.wiring.folders import folder_of, is_uuid
@@ -107,22 +107,23 @@ class Pages:
 
         If the ledger cannot be read, the facts about a task come from the task's folder.
         """
+        problem, is_known = "the ledger has no row of this task; this is what its folder has", False
         try:
             with self.reader.ledger() as ledger:
-                uuid = ledger.resolve(prefix)
-                (record,) = ledger.db.run("ledger_get", uuid=uuid)
-                reasons = TaskReasons(self.settings, ledger, row_holder.owner(self.settings.base_dir))
-                return self._head(uuid, record, reasons)
+                prefix = ledger.resolve(prefix)
+                if found := ledger.db.run("ledger_get", uuid=prefix):  # else the row was removed meanwhile
+                    reasons = TaskReasons(self.settings, ledger, row_holder.owner(self.settings.base_dir))
+                    return self._head(prefix, task_list.row_of(found[0]), reasons)
         except UsageError:
-            if not is_uuid(prefix) or folder_of(self.settings, prefix) is None:
-                return None
-            problem = "the ledger has no row of this task; this is what its folder has"
+            pass
         except MakimonoError as error:
-            problem = str(error)
-        uuid = prefix if is_uuid(prefix) else ""
-        if not uuid or folder_of(self.settings, uuid) is None:
-            return {"page": "task", "task": {"uuid": prefix}, "problems": [problem], "_row": None, "_folder": None}
-        return self._without_row(uuid, problem)
+            problem, is_known = str(error), True
+        folder = folder_of(self.settings, prefix) if is_uuid(prefix) else None
+        if folder is not None:
+            return self._without_row(prefix, folder, problem)
+        if not is_known:
+            return None
+        return {"page": "task", "task": {"uuid": prefix}, "problems": [problem], "_row": None, "_folder": None}
 
     def _of_peer(self, view: Json, part: str, given: dict[str, str]) -> Json | None:
         """The same page, requested from the host that has the conversation; None if this host has it, if
@@ -151,17 +152,12 @@ class Pages:
         found: Path | None = view["_folder"]
         return found
 
-    def _head(self, uuid: str, record: Json, reasons: TaskReasons) -> Json:
+    def _head(self, uuid: str, found: Row | task_list.DamagedRow, reasons: TaskReasons) -> Json:
         folder = folder_of(self.settings, uuid)
-        problems: list[str] = []
-        row: Row | None = None
-        shown = task_list.listed_row(self.settings, reasons, record, {})
-        elsewhere = ""
-        try:
-            row = _row_of(record)
-            elsewhere = lies_elsewhere(self.settings, row, folder)
-        except (RowUnreadable, ValueError) as error:
-            problems.append(str(error))
+        shown = task_list.listed_row(self.settings, reasons, found, {})
+        row = None if isinstance(found, task_list.DamagedRow) else found
+        problems = [found.why] if isinstance(found, task_list.DamagedRow) else []
+        elsewhere = "" if row is None else lies_elsewhere(self.settings, row, folder)
         if folder is None and not elsewhere:
             problems.append("there is no folder of this task: it was never started, or the folder was removed")
         return {
@@ -176,12 +172,10 @@ class Pages:
             "_folder": folder,
         }
 
-    def _without_row(self, uuid: str, problem: str) -> Json:
+    def _without_row(self, uuid: str, folder: Path, problem: str) -> Json:
         """The facts about a task of which the row cannot be read."""
         import orjson
 
-        folder = folder_of(self.settings, uuid)
-        assert folder is not None, "it was just there"
         facts: Json = {"uuid": uuid, "waits": []}
         problems = [problem]
         for name in ("metadata.json", "end.json"):
@@ -248,12 +242,6 @@ def question_in(record: Json) -> str:
 def public(view: Json) -> Json:
     """The value of a page without the entries that only this process needs."""
     return {name: value for name, value in view.items() if not name.startswith("_")}
-
-
-def _row_of(record: Json) -> Row:
-    from agent.taskqueue import Row
-
-    return Row.from_record(record)
 
 
 def whole_number(text: str | None) -> int | None:

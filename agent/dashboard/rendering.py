@@ -53,7 +53,8 @@ def inert(value: Any, redact: Callable[[str], str], depth: int = 0) -> Any:
 
 
 def stream(template: str, view: Mapping[str, Any], **more: Any) -> Iterator[str]:
-    """The HTML of a page, yielded piece by piece. Raises TemplateValuesError as `render` does."""
+    """The HTML of a page, yielded piece by piece. Raises TemplateValuesError when the values do not have the shape that
+    the template needs, which is possible for values of another host."""
     from jinja2 import TemplateError
 
     try:
@@ -71,14 +72,8 @@ def to(base: Any, kind: str, number: Any) -> str:
 
 
 def render(template: str, view: Mapping[str, Any], **more: Any) -> str:
-    """The HTML of a page. Raises TemplateValuesError when the values do not have the shape that the template needs,
-    which is possible for values of another host."""
-    from jinja2 import TemplateError
-
-    try:
-        return environment().get_template(f"{template}.html.j2").render(view=view, **more)
-    except (TemplateError, TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as error:
-        raise TemplateValuesError(f"the page cannot be made: {type(error).__name__}: {error}") from error
+    """The HTML of a page.  Raises TemplateValuesError as `stream` does."""
+    return "".join(stream(template, view, **more))
 
 
 class TemplateValuesError(MakimonoError):

@@ -10,7 +10,7 @@ import asyncio
 import signal
 import socket
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from agent.registry import without
@@ -19,6 +19,7 @@ from agent.registry import without
 with without("watchfiles"):
     import uvicorn
 
+from agent.dashboard import connections
 from agent.dashboard.access import Access, refused_to_listen
 from agent.dashboard.app import Site
 from agent.errors import ConfigError, HostError
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
     from agent.config import Settings
 
-MOST_REQUESTS = 150
 KEEP_ALIVE_SECONDS = 10
 END_SECONDS = 3
 EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - the addresses are only compared with the configured host
@@ -72,12 +72,12 @@ class PageServer:
             log_config=None,
             access_log=False,
             lifespan="off",
-            http="h11",
+            http=connections.Connection,
             loop="asyncio",
             ws="none",
             proxy_headers=False,
             server_header=False,
-            limit_concurrency=MOST_REQUESTS,
+            limit_concurrency=connections.MOST + 1,
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=END_SECONDS,
         )
@@ -101,6 +101,21 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self.ready()
+
+    async def main_loop(self) -> None:
+        """Serve until the end, and look after the connections."""
+        looking = asyncio.create_task(self._look())
+        try:
+            await super().main_loop()
+        finally:
+            looking.cancel()
+            with suppress(asyncio.CancelledError):
+                await looking
+
+    async def _look(self) -> None:
+        while True:
+            await asyncio.sleep(connections.LOOK_SECONDS)
+            connections.end_waiting(self.server_state.connections)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
@@ -15,7 +14,7 @@ from agent.values import Status
 from agent.wiring.private_tracker import issue_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping
 
     from agent.config import Settings
     from agent.taskqueue import Ledger
@@ -60,9 +59,9 @@ class Query:
         status = given.get("status", "")
         return cls(
             status=status if status in set(Status) else "",
-            host=given.get("host", "")[:LONGEST_SEARCH],
-            repository=given.get("repository", "")[:LONGEST_SEARCH],
-            text=given.get("text", "").strip()[:LONGEST_SEARCH],
+            host=_searched(given.get("host", "")),
+            repository=_searched(given.get("repository", "")),
+            text=_searched(given.get("text", "").strip()),
             sort=sort if sort in SORTS else "created_at",
             descending=given.get("order") != "asc",
             page=min(max(1, int(page[:9])), MOST_PAGES) if page.isascii() and page.isdigit() else 1,
@@ -92,6 +91,10 @@ class Query:
         }
 
 
+def _searched(text: str) -> str:
+    return text.replace("\0", "")[:LONGEST_SEARCH]  # PostgreSQL refuses NUL
+
+
 def listed(settings: Settings, ledger: Ledger, query: Query) -> Json:
     """One page of the task list."""
     reasons = TaskReasons(settings, ledger, row_holder.owner(settings.base_dir))
@@ -100,9 +103,8 @@ def listed(settings: Settings, ledger: Ledger, query: Query) -> Json:
     records = ledger.db.run(name, status=query.status or None, **chosen, limit=PAGE + 1, offset=PAGE * (query.page - 1))
     counts = {one["status"]: int(one["count"]) for one in ledger.db.run("page_count", **chosen)}
     issues: dict[str, str | None] = {}
-    tasks = [listed_row(settings, reasons, record, issues) for record in records[:PAGE]]
-    rows = list(_legible(records[:PAGE]))
-    repositories = {f"{one['owner']}/{one['repo']}": None for one in ledger.db.run("page_repositories")}
+    rows = [row_of(record) for record in records[:PAGE]]
+    tasks = [listed_row(settings, reasons, row, issues) for row in rows]
     return {
         "query": {
             **{field: getattr(query, field) for field in ("status", "host", "repository", "text", "sort", "page")},
@@ -112,8 +114,8 @@ def listed(settings: Settings, ledger: Ledger, query: Query) -> Json:
         "total": counts.get(query.status, 0) if query.status else sum(counts.values()),
         "tasks": tasks,
         "hosts": [one["hostname"] for one in ledger.db.run("page_hosts")],
-        "repositories": list(repositories),
-        "waiting": list(dict.fromkeys((*read_health(settings).why, *reasons.notes(rows)))),
+        "repositories": [f"{one['owner']}/{one['repo']}" for one in ledger.db.run("page_repositories")],
+        "waiting": list(dict.fromkeys((*read_health(settings).why, *reasons.notes(_legible(rows))))),
         "workers": {"running": reasons.workers, "most": settings.scheduling.max_workers},
         "links": _links(query, more=len(records) > PAGE),
     }
@@ -133,16 +135,28 @@ def _links(query: Query, *, more: bool) -> Json:
     }
 
 
-def listed_row(
-    settings: Settings, reasons: TaskReasons, record: Mapping[str, Any], issues: dict[str, str | None]
-) -> Json:
+@dataclass(frozen=True, slots=True)
+class DamagedRow:
+    """A row of the ledger that cannot be shown, and the reason."""
+
+    uuid: str
+    why: str
+
+
+def row_of(record: Mapping[str, Any]) -> Row | DamagedRow:
+    """The row in a record of the ledger."""
+    try:
+        return Row.from_record(record)
+    except (RowUnreadable, ValueError) as error:
+        return DamagedRow(str(record.get("uuid")), str(error))
+
+
+def listed_row(settings: Settings, reasons: TaskReasons, row: Row | DamagedRow, issues: dict[str, str | None]) -> Json:
     """The values that a page shows of one row of the ledger, with the reason why the task waits (`waits_for`: the code
     of the reason); a damaged row has only its uuid and the reason why it cannot be shown. `issues` caches the issue's
     address for each private tracker."""
-    try:
-        row = Row.from_record(record)
-    except (RowUnreadable, ValueError) as error:
-        return {"uuid": str(record.get("uuid")), "damage": str(error), "waits": []}
+    if isinstance(row, DamagedRow):
+        return {"uuid": row.uuid, "damage": row.why, "waits": []}
     if row.task_source == "local" and row.instance not in issues:
         issues[row.instance] = issue_of(settings, row.instance)
     reason = reasons.of(row)
@@ -153,10 +167,8 @@ def listed_row(
     return {**facts(settings, row, issues.get(row.instance)), **waits}
 
 
-def _legible(records: Sequence[Mapping[str, Any]]) -> Iterator[Row]:
-    for record in records:
-        with suppress(RowUnreadable, ValueError):
-            yield Row.from_record(record)
+def _legible(rows: list[Row | DamagedRow]) -> list[Row]:
+    return [row for row in rows if isinstance(row, Row)]
 
 
 def facts(settings: Settings, row: Row, issue: str | None) -> Json:

@@ -11,6 +11,7 @@ import asyncio
 import os
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from agent import durable_files
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 SECONDS = 1.0
 SHARED_SECONDS = 3.0
 """Seconds between two reads of a ledger that has no change counter."""
+OPEN_SECONDS = 10.0
+"""The maximum number of seconds that a page waits for the first check of what it shows."""
 MOST_PAGES = 100
 WATCHED = (MESSAGES, TOOLS, REQUESTS, COMPACTIONS)
 
@@ -43,6 +46,10 @@ class Watcher:
         self.reader = reader
         self.run = run
         self.pages: dict[asyncio.Event, str] = {}
+        self._new: list[asyncio.Event] = []
+        """For each page without a check yet: an event that is set after the first one."""
+        self._woken = asyncio.Event()
+        self._lock = Lock()
         self._state: Any = None
         self._sizes: dict[str, tuple[int, ...]] = {}
         self._database: Database | None = None
@@ -52,15 +59,22 @@ class Watcher:
     @asynccontextmanager
     async def page(self, uuid: str = "") -> AsyncIterator[asyncio.Event | None]:
         """An event that is set when a row, or a file of the task `uuid`, has changed; None if MOST_PAGES pages are open
-        already."""
+        already.
+
+        The block begins after a check of the row and of these files, so every change during the block sets the event.
+        """
         if len(self.pages) >= MOST_PAGES:
             yield None
             return
-        changed = asyncio.Event()
+        changed, seen = asyncio.Event(), asyncio.Event()
         self.pages[changed] = uuid
+        self._new.append(seen)
+        self._woken.set()
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._watch())
         try:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(seen.wait(), OPEN_SECONDS)
             yield changed
         finally:
             del self.pages[changed]
@@ -76,22 +90,29 @@ class Watcher:
         seconds = SECONDS if self.reader.kind.is_local else SHARED_SECONDS
         try:
             while self.pages:
+                self._woken.clear()
+                new, self._new = self._new, []
                 uuids = {uuid for uuid in self.pages.values() if uuid}
                 rows, tasks = await self.run(partial(self._look, uuids))
                 for page, uuid in self.pages.items():
                     if rows or uuid in tasks:
                         page.set()
-                await asyncio.sleep(seconds)
+                for seen in new:
+                    seen.set()
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._woken.wait(), seconds)
         finally:
+            self._task = None  # the next page starts another one, also while this one ends
             await self.run(self._drop)
 
     def _look(self, uuids: set[str]) -> tuple[bool, set[str]]:
         """(whether rows have changed since the last check, the tasks of `uuids` with changed files)."""
-        before, self._state = self._state, self._rows()
-        sizes = {uuid: self._files(uuid) for uuid in uuids}
-        changed = {uuid for uuid, found in sizes.items() if uuid in self._sizes and self._sizes[uuid] != found}
-        self._sizes = sizes
-        return before is not None and before != self._state, changed
+        with self._lock:
+            before, self._state = self._state, self._rows()
+            sizes = {uuid: self._files(uuid) for uuid in uuids}
+            changed = {uuid for uuid, found in sizes.items() if uuid in self._sizes and self._sizes[uuid] != found}
+            self._sizes = sizes
+            return before is not None and before != self._state, changed
 
     def _rows(self) -> Any:
         """A value that differs after a row has changed; an error of the ledger is such a value too."""
@@ -100,8 +121,8 @@ class Watcher:
                 return self._counter()
             with self.reader.ledger() as ledger:
                 return ledger.db.run("page_state")
-        except MakimonoError as error:
-            self._drop()
+        except (MakimonoError, OSError) as error:
+            self._close()
             return str(error)
 
     def _counter(self) -> Any:
@@ -109,7 +130,7 @@ class Watcher:
         path = getattr(self._database, "path", None)
         identity = None if path is None else durable_files.identity(path)
         if self._database is None or identity != self._identity:
-            self._drop()
+            self._close()
             if not self.reader.kind.exists():
                 return "none"
             self._database = self.reader.look()
@@ -123,6 +144,10 @@ class Watcher:
         return () if folder is None else tuple(_size(folder / name) for name in WATCHED)
 
     def _drop(self) -> None:
+        with self._lock:
+            self._close()
+
+    def _close(self) -> None:
         if self._database is not None:
             with suppress(MakimonoError):
                 self._database.close()

@@ -12,6 +12,7 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
 
+from agent.config import host_allowlist
 from agent.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -115,10 +116,7 @@ def host(base_url: str) -> str:
 def is_loopback(url: str) -> bool:
     """Whether the address `url` is on this machine, so that requests to it must not go through a proxy."""
     name = (urlsplit(url).hostname or "").lower()
-    try:
-        return ip_address(name).is_loopback
-    except ValueError:
-        return name == "localhost" or name.endswith(".localhost")
+    return host_allowlist.is_loopback(name) or name.endswith(".localhost")
 
 
 def shown(url: str) -> str:

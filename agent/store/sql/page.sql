@@ -28,8 +28,7 @@ GROUP BY status;
 SELECT DISTINCT hostname FROM tasks WHERE hostname IS NOT NULL ORDER BY hostname LIMIT 200;
 
 -- name: page_repositories
-SELECT task_source, instance, owner, repo, COUNT(*) AS count FROM tasks
-GROUP BY task_source, instance, owner, repo ORDER BY owner, repo LIMIT 200;
+SELECT DISTINCT owner, repo FROM tasks ORDER BY owner, repo LIMIT 200;
 
 -- name: page_errors
 SELECT uuid, title, status, error_code, error_message, COALESCE(completed_at, heartbeat_at, created_at) AS at FROM tasks

@@ -44,23 +44,15 @@ def test_a_change_of_a_row_reaches_every_open_page(home, monkeypatch):
     monkeypatch.setattr(app, "LEAST_PAUSE", 0.05)
     with served(home.settings) as page, listening(page) as one, listening(page) as two:
         until(one, b": open"), until(two, b": open")
-        time_for_a_first_look(page)
         with closing(LedgerKind.of(home.settings).open()) as ledger:
             ledger.request(OPEN, "pause")
         assert until(one, b"event") == until(two, b"event") == b"event: changed\n"
 
 
-def time_for_a_first_look(page):
-    """Wait until the watcher knows the state before the change: a page that is asked goes through the same threads."""
-    for _ in range(20):
-        page.get("/tasks")
-
-
-def test_a_change_of_the_files_of_a_task_reaches_the_pages_of_that_task(home, monkeypatch):
-    monkeypatch.setattr(watcher, "SECONDS", 0.05)
-    with served(home.settings) as page, listening(page, f"/events?task={DONE}") as one:
-        until(one, b": open")
-        time_for_a_first_look(page)
+def test_a_change_of_the_files_of_a_task_reaches_a_page_that_was_opened_between_two_looks(home, monkeypatch):
+    monkeypatch.setattr(watcher, "SECONDS", 0.5)
+    with served(home.settings) as page, listening(page) as other, listening(page, f"/events?task={DONE}") as one:
+        until(other, b": open"), until(one, b": open")
         with (home.settings.base_dir / "completed" / DONE / "messages.jsonl").open("a") as out:
             out.write('{"seq": 6, "role": "user", "content": "more"}\n')
         until(one, b"event: changed")

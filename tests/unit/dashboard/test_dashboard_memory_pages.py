@@ -50,6 +50,8 @@ def test_the_list_has_pages_and_filters(page):
     ]
     assert len(page.json(f"/memory?namespace={FACTS}&strategy=facts")["records"]) == 2
     assert page.json(f"/memory?namespace={FACTS}&strategy=episodes")["records"] == []
+    assert page.get("/memory?namespace=/%00%/").status == 400
+    assert page.get("/memory?text=%00").status == 200
     assert page.json("/memory?namespace=nonsense&status=nonsense&after=mem-none&strategy=x")["page"] in (
         "memory",
         "problem",

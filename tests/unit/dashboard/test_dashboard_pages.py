@@ -3,8 +3,10 @@
 import json
 import os
 import re
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from html.parser import HTMLParser
+from threading import Event
 
 import pytest
 from cli_home import DONE, EVIL, OPEN, SHOWN, Home
@@ -15,9 +17,11 @@ from agent.context.deliberations import DeliberationStore
 from agent.context.recalled import RecalledStore
 from agent.context.requests import RequestStore
 from agent.dashboard.conversation import cut
+from agent.dashboard.health_page import HealthPage
 from agent.dashboard.html_page import write_page
 from agent.dashboard.rendering import inert
 from agent.dashboard.task_parts import MOST_LINES, _diff
+from agent.errors import HostError
 from agent.forge.rate_limiter import RateLimiter
 from agent.security.redact import Redactor
 from agent.store.ledgers import LedgerKind
@@ -263,6 +267,26 @@ def test_the_health_page_says_that_no_daemon_is_there_and_shows_the_plots(page):
     assert text.count("<svg") == 3
 
 
+def test_the_checks_of_the_machine_run_once_at_a_time_and_hold_no_other_page_long(home, monkeypatch):
+    running, go_on = Event(), Event()
+
+    def checks(*_):
+        running.set()
+        assert go_on.wait(30)
+        return {"checks": []}
+
+    monkeypatch.setattr("agent.dashboard.helper_process.run", checks)
+    monkeypatch.setattr("agent.dashboard.helper_process.WAIT_SECONDS", 0.05)
+    health = HealthPage(home.settings, None)
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(health.doctor)
+        assert running.wait(30)
+        with pytest.raises(HostError, match="another page"):
+            health.doctor()
+        go_on.set()
+        assert first.result() == health.doctor()
+
+
 def test_memory_that_nobody_has_used_is_said_to_be_empty(page):
     assert "No task has left anything" in page.get("/memory").text
     assert page.get("/memory/mem-nothing").status == 404
@@ -416,15 +440,18 @@ def test_numbers_of_thousands_of_digits_are_no_numbers(page):
         assert page.get(f"/tasks/{FULL}/{kind}/{long}").status == 404
 
 
-def test_a_task_whose_row_is_lost_is_shown_from_its_folder(tmp_path):
+def test_a_task_whose_row_is_lost_is_shown_from_its_folder(tmp_path, monkeypatch):
     home = Home(tmp_path / "h").both()
     ledger = LedgerKind.of(home.settings).open()
     ledger.db.execute("DELETE FROM tasks")
     ledger.close()
     with served(home.settings) as page:
-        shown = page.json(f"/tasks/{DONE}")
-        assert "no row of this task" in shown["problems"][0]
-        assert len(shown["shown"]["entries"]) == 4
+        for _ in range(2):
+            shown = page.json(f"/tasks/{DONE}")
+            assert "no row of this task" in shown["problems"][0]
+            assert len(shown["shown"]["entries"]) == 4
+            # the row is removed between two queries
+            monkeypatch.setattr("agent.taskqueue.ledger.Ledger.resolve", lambda *_: DONE)
 
 
 def test_a_damaged_row_is_listed_with_the_reason(tmp_path):

@@ -1,0 +1,111 @@
+"""The connections of the page: a client that sends nothing, sends half a request, or does not read its answer is ended.
+
+uvicorn limits only the time between an answer and the next request.  A client that never sends the rest of a request or
+of a form, or never reads, would hold one of the MOST places, and the token is checked only when a request is complete.
+`Connection` knows since when the server has waited for its client; `end_waiting` ends those that let it wait too long.
+When all places are taken, a new client gets the place of the one that has let the server wait the longest.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from agent import clock
+from agent.registry import without
+
+# uvicorn imports watchfiles where it is installed, for reloads of a program under development
+with without("watchfiles"):
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Iterable, MutableMapping
+
+    import uvicorn
+    from uvicorn.server import ServerState
+
+MOST = 150
+"""The maximum number of connections."""
+WAIT_SECONDS = 15.0
+"""The maximum number of seconds for a request with its body, and without any progress in the reading of an answer."""
+LEAST_READ = 16 << 10
+"""The number of bytes that a client has to read within WAIT_SECONDS."""
+LOOK_SECONDS = 1.0
+KEY = "connection"
+"""The key of `scope["state"]` under which a request finds its connection."""
+
+
+class Connection(H11Protocol):
+    """One connection.  `is_allowed`: a request of this client was allowed, so its place is the last to be taken."""
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, {**app_state, KEY: self}, _loop)
+        self.is_allowed = False
+        self._since = clock.monotonic()
+        self._unread = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
+        """Take a place, if need be that of a client that lets the server wait."""
+        super().connection_made(transport)
+        if len(self.connections) > MOST:
+            _make_room(one for one in self.connections if isinstance(one, Connection) and one is not self)
+
+    def data_received(self, data: bytes) -> None:
+        """Note the beginning of a request."""
+        before = self.cycle
+        super().data_received(data)
+        if self.cycle is not before:
+            self._since = clock.monotonic()
+
+    def on_response_complete(self) -> None:
+        """Note the end of an answer."""
+        super().on_response_complete()
+        self._since = clock.monotonic()
+
+    def waits_since(self) -> float | None:
+        """The time since which the server has waited for the client: for a request, its body, or the reading of the
+        answer; None while the client waits for the server."""
+        unread = self.transport.get_write_buffer_size()
+        if unread:
+            if not self._unread or unread <= self._unread - LEAST_READ:
+                self._unread, self._since = unread, clock.monotonic()
+            self._unread = max(self._unread, unread)
+            return self._since
+        self._unread = 0
+        is_answered = self.cycle is None or self.cycle.response_complete
+        return self._since if is_answered or self.cycle.more_body else None
+
+    def end(self) -> None:
+        """End the connection, and free its place at once; what the client has not read is dropped."""
+        self.connections.discard(self)
+        self.transport.abort()
+
+
+def end_waiting(connections: Iterable[Any]) -> None:
+    """End the connections that have let the server wait for more than WAIT_SECONDS."""
+    now = clock.monotonic()
+    for one in [one for one in connections if isinstance(one, Connection)]:
+        since = one.waits_since()
+        if since is not None and now - since > WAIT_SECONDS:
+            one.end()
+
+
+def note_allowed(scope: MutableMapping[str, Any]) -> None:
+    """Note that a request is allowed."""
+    connection = scope.get("state", {}).get(KEY)
+    if isinstance(connection, Connection):
+        connection.is_allowed = True
+
+
+def _make_room(connections: Iterable[Connection]) -> None:
+    """End the connection that has let the server wait the longest; one of a client that was allowed only if there is no
+    other."""
+    waiting = [(one.is_allowed, since, one) for one in connections if (since := one.waits_since()) is not None]
+    if waiting:
+        min(waiting, key=lambda one: one[:2])[2].end()

@@ -1,0 +1,50 @@
+"""Clients that send nothing, half a request or half a form: they are ended, and keep nobody out."""
+
+import http.client
+import socket
+from contextlib import ExitStack, closing
+
+import pytest
+from cli_home import Home
+from page_home import served
+
+from agent.dashboard import connections
+
+REQUEST = b"GET /tasks HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+FORM = b"POST /login HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 30\r\n\r\ntoken="
+
+
+@pytest.fixture
+def home(tmp_path):
+    return Home(tmp_path / "h").both()
+
+
+def sending(stack, page, data):
+    """A client that sends `data` and nothing more."""
+    made = stack.enter_context(socket.create_connection(("127.0.0.1", page.port), timeout=30))
+    made.sendall(data)
+    return made
+
+
+def test_clients_that_send_nothing_half_a_request_or_half_a_form_keep_nobody_out(home, monkeypatch):
+    monkeypatch.setattr(connections, "MOST", 12)
+    with served(home.settings) as page, ExitStack() as stack:
+        known = stack.enter_context(closing(http.client.HTTPConnection("127.0.0.1", page.port, timeout=30)))
+        for _ in range(2):
+            known.request("GET", "/tasks")
+            with known.getresponse() as answer:
+                assert (answer.status, bool(answer.read())) == (200, True)
+            for data in (b"", REQUEST, FORM) * 8:
+                sending(stack, page, data)
+            assert page.get("/tasks").status == 200
+
+
+def test_a_client_that_lets_the_server_wait_is_ended(home, monkeypatch, caplog):
+    monkeypatch.setattr(connections, "WAIT_SECONDS", 0.2)
+    monkeypatch.setattr(connections, "LOOK_SECONDS", 0.05)
+    with served(home.settings) as page, ExitStack() as stack:
+        again = REQUEST + b"\r\n" + REQUEST  # half a request after a whole one
+        for client in [sending(stack, page, data) for data in (b"", REQUEST, FORM, again)]:
+            with client.makefile("rb") as answer:
+                answer.read()  # to the end, which comes
+    assert "Traceback" not in caplog.text
