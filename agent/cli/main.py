@@ -34,7 +34,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         code = app(take_global_options(argv, state), prog_name="main.py", obj=state, standalone_mode=False)
     except TyperException as error:  # an argument is missing or wrong
-        error.show()  # type: ignore[attr-defined]every typer exception that is raised here has the method show()
+        error.show()  # type: ignore[attr-defined]  # every typer exception here has it
         if state.json:
             state.print_json(failure("usage", error.format_message(), error.exit_code))
         return int(error.exit_code)
