@@ -215,7 +215,7 @@ def _there(wiring: Wiring, forge: Forge, row: Row, door: PublishFilter, final: P
     parent = wiring.ledger.get(row.parent_uuid) if row.parent_uuid else None
     urls = [url for url in (row.url, parent.url if parent is not None else None) if url]
     with suppress(ForgeError):
-        asked = asking_comment(forge, row.key, {"started_by": row.started_by}, urls) if urls else None
+        asked = asking_comment(forge, row.key, row.started_by, urls) if urls else None
         if asked is not None:
             with recorded_templates(wiring.settings, wiring.events, row.uuid):
                 text = truncate(headed(door, asked, final), forge, row.uuid)

@@ -12,6 +12,7 @@ adds the comment to the earlier task's episode.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING
 
 from agent import clock
@@ -23,6 +24,7 @@ from agent.extraction.suspicion import suspicion
 from agent.extraction.task_record import COMMENT, read_task
 from agent.forge.base import ForgeReports, IssueText
 from agent.forge.git_credentials import login_of
+from agent.issue.ci_rounds import line_of
 from agent.memory import NewEvent
 from agent.memory.namespaces import actor_in, of_actor, of_session
 from agent.values import Status
@@ -141,12 +143,8 @@ class Feedback:
 
     def _of_branch(self, row: Row) -> Iterator[Row]:
         """The task, then its parent tasks on the same branch, newest first."""
-        now: Row | None = row
-        for _ in range(GENERATIONS):
-            if now is None or now.branch != row.branch:
-                return
-            yield now
-            now = self.wiring.ledger.get(now.parent_uuid) if now.parent_uuid else None
+        line = islice(line_of(self.wiring.ledger, row), GENERATIONS)
+        return takewhile(lambda one: one.branch == row.branch, line)
 
     def _confirm(self, row: Row) -> None:
         """Make those reflections of a task active that are in quarantine until its result is verified."""

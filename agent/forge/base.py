@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
+    from agent.config.forge_sections import Start
     from agent.errors import ForgeUnreachable, IssueUnreadable
     from agent.forge.checks import Check
     from agent.values import Public
@@ -238,8 +239,19 @@ class Labels:
         none of the program's six labels.
         """
         here = self.names() & set(present)
-        ended = {self.done, self.stopped, self.failed} - {""}
-        return self.paused in here or (by_comment and (bool(here) or is_first) and here <= ended)
+        return self.paused in here or (by_comment and (bool(self.ended(here)) or (is_first and not here)))
+
+    def without_effect(self, start: Start) -> frozenset[str]:
+        """The labels of the six that ask for no work, since the configuration switches them off (`start.label`)."""
+        return frozenset() if start.label else frozenset({self.queued} - {""})
+
+    def waits(self, present: Iterable[str], start: Start, *, assigned: bool) -> bool:
+        """Whether an open issue with the labels `present` asks for work: it has the bot label, or it is `assigned` to
+        the account and has none of the six; `start` may switch either of the two off."""
+        here = self.names() & set(present)
+        if start.label and self.queued in here:
+            return True
+        return start.assignee and assigned and here <= self.without_effect(start)
 
     def requested(self, present: Iterable[str], state: str) -> Literal["stop"] | None:
         """Returns "stop" if the issue's `state` and labels ask a running task to stop, otherwise None; the rule is at

@@ -40,6 +40,10 @@ class EventTaskGetter(BaseTaskGetter):
         """The login of an account in an answer of the host, "" for a deleted account."""
 
     @abstractmethod
+    def _by_assignment(self) -> bool:
+        """Whether assignments to the bot ask for work."""
+
+    @abstractmethod
     def _newest_assignment(self, project: Any, number: int) -> tuple[str, Any] | None:
         """(id, account) of the newest assignment of the issue to the bot, if that assignment is newer than the label
         that shows the end of a task; else None."""
@@ -47,6 +51,23 @@ class EventTaskGetter(BaseTaskGetter):
     @abstractmethod
     def _asker(self, project: Any, item: dict[str, Any], state: tuple[Any, ...]) -> str:
         """The login of the account that asked for work; raises IssueUnreadable when no account with permission did."""
+
+    def _of_item(self, key: TaskKey, item: dict[str, Any], present: frozenset[str]) -> Task | None:
+        """The task of an issue or pull request with the labels `present`; None when it does not wait for work, or when
+        the person who asked cannot be determined."""
+        labels, places = self.forge.labels, self.forge.places
+        effective = present - labels.without_effect(self.forge.section.start)
+        labelled = labels.queued in self._labels() and labels.queued in effective
+        assigned = self._by_assignment() and any(places.is_own(user) for user in item.get("assignees") or ())
+        again = not labelled and assigned and not self._left and bool(labels.ended(effective))
+        fresh = assigned and effective.isdisjoint(labels.names())
+        if item.get("state") != "open" or not (again or fresh or not present.isdisjoint(self._labels())):
+            return None
+        project = places.project_of(key)
+        if again:
+            return self._assigned_again(key, project, item, present)
+        # a task that a daemon has taken has the processing label, and no longer the bot label
+        return self._waiting(key, project, item, present, labelled=labelled or (self._left and not assigned))
 
     def _waiting(
         self, key: TaskKey, project: _Project, item: dict[str, Any], present: frozenset[str], *, labelled: bool
@@ -69,7 +90,8 @@ class EventTaskGetter(BaseTaskGetter):
         if state not in self.forge.askers and not self._may_look_up():
             return None
         try:
-            return Task(key, self.forge, user=asker(), **told)
+            with self._reading_events(f"{key.repo}#{key.task_id}"):
+                return Task(key, self.forge, user=asker(), **told)
         except IssueUnreadable as problem:
             if problem.code != SELF_ASSIGNED:
                 self._tell(problem, f"{key.repo}#{key.task_id} {item.get('updated_at')}")
@@ -87,7 +109,8 @@ class EventTaskGetter(BaseTaskGetter):
         if state in self.forge.askers:
             found = self.forge.askers[state]
         else:
-            found = self._newest_assignment(project, item["number"])
+            with self._reading_events(f"{project.full_name}#{item['number']}"):
+                found = self._newest_assignment(project, item["number"])
         self._keep(state, item, found)
         if found is None or self.forge.places.is_self_assignment(found[1]):
             return None

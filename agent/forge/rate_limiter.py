@@ -41,14 +41,18 @@ OTHER_FILES = (".refused", ".facts")
 KEPT_SECONDS = 600.0  # Facts about repositories and people are requested from the forge again after this many seconds.
 
 
+def file_name(host: str) -> str:
+    """The name of a host as the beginning of the names of its files in the folder `limits`."""
+    return re.sub(r"[^A-Za-z0-9.-]+", "_", host).strip(".") or "host"
+
+
 class RateLimiter:
     """Counts and delays the requests to one host.  `folder` is created when the file of limits is first written."""
 
     def __init__(self, folder: Path, host: str) -> None:
         self.host = host
-        name = re.sub(r"[^A-Za-z0-9.-]+", "_", host).strip(".") or "host"
         self.folder = folder
-        self.path = folder / f"{name}.json"
+        self.path = folder / f"{file_name(host)}.json"
         # the content for the file of limits as long as the file cannot be written, else None
         self._unwritten: dict[str, Any] | None = None
 

@@ -10,7 +10,6 @@ counts as empty. Times in the file of refusals are Unix seconds.
 
 from __future__ import annotations
 
-import re
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
@@ -18,6 +17,7 @@ import orjson
 
 from agent import clock, durable_files
 from agent.errors import DiskError
+from agent.forge.rate_limiter import file_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -47,9 +47,8 @@ class RefusedChanges:
     written."""
 
     def __init__(self, folder: Path, host: str) -> None:
-        name = re.sub(r"[^A-Za-z0-9.-]+", "_", host).strip(".") or "host"
         self.folder = folder
-        self.path = folder / f"{name}.refused.json"
+        self.path = folder / f"{file_name(host)}.refused.json"
         self._unwritten: dict[str, Refusal] | None = None
 
     def all(self) -> Mapping[str, Refusal]:

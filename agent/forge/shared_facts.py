@@ -10,7 +10,6 @@ remembers only the facts that it has read itself. Times in the file of facts are
 
 from __future__ import annotations
 
-import re
 from contextlib import suppress
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
@@ -19,7 +18,7 @@ import orjson
 
 from agent import clock, durable_files
 from agent.errors import DiskError
-from agent.forge.rate_limiter import KEPT_SECONDS
+from agent.forge.rate_limiter import KEPT_SECONDS, file_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,11 +36,12 @@ class SharedFacts:
     """
 
     def __init__(self, folder: Path, host: str, account: Callable[[], str]) -> None:
-        name = re.sub(r"[^A-Za-z0-9.-]+", "_", host).strip(".") or "host"
         self.folder = folder
-        self.path = folder / f"{name}.facts.json"
+        self.path = folder / f"{file_name(host)}.facts.json"
         self.account = account
         self._own: dict[str, list[Any]] = {}  # the facts that this process has read from the host itself
+        # inode, size and time of change of the file when it was last parsed, and its facts
+        self._parsed: tuple[tuple[int, ...], dict[str, list[Any]]] | None = None
 
     def find(self, name: str) -> Any:
         """The value of the shared fact `name`; None if the fact is unknown or too old."""
@@ -68,12 +68,22 @@ class SharedFacts:
         return f"{blake2b(self.account().encode(), digest_size=12).hexdigest()} {name}"
 
     def _read(self) -> dict[str, list[Any]]:
-        """The content of the file of facts: key → [time at which the host reported the fact, value]."""
+        """The facts in the file: key → [time at which the host reported the fact, value].
+
+        The file is parsed again only if it has changed: each process replaces the whole file, and a poll asks for a
+        fact of each issue.
+        """
         try:
+            found = self.path.stat()
+            state = found.st_ino, found.st_size, found.st_mtime_ns
+            if self._parsed is not None and self._parsed[0] == state:
+                return self._parsed[1]
             stored = orjson.loads(self.path.read_bytes())
         except (OSError, orjson.JSONDecodeError):
             return {}
-        return {key: fact for key, fact in stored.items() if _is_fact(fact)} if isinstance(stored, dict) else {}
+        facts = {key: fact for key, fact in stored.items() if _is_fact(fact)} if isinstance(stored, dict) else {}
+        self._parsed = state, facts
+        return facts
 
 
 def _is_valid(fact: list[Any]) -> bool:

@@ -11,14 +11,15 @@ makes a new task getter, so state that must outlive a poll is an attribute of th
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from agent.errors import ForgeAccessRefused, ForgeUnreachable, IssueUnreadable
+from agent.errors import ForgeAccessRefused, ForgeRefused, ForgeUnreachable, IssueUnreadable
 from agent.forge.unanswered_lists import postponed
 from agent.observe.item_loop import Items
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from agent.errors import AnswerOdd
     from agent.forge.base import Labels, Task
@@ -85,9 +86,14 @@ class BaseTaskGetter(ABC):
             return self.forge.labels.in_use()
         return (self.forge.labels.queued,) if self.forge.section.start.label else ()
 
-    def _without_effect(self) -> frozenset[str]:
-        """The labels that ask for no work, since the configuration switches them off (`start.label`)."""
-        return frozenset() if self.forge.section.start.label else frozenset({self.forge.labels.queued})
+    @contextmanager
+    def _reading_events(self, item: str) -> Iterator[None]:
+        """A context in which the person who asked for work on one issue is looked up: a refusal of the host to list
+        the events of the issue concerns this issue alone, and not the poll.  Raises IssueUnreadable."""
+        try:
+            yield
+        except (ForgeRefused, ForgeAccessRefused) as error:
+            raise IssueUnreadable(f"{item}: the person who asked for work cannot be looked up: {error}") from error
 
     def _may_look_up(self) -> bool:
         """Whether this poll may look up who asked for work on one more issue; each call counts as one look-up."""

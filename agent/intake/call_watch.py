@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 from agent import clock
 from agent.errors import IssueUnreadable
 from agent.forge.base import ForgeReports
-from agent.intake.enqueue import Intake, enqueue_task, priority_of, start_of
+from agent.forge.what_starts import start_of
+from agent.intake.enqueue import Intake, enqueue_task, priority_of
 from agent.issue import commands
 from agent.observe.item_loop import Items
 from agent.values import CLOSED_STATUSES

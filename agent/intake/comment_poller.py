@@ -22,12 +22,13 @@ from agent import clock
 from agent.context.outside_effects import receipt_in
 from agent.errors import ClaimLost, IssueUnreadable, UsageError
 from agent.forge.base import ForgeReports
+from agent.forge.what_starts import start_of
 from agent.intake.call_watch import CallWatch
 from agent.intake.ci_watch import CiWatch
-from agent.intake.enqueue import Intake, continue_task, start_of
+from agent.intake.enqueue import Intake, continue_task
 from agent.issue import commands
 from agent.issue.acknowledge import Acknowledgements
-from agent.issue.ci_rounds import MOST_TASKS
+from agent.issue.ci_rounds import line_of
 from agent.issue.claims import is_held, over_in, shown_end
 from agent.issue.close_ended_row import adopt_end
 from agent.issue.closed_by_merge import MERGED, is_closed_by_merge
@@ -324,15 +325,8 @@ class CommentPoller:
     def _wants_changes(self, row: Row, comment: Comment) -> bool:
         if not comment.requests_changes or comment.is_bot or not start_of(self.forge).review:
             return False
-        author, now = comment.author.casefold(), row
-        for _ in range(MOST_TASKS):
-            if (now.user or "").casefold() == author:
-                return True
-            earlier = self.ledger.get(now.parent_uuid) if now.parent_uuid else None
-            if earlier is None:
-                return False
-            now = earlier
-        return False
+        author = comment.author.casefold()
+        return any((one.user or "").casefold() == author for one in line_of(self.ledger, row))
 
 
 def _said_to(row: Row, comments: tuple[Comment, ...]) -> list[Comment]:

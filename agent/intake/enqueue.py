@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Literal
 from uuid import uuid4
 
 from agent import clock
-from agent.config.forge_sections import Start
 from agent.config.project_settings import for_project
 from agent.errors import DiskError, ForgeAccessRefused, ForgeError
 from agent.forge.refused_changes import RefusedChanges
@@ -56,13 +55,6 @@ class Intake:
     ledger: Ledger
     forge: Forge
     events: Events
-
-
-def start_of(forge: Forge) -> Start:
-    """The events that ask for a task on a forge (the setting `start` of its section); the default setting if the
-    section has none."""
-    found = getattr(getattr(forge, "section", None), "start", None)
-    return found if isinstance(found, Start) else Start()
 
 
 def enqueue_task(

@@ -324,7 +324,8 @@ def enqueue(
         has_comments=task.has_comments,
     )
     task.uuid = uuid
-    waiting = ledger.latest(key) if refused == "known" else None
+    # an event that asks for a task (an assignment) stays in the list after it has started the task
+    waiting = ledger.latest(key) if refused == "known" and task.started_by is None else None
     if waiting is not None and waiting.status is Status.PAUSED:
         # The bot label on the issue of a paused task is a request to resume the task.
         ledger.request(waiting.uuid, "resume")

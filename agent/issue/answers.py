@@ -50,7 +50,8 @@ class Reply:
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Self:
         """Make a reply from a result of `to_dict`."""
-        return cls(Comment(**record["comment"]), Public(record["text"]), bool(record["settled"]))
+        comment, text = Comment(**record["comment"]), Public(record["text"])
+        return cls(comment, text, bool(record["settled"]), str(record.get("effect") or ""))
 
     def to_dict(self) -> Json:
         return asdict(self)
@@ -61,17 +62,21 @@ class Reply:
         return self.effect or f"reply-{re.sub(r'[^A-Za-z0-9._-]', '-', self.comment.id)}"
 
 
-def asking_comment(forge: Forge, key: TaskKey, row: Mapping[str, Any], urls: Iterable[str]) -> Comment | None:
-    """The comment that has started the task of `row` (its column `started_by`), if the comment is in a pull request's
-    thread or review; None if it stands on the issue. `urls` are the addresses of the pull requests on which the comment
-    may stand. Raises ForgeError."""
-    started_by = str(row.get("started_by") or "")
-    if not started_by or started_by.startswith(NO_COMMENT):
-        return None
+def comments_by_id(forge: Forge, key: TaskKey, urls: Iterable[str]) -> dict[str, Comment]:
+    """Id → comment of a person, of the issue and of the pull requests with the addresses `urls`.  Raises ForgeError."""
     reports, cursor = ForgeReports(forge), None
     for url in urls:
         cursor = reports.with_pull(cursor, url)
-    found = {one.id: one for one in forge.comments_since(key, cursor)[0]}.get(started_by)
+    return {one.id: one for one in forge.comments_since(key, cursor)[0]}
+
+
+def asking_comment(forge: Forge, key: TaskKey, started_by: str | None, urls: Iterable[str]) -> Comment | None:
+    """The comment that has started a task (`started_by` in the task's row), if the comment is in a pull request's
+    thread or review; None if it stands on the issue.  `urls` are the addresses of the pull requests on which the
+    comment may stand.  Raises ForgeError."""
+    if not started_by or started_by.startswith(NO_COMMENT):
+        return None
+    found = comments_by_id(forge, key, urls).get(started_by)
     return found if found is not None and found.place else None
 
 

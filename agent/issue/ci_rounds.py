@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 from agent.forge.base import ForgeReports
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from agent.forge.base import Forge
     from agent.forge.checks import Check, Checks
     from agent.taskqueue import Ledger, Row
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
 _STARTED = re.compile(r"ci-([0-9a-f]{40,64})")
 MOST_TASKS = 100
-"""Maximum number of consecutive tasks of one pull request that are read from the ledger."""
+"""Maximum number of tasks that continue one another and are read from the ledger (`line_of`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +57,26 @@ def red_commit(started: str | None) -> str:
     return found[1] if found else ""
 
 
+def line_of(ledger: Ledger, row: Row) -> Iterator[Row]:
+    """The row of a task and those of the tasks that it continues, the newest first, at most MOST_TASKS."""
+    now: Row | None = row
+    for _ in range(MOST_TASKS):
+        if now is None:
+            return
+        yield now
+        now = ledger.get(now.parent_uuid) if now.parent_uuid else None
+
+
 def rounds_of(ledger: Ledger, row: Row) -> CiRounds | None:
     """The CiRounds of the pull request to which the task of `row` and the tasks before it belong; None if these tasks
     have no pull request, or if no pushed commit is known."""
     rows: list[Row] = []
-    url, now = None, ledger.get(row.uuid)
-    while now is not None and len(rows) < MOST_TASKS and (url is None or now.url in (None, url)):
+    url, newest = None, ledger.get(row.uuid)
+    for now in line_of(ledger, newest) if newest is not None else ():
+        if url is not None and now.url not in (None, url):
+            break
         rows.append(now)
         url = url or now.url
-        now = ledger.get(now.parent_uuid) if now.parent_uuid else None
     pushed = next((one for one in rows if one.head_commit), None)
     if pushed is None or not url or not pushed.branch:
         return None

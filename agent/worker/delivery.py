@@ -101,7 +101,7 @@ class Delivery:
             report = self.commits.write_patch(report)
         report = self._reviewed(outcome, report)
         if report.pull is not None and not is_settled:
-            report = self._publish(report, title, ready=decide(outcome, report).ready, **words)
+            report = self._publish(report, title, ready=may_be_ready(outcome, report), **words)
         if report.pull is not None:
             keep_pull(run.settings, run.key.instance, report.pull, self.workspace.context_dir)
         return report
@@ -109,8 +109,8 @@ class Delivery:
     def _reviewed(self, outcome: Outcome, report: Report) -> Report:
         """Ask the reviewers about work that has no other problem; in a replay, use the decision that was recorded."""
         run = self.run
-        ready = decide(outcome, report).ready or (not run.publishing and may_be_ready(outcome, report))
-        if not (ready and is_checked(outcome) and run.settings.consensus.enabled):
+        is_shown = report.pull is not None or not run.publishing
+        if not (is_shown and may_be_ready(outcome, report) and is_checked(outcome) and run.settings.consensus.enabled):
             return report
         from agent.worker.review import reviewed
 

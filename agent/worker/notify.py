@@ -37,22 +37,18 @@ def notify_paused(run: TaskRun, outcome: Outcome) -> None:
     if not run.publishing:
         return
 
-    def words() -> Public:
-        facts = run.facts()
-        return run.fit_comment(
-            run.publish_filter.render("final", outcome=outcome, report=None, decision=None, uuid=run.uuid, facts=facts)
-        )
-
     _edit(run, run.progress.compose(str(outcome.end)))
     if outcome.end is End.ASKED:  # a pause on a person's request needs no comment
         # The name of the receipt for a question depends on the task's folder: a task that lost its folder may ask a new
         # question after the answer to the old one.
         folder = crc32(run.context.fence.encode())
         effect = f"question-{folder}-{run.context.get_tool_store().count_tool_calls()}"
-        if (there := question_there(run, words(), effect)) is not None:
+        told = {"outcome": outcome, "report": None, "decision": None, "uuid": run.uuid, "facts": run.facts()}
+        words = run.fit_comment(run.publish_filter.render("final", **told))
+        if (there := question_there(run, words, effect)) is not None:
             post_replies(run.forge, run.key, run.uuid, [there], run.events, run.effects, run.check_held)
         else:
-            _post(run, effect, words)
+            _post(run, effect, lambda: words)
     run.move_label("paused")
 
 

@@ -12,6 +12,7 @@ from agent import clock, deadline, proc
 from agent.config.environment import network_environment
 from agent.forge.base import ForgeReports
 from agent.forge.git_credentials import login_of
+from agent.forge.what_starts import start_of
 from agent.sandbox import make_sandbox, sandbox_user
 from agent.work.mirror import Mirror
 from agent.worker.ci_failures import CiFailures, read_failures
@@ -77,7 +78,8 @@ def prepare(run: TaskRun) -> Prepared:
         trusts_author = may_author_ask(run, issue)
         deadline.is_stopping()  # the issue that was just read may contain a request to stop
         is_first = context.row.get("parent_uuid") is None
-        if forge.labels.is_left_behind(issue.labels, by_comment=started_by is not None, is_first=is_first):
+        present = set(issue.labels) - forge.labels.without_effect(start_of(forge))
+        if forge.labels.is_left_behind(present, by_comment=started_by is not None, is_first=is_first):
             run.move_label("processing")
         if run.publishing:
             run.progress.start()

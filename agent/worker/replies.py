@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from agent.errors import ForgeError
 from agent.forge.base import ForgeReports
-from agent.issue.answers import Reply, asking_comment, headed, quoted
+from agent.issue.answers import Reply, asking_comment, comments_by_id, headed, quoted
 from agent.issue.comments import MARGIN
 from agent.values import End, Outcome, Public, Status
 from agent.worker.pull_text import fitted
@@ -103,11 +103,8 @@ def _id_in(text: str) -> str:
 def _comments(run: TaskRun) -> Mapping[str, Comment]:
     """Comment id → comment of a person, on the issue and on the pull requests of the task; empty if the comments cannot
     be read."""
-    reports, cursor = ForgeReports(run.forge), None
-    for url in _urls(run):
-        cursor = reports.with_pull(cursor, url)
     try:
-        return {one.id: one for one in run.forge.comments_since(run.key, cursor)[0]}
+        return comments_by_id(run.forge, run.key, _urls(run))
     except ForgeError as error:
         run.emit("effect_failed", effect="reply", error=str(error))
         return {}
@@ -129,7 +126,7 @@ def question_there(run: TaskRun, text: Public, effect: str) -> Reply | None:
     """The question of a task as an answer to the comment on the pull request that has started the task; None if
     somebody asked for the task on the issue."""
     try:
-        asked = asking_comment(run.forge, run.key, run.context.row, _urls(run))
+        asked = asking_comment(run.forge, run.key, run.context.row.get("started_by"), _urls(run))
     except ForgeError as error:
         run.emit("effect_failed", effect="question", error=str(error))
         return None

@@ -4,7 +4,9 @@ services write, and how GitHub shows it.
 - a check run belongs to a commit; a run of the same name by the same App replaces the one before in the list `latest`
   (docs.github.com/en/rest/checks/runs, "List check runs for a Git reference")
 - the combined status is of the newest status of each context: failure before pending before success, pending if there
-  is none (docs.github.com/en/rest/commits/statuses, "Get the combined status for a specific reference")
+  is none (docs.github.com/en/rest/commits/statuses, "Get the combined status for a specific reference"); its statuses
+  come by pages, with a Link header as for a list (GetCombinedStatus in pkg/github/client.go of kubernetes-sigs/prow
+  follows it)
 - the log of a job is at another host, for one minute, by an address that needs no token; it is there once the job has
   ended (docs.github.com/en/rest/actions/workflow-jobs, "Download job logs for a workflow run").  The check run of a job
   of Actions has the job's number

@@ -303,12 +303,11 @@ class ForgejoForge:
         with self.wire.limiter.exclusive():
             project, item = self._issue(key)
             present = label_names(item)
-            ours = present & self.labels.names()
             if again:
                 waits = item["state"] == "open" and self.labels.can_start(present)
             else:
                 assigned = any(self.places.is_own(user) for user in item.get("assignees") or ())
-                waits = self.labels.queued in present or (assigned and not ours)
+                waits = self.labels.waits(present, self.section.start, assigned=assigned)
             if waits:
                 self._move(project, key, "processing")
             return waits

@@ -46,7 +46,7 @@ class ForgejoTaskGetter(EventTaskGetter):
                 if key is None or (f"{key.owner}/{key.repo}", number) in found:
                     continue
                 with self._items.handling(f"{full}#{number}"):
-                    task = self._task(key, item)
+                    task = self._of_item(key, item, label_names(item))
                     if task is not None:
                         found[f"{key.owner}/{key.repo}", number] = task
         return found
@@ -119,24 +119,6 @@ class ForgejoTaskGetter(EventTaskGetter):
         return TaskKey(self.forge.source, owner, repo, kind, str(item["number"]), self.forge.instance)
 
     # --- selection --------------------------------------------------------------------------------------------
-
-    def _task(self, key: TaskKey, item: dict[str, Any]) -> Task | None:
-        """The task of an issue or pull request of Forgejo; None when it does not wait for work, or when the person who
-        asked for work cannot be determined."""
-        present = label_names(item)
-        ours = present & (self.forge.labels.names() - self._without_effect())
-        labelled = self.forge.labels.queued in self._labels() and self.forge.labels.queued in present
-        assigned = self._by_assignment() and any(self.forge.places.is_own(user) for user in item.get("assignees") or ())
-        again = not labelled and assigned and not self._left and bool(self.forge.labels.ended(present))
-        waits = not present.isdisjoint(self._labels()) or (assigned and not ours) or again
-        if item["state"] != "open" or not waits:
-            return None
-        # a task that a daemon has taken has the processing label, and no longer the bot label
-        labelled = labelled or (self._left and not assigned)
-        project = self.forge.places.project_of(key)
-        if again:
-            return self._assigned_again(key, project, item, present)
-        return self._waiting(key, project, item, present, labelled=labelled)
 
     def _newest_assignment(self, project: Project, number: int) -> tuple[str, Any] | None:
         return assigned_again(self.forge, events_of(self.forge, project, number))

@@ -132,7 +132,7 @@ SHAPES = Shapes.of(
     ("GET", f"{_REPO}/activity", [PUSH]),
     ("GET", f"{_REPO}/commits", ANY),
     ("GET", f"{_REPO}/commits/[^/]+/check-runs", [RUN]),
-    ("GET", f"{_REPO}/commits/[^/]+/status", {"statuses": [STATUS], "total_count?": int}),
+    ("GET", f"{_REPO}/commits/[^/]+/status", [STATUS]),
     ("GET", f"{_REPO}/check-runs{_NUMBER}/annotations", [NOTE]),
     ("GET", f"{_REPO}/actions/runs", [RUN]),
     ("GET", f"{_REPO}/actions/runs{_NUMBER}/jobs", [RUN]),

@@ -90,20 +90,12 @@ class CheckReader:
         return [one for one in found if one.state == "failed"]
 
     def _statuses(self, path: str) -> list[Check]:
-        found: list[dict[str, Any]] = []
-        number, total = 0, 1
-        while len(found) < total:
-            number += 1
-            http.a_page_more(number, f"{self.wire.host}: GET {path}/status")
-            query = {"per_page": 100} | ({"page": number} if number > 1 else {})
-            try:
-                answer = self.wire.get(f"{path}/status", query=query)
-            except ForgeRefused as error:
-                if error.status not in (404, 422):
-                    raise
-                return []
-            found += answer["statuses"]
-            total = answer.get("total_count", 0) if answer["statuses"] else 0
+        try:
+            found = list(self.wire.pages(f"{path}/status", part="statuses"))
+        except ForgeRefused as error:
+            if error.status not in (404, 422):
+                raise
+            return []
         states: dict[str, CheckState] = {"success": "passed", "pending": "pending"}
         return [
             Check(str(one["context"]), states.get(str(one["state"]), "failed"), str(one.get("description") or ""))

@@ -291,12 +291,11 @@ class GitHubForge:
                 waits = item.get("state") == "open" and self.labels.can_start(present)
                 ours = present & self.labels.names()
                 return waits and (bool(self.items.move(project, key, "processing")) or not ours)
-            labelled = self.labels.queued in present
             assigned = any(self.places.is_own(user) for user in item.get("assignees") or ())
-            if not labelled and (not assigned or present & self.labels.names()):
+            if not self.labels.waits(present, self.section.start, assigned=assigned):
                 return False
             gone = self.items.move(project, key, "processing")
-            return not labelled or self.labels.queued in gone
+            return self.labels.queued in gone or self.labels.queued not in present
 
     def move_label(self, key: TaskKey, to: LabelState) -> None:
         with self.wire.limiter.exclusive():

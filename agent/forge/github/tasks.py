@@ -96,22 +96,9 @@ class GitHubTaskGetter(EventTaskGetter):
     def _task(self, owner: str, repo: str, item: dict[str, Any]) -> Task | None:
         """The task of an issue or pull request of GitHub; None when it does not wait for work, or when the person who
         asked for work cannot be determined."""
-        present = self.forge.items.label_names(item)
-        ours = present & (self.forge.labels.names() - self._without_effect())
-        labelled = self.forge.labels.queued in self._labels() and self.forge.labels.queued in present
-        assigned = self._by_assignment() and any(self.forge.places.is_own(user) for user in item.get("assignees") or ())
-        again = not labelled and assigned and not self._left and bool(self.forge.labels.ended(present))
-        waits = not present.isdisjoint(self._labels()) or (assigned and not ours) or again
-        if item.get("state") != "open" or not waits:
-            return None
-        # a task that a daemon has taken has the processing label, and no longer the bot label
-        labelled = labelled or (self._left and not assigned)
         kind = "pull_request" if item.get("pull_request") else "issue"
         key = TaskKey(self.forge.source, owner, repo, kind, str(item["number"]), self.forge.instance)
-        project = self.forge.places.project(owner, repo)
-        if again:
-            return self._assigned_again(key, project, item, present)
-        return self._waiting(key, project, item, present, labelled=labelled)
+        return self._of_item(key, item, self.forge.items.label_names(item))
 
     def _newest_assignment(self, project: Project, number: int) -> tuple[str, Any] | None:
         return assigned_again(self.forge, events_of(self.forge, project, number))

@@ -99,7 +99,7 @@ class GitLabForge:
         self.members: tuple[float, list[tuple[str, Project]]] | None = None
         self.askers: dict[tuple[Any, ...], Any] = {}  # state of a waiting issue → account that asked for work
         self._states: dict[TaskKey, tuple[str, bool]] = {}
-        self.notes = OwnNotes(self.items, self.places)
+        self.notes = OwnNotes(self.items)
 
     @classmethod
     def from_settings(cls, settings: Any) -> tuple[Self, ...]:

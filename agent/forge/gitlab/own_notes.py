@@ -10,7 +10,6 @@ from agent.forge.markers import hidden_in, signed
 
 if TYPE_CHECKING:
     from agent.forge.gitlab.notes import NoteReader
-    from agent.forge.gitlab.projects import Projects
     from agent.forge.gitlab.task_items import Items
     from agent.values import TaskKey
 
@@ -18,9 +17,9 @@ if TYPE_CHECKING:
 class OwnNotes:
     """The notes of the own account; `known` has the ids of the notes that this process has written or read."""
 
-    def __init__(self, items: Items, places: Projects) -> None:
+    def __init__(self, items: Items) -> None:
         self.items = items
-        self.places = places
+        self.places = items.places
         self.known: set[str] = set()
 
     def path(self, key: TaskKey, comment_id: str) -> str:

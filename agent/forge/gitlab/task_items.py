@@ -106,12 +106,9 @@ class Items:
     def waits(self, item: dict[str, Any]) -> bool:
         """Whether an issue is open and asks for work: the issue has the bot label, or is assigned to the bot and has
         none of the six labels; the setting `start` may switch off either way of asking."""
-        present = self.label_names(item)
         if item.get("state") != "opened":
             return False
-        if self.labels.queued in present and self.start.label:
-            return True
-        return not present & (self.labels.names() - {self.labels.queued}) and self.is_assigned(item)
+        return self.labels.waits(self.label_names(item), self.start, assigned=self.is_assigned(item))
 
     def is_assigned(self, item: dict[str, Any]) -> bool:
         """Whether an issue is assigned to the bot, and the setting `start` lets assignments ask for work."""
@@ -120,7 +117,7 @@ class Items:
     def may_be_assigned_again(self, item: dict[str, Any]) -> bool:
         """Whether an issue is open, shows the end of a task, and is assigned to the bot; the assignment may have been
         made before the task ended."""
-        ended = self.labels.ended(self.label_names(item))
+        ended = self.labels.ended(self.label_names(item) - self.labels.without_effect(self.start))
         return item.get("state") == "opened" and bool(ended) and self.is_assigned(item)
 
     def is_left(self, item: dict[str, Any]) -> bool:

@@ -158,7 +158,8 @@ class GitLabTaskGetter(BaseTaskGetter):
             if not self._may_look_up():
                 return None
             path = f"{project.path}/{kind}/{item['iid']}"
-            self.forge.askers[state] = assigned_again(self.forge.wire, places, path, self.forge.labels)
+            with self._reading_events(f"{key.owner}/{key.repo} {kind} {item['iid']}"):
+                self.forge.askers[state] = assigned_again(self.forge.wire, places, path, self.forge.labels)
         found = self._askers[state] = self.forge.askers[state]
         if (
             found is None

@@ -52,6 +52,23 @@ def test_a_label_in_another_spelling_is_told_with_the_right_one(make):
     assert f"{name}.bot_label is `codign agent`, and {PROJECT[name]} has `coding agent` instead: set the key to" in one
 
 
+def test_a_label_that_asks_for_nothing_is_not_taken_and_hides_no_end(make):
+    """`start.label: false`: the bot label on an issue is one label more, whatever else asks for work."""
+    place = make()
+    place.person("bob")
+    fresh, ended = place.issue(labels=("coding agent",)), place.issue(labels=("coding agent", "coding agent done"))
+    forge = place.again(start={"label": False})
+    assert not forge.mark_taken(fresh)
+    assert "coding agent" in place.labels(fresh)
+    for key in (fresh, ended):
+        place.assign(key, "bob", "makimono")
+    found = {task.get_task_key(): task.started_by for task in forge.task_getter().get_task_list()}
+    assert found[fresh] is None
+    assert str(found[ended]).startswith("assigned-")
+    assert forge.mark_taken(fresh)
+    forge.close()
+
+
 def test_capitals_are_another_label_but_on_github(make):
     place = make("Coding Agent")
     assert [("has `Coding Agent` instead" in one) for one in said(place)] == [True] * (place.forge.source != "github")

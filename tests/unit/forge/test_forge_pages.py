@@ -112,6 +112,21 @@ def test_a_list_that_is_refused_is_a_problem_of_its_project_alone(place):
     forge.close()
 
 
+def test_events_of_one_issue_that_are_refused_leave_out_this_issue_and_are_told_once(place):
+    key = place.issue(labels=("coding agent done",))
+    place.assign(key, "alice", "makimono")
+    is_github = isinstance(place, GitHubPlace)
+    for path in ("/issues/1/events", "/issues/1/notes"):
+        place.server.fault(
+            "GET", path, status=403, times=-1, body='{"message": "No"}' if is_github else {"message": "No"}
+        )
+    for told in (1, 0):
+        found, getter = listed(place.forge)
+        assert (found, getter.failed, len(getter.problems)) == ([], None, told)
+    place.server.faults.clear()
+    assert listed(place.forge)[0] == ["web"]
+
+
 def test_lists_that_all_fail_are_a_poll_that_failed(place):
     forge, _, _ = two_projects(place)
     page(place.server)

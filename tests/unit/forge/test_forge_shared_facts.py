@@ -1,5 +1,7 @@
 """Facts about accounts that the daemon and its workers share."""
 
+import os
+
 import pytest
 from forges.forgejo_place import ForgejoPlace
 from forges.github_place import GitHubPlace
@@ -43,6 +45,18 @@ def test_a_file_that_cannot_be_read_counts_as_empty(facts, content):
     assert here.find("a") is None
     here.put("a", value=1)
     assert facts().find("a") == 1
+
+
+def test_an_unchanged_file_is_parsed_once_and_a_changed_one_again(facts):
+    facts().put("a", value=1)
+    here = facts()
+    assert here.find("a") == 1
+    state, text = here.path.stat(), here.path.read_text()
+    here.path.write_text(text.replace(",1]", ",2]"))
+    os.utime(here.path, ns=(state.st_atime_ns, state.st_mtime_ns))
+    assert here.find("a") == 1
+    os.utime(here.path, ns=(state.st_atime_ns, state.st_mtime_ns + 1))
+    assert here.find("a") == 2
 
 
 def test_what_cannot_be_written_is_remembered_by_its_process(facts):

@@ -3,7 +3,7 @@
 import pytest
 
 from agent.forge.base import Labels
-from agent.intake.poller import Poller
+from agent.intake.poller import Poller, enqueue
 from agent.values import Public, Status
 
 
@@ -70,6 +70,17 @@ def test_an_assignment_after_the_end_goes_on_once_and_also_after_a_restart(watch
     watching.place.assign(key, "bob", "makimono")
     assert len(later(watching, polls=2)) == 1
     assert len(watching.ledger.list()) == 3
+
+
+def test_an_assignment_that_is_listed_again_does_not_resume_a_paused_task(watching):
+    """Until the paused label is on the issue, the issue shows the end of the earlier task."""
+    key, _ = ended(watching)
+    watching.place.assign(key, "bob", "makimono")
+    (task,) = watching.place.forge.task_getter().get_task_list()
+    uuid = watching.ledger.enqueue(key, started_by=task.started_by)
+    watching.ledger.request(uuid, "pause")
+    assert enqueue(watching.home.settings, watching.ledger, task, watching.home.events) is None
+    assert watching.ledger.get(uuid).status is Status.PAUSED
 
 
 def test_an_assignment_from_before_the_end_and_one_of_a_stranger_start_nothing(watching):

@@ -12,7 +12,8 @@ from run_home import UUID, Place
 from agent import clock
 from agent.context import TaskContextManager
 from agent.daemon.finalize import notify_closed
-from agent.forge.base import ForgeReports
+from agent.forge.base import Comment, ForgeReports
+from agent.issue.answers import Reply
 from agent.values import End, Outcome, Public, Status
 from agent.worker.notify import notify_paused
 from agent.worker.session import TaskRun
@@ -88,6 +89,12 @@ def test_a_question_stands_where_the_task_was_asked_for(here, where):
     said = place.forge.comments_since(key, reports.with_pull(None, pull.url))[0]
     assert "Dark blue." in [one.body for one in said]
     assert question not in [one.body for one in said]
+
+
+def test_a_stored_answer_keeps_the_name_of_its_effect():
+    comment = Comment("7", "alice", "", "2026-01-01T00:00:00.000Z", "2026-01-01T00:00:00.000Z")
+    reply = Reply(comment, Public("Blue."), settled=True, effect="question-1-2")
+    assert Reply.of(reply.to_dict()) == reply
 
 
 def test_the_end_of_a_waiting_task_that_was_stopped_stands_where_the_task_was_asked_for(here):
