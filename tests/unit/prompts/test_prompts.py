@@ -470,6 +470,7 @@ def test_the_pull_request_says_what_how_checked_and_what_it_closes():
     )
     assert "**Check** `make test`: exit code 0." in text
     assert "12 turns · 123,456 tokens in, 7,890 out · cost 0.1235 · gpt-x by openai · task" in text
+    assert "cost 0.1235 EUR · gpt-x" in pull(currency="EUR")
     assert "sandbox" not in text
     assert "\n\n\n" not in text
 
