@@ -1,7 +1,7 @@
-"""Sends a POST that creates something on a forge (a comment) at most twice, and so that it is created only once.
+"""Sends a POST that creates something on a forge (a comment, a label) at most twice, and so that it is created only once.
 
 If the answer to the first attempt is lost, the forge may have executed the request, so before the second attempt the
-module searches for the comment that the first attempt may have created.
+module searches for what the first attempt may have created.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.errors import ForgeError
 from agent.forge.labels_shown import COLOURS, MEANINGS
+from agent.forge.post_once import post_once
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -74,8 +75,13 @@ class LabelMover:
         found = _oldest(self.wire.pages(path), name)
         if found is None:
             body = {"name": name, "color": f"#{COLOURS[to]}", "description": MEANINGS[to]}
-            made = self.wire.call("POST", path, body=body, again=False).data
-            found = _oldest(self.wire.pages(path), name) or int(made["id"])
+
+            def there() -> str | None:
+                found = _oldest(self.wire.pages(path), name)
+                return None if found is None else str(found)
+
+            made = post_once(lambda: str(self.wire.call("POST", path, body=body, again=False).data["id"]), there)
+            found = int(there() or made)
         self._numbers[project.full_name, name] = found
         return found
 

@@ -59,6 +59,16 @@ def test_a_pull_request_whose_fate_is_unknown_is_looked_up_and_opened_once(place
 
 
 @pytest.mark.parametrize("fault", AFTER + BEFORE, ids=str)
+def test_a_label_whose_fate_is_unknown_is_looked_up_and_made_once(place, fault):
+    """Forgejo makes a second label of the same name like the first one."""
+    key = place.issue()
+    place.server.fault("POST", r"/web/labels$", **fault)
+    place.forge.move_label(key, "processing")
+    assert place.labels(key) == ["coding agent processing"]
+    assert len(place.repo.labels) == 2
+
+
+@pytest.mark.parametrize("fault", AFTER + BEFORE, ids=str)
 def test_labels_and_edits_are_simply_sent_again(place, fault):
     key = place.issue(labels=("bug", "coding agent"))
     place.forge.move_label(key, "queued")
