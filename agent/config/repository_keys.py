@@ -22,6 +22,8 @@ from agent.config.value_kinds import Allowed, Number, Text
 from agent.errors import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from agent.config.settings import Settings
 
 FILE = ".makimono.yaml"
@@ -60,8 +62,10 @@ class RepositoryKeys(Section):
     setup: RepositorySetup | None = Field(default=None, description="In place of `workspace.setup`.")
 
 
-def parse_file(data: bytes, allow: tuple[str, ...]) -> RepositoryKeys:
-    """Parse the text of a `.makimono.yaml`; returns its keys.
+def parse_file(
+    data: bytes, allow: tuple[str, ...], is_branch: Callable[[str], bool] = lambda _name: True
+) -> RepositoryKeys:
+    """Parse the text of a `.makimono.yaml`; returns its keys.  `is_branch`: whether the repository has a branch.
 
     Raises ConfigError with file, line, key, what was found and what is allowed.
     """
@@ -80,9 +84,14 @@ def parse_file(data: bytes, allow: tuple[str, ...]) -> RepositoryKeys:
             known = ", ".join(allow)
             raise ConfigError(f"{where}: {key} may not be set here (`repository_file.allow`); allowed are {known}")
     try:
-        return RepositoryKeys.model_validate(values)
+        keys = RepositoryKeys.model_validate(values)
     except ValidationError as error:
         raise validation_errors.explain(error, merged, RepositoryKeys) from None
+    if keys.base is not None and not is_branch(keys.base.removeprefix("refs/heads/")):
+        raise ConfigError(
+            f"{merged.place(('base',))}: base: found {keys.base!r}; allowed is a branch of the repository"
+        )
+    return keys
 
 
 def with_file(settings: Settings, keys: RepositoryKeys) -> Settings:

@@ -1,4 +1,4 @@
-"""Sends a POST that creates something on a forge (a comment, a label) at most twice, and so that it is created only once.
+"""Sends a POST that creates something on a forge (a comment, a label) at most twice, so that it is created only once.
 
 If the answer to the first attempt is lost, the forge may have executed the request, so before the second attempt the
 module searches for what the first attempt may have created.

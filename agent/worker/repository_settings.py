@@ -17,6 +17,7 @@ from agent import durable_files
 from agent.config.repository_keys import FILE, MOST_BYTES, RepositoryKeys, parse_file, with_file
 from agent.errors import ConfigError
 from agent.gitcmd import git
+from agent.work import gitdir
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,11 +53,18 @@ def _read(run: TaskRun, mirror: Mirror) -> RepositorySettings:
     commit = _commit(run.context.context_dir, mirror)
     if commit is None:
         return NOTHING
+    state = gitdir.read_state(run.context.context_dir / "git")
+
+    def is_branch(name: str) -> bool:
+        # a task that has begun from a branch keeps it, also after somebody has removed that branch
+        return (state is not None and state.base == name) or mirror.commit_of(name) is not None
+
     try:
         data = read_blob(mirror.path, commit)
-        keys = RepositoryKeys() if data is None else parse_file(data, allow)
+        keys = RepositoryKeys() if data is None else parse_file(data, allow, is_branch)
     except ConfigError as error:
-        return RepositorySettings(RepositoryKeys(), f"{error}. The task goes on without {FILE}")
+        said = "; ".join(str(error).splitlines())  # one line for each fault of the file
+        return RepositorySettings(RepositoryKeys(), f"{said}. The task goes on without {FILE}")
     if data is not None:
         run.events.emit("repository_file", commit=commit, keys=sorted(keys.model_fields_set))
     return RepositorySettings(keys)

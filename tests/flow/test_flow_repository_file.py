@@ -43,14 +43,24 @@ def test_a_wrong_file_is_named_once_on_the_issue_with_its_line_and_the_task_goes
         {"Round late": [write("calc.py", ROUNDED), finish("Round late", "Done.")]},
         config="verify: {command: 'grep -q round calc.py'}\n",
     )
-    here.commit("default", {".makimono.yaml": "base: main\nsandbox: {kind: none}\n"})
+    here.commit("default", {".makimono.yaml": "verify: 1\nsandbox: {kind: none}\n"})
     here.issue(1, "Round late")
     here.once()
     assert here.label(1) == "coding agent done"
     (final,) = here.said(1)
-    said = ".makimono.yaml, line 2: sandbox is not a known key"
+    said = "command, timeout, or empty; .makimono.yaml, line 2: sandbox is not a known key"
     assert final.count(said) == 1
     assert "The task goes on without .makimono.yaml" in final
+
+
+def test_a_base_that_the_repository_does_not_have_stops_no_task(home):
+    here = home({"Round late": [write("calc.py", ROUNDED), finish("Round late", "Done.")]})
+    here.commit("default", {".makimono.yaml": "base: develop\n"})
+    here.issue(1, "Round late")
+    here.once()
+    assert here.label(1) == "coding agent done"
+    (final,) = here.said(1)
+    assert ".makimono.yaml, line 1: base: found 'develop'; allowed is a branch of the repository" in final
 
 
 def test_a_link_in_place_of_the_file_is_not_followed(home):

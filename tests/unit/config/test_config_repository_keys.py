@@ -64,6 +64,7 @@ def test_no_variable_of_the_environment_gets_into_the_file(monkeypatch):
         ),
         (b"base: [main]\n", "line 1: base: found a list; allowed is the name of a git branch"),
         (b"base: ../../x\n", "line 1: base: found '../../x'"),
+        (b"\nbase: refs/heads/gone\n", "line 2: base: found 'refs/heads/gone'; allowed is a branch of the repository"),
         (b"sandbox: {kind: none}\n", "line 1: sandbox is not a known key"),
         (b"setup: {command: npm ci}\n", "line 1: setup may not be set here (`repository_file.allow`); allowed are ver"),
         (b"base: a\nbase: b\n", "line 2: base stands here again (first in line 1)"),
@@ -82,6 +83,6 @@ def test_no_variable_of_the_environment_gets_into_the_file(monkeypatch):
 )
 def test_a_hostile_or_wrong_file_is_an_error_with_its_place(text, said):
     with pytest.raises(ConfigError, match="^" + re.escape(FILE)) as caught:
-        parse_file(text, ALLOWED)
+        parse_file(text, ALLOWED, "main".__eq__)
     assert said in str(caught.value)
     assert len(str(caught.value)) < 2000
