@@ -38,12 +38,12 @@ SOURCES = ("local", "github", "gitlab", "forgejo")
 
 
 def may_be_empty(annotation: Any) -> bool:
-    """Whether a field with this annotation may have the value None."""
+    """Whether a field of a section with this annotation may have the value None."""
     return type(None) in get_args(annotation)
 
 
 def section_in(annotation: Any) -> type[Section] | None:
-    """The section class inside `Section`, `Section | None` or `tuple[Section, ...]`, else None."""
+    """The section class in an annotation `Section`, `Section | None` or `tuple[Section, ...]`, else None."""
     if isinstance(annotation, type) and issubclass(annotation, Section):
         return annotation
     for part in get_args(annotation):
@@ -53,7 +53,7 @@ def section_in(annotation: Any) -> type[Section] | None:
 
 
 class Section(BaseModel):
-    """The base class for a section, which is a mapping in config.yaml.
+    """The base class for a section of config.yaml, which is a mapping there.
 
     In a section, unknown keys are refused, values are immutable, and pydantic's error messages do not contain values.
     """
@@ -66,7 +66,8 @@ class Section(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _empty_means_default(cls, data: Any) -> Any:
-        """An empty section (`local:`) gets its defaults; an empty text for a key that may be None means None."""
+        """An empty section (`local:`) gets its defaults; an empty text as the value of a key that may be None means
+        None."""
         if not isinstance(data, dict):
             return data
         cleaned = dict(data)

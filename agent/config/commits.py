@@ -1,6 +1,6 @@
 """The sections `branch` and `commit`: names of branches, text and signature of commits.
 
-This module reads no file and signs nothing; values are checked as far as possible without git.
+`commits.py` reads no file and signs nothing; values are checked as far as possible without git.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _BAD = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|/\.|\.lock(?:/|$)|\./")
 
 
 def _branch(value: Any) -> Any:
-    """Check the rules of `git check-ref-format` for the name of a branch."""
+    """Check the name of a branch by the rules of `git check-ref-format`."""
     if isinstance(value, str):
         fits = value and value[0] not in "/-." and value[-1] not in "/." and value != "@" and len(value) <= 200
         if not fits or _BAD.search(value):
@@ -33,8 +33,8 @@ def _branch(value: Any) -> Any:
 
 
 def _prefix(value: str) -> str:
-    """Check the rules of `git check-ref-format`, and that the prefix ends in a way that excludes branch names such as
-    `main`."""
+    """Check the prefix of branch names by the rules of `git check-ref-format`, and that it excludes branch names such
+    as `main` by its end."""
     whole = f"{value}1-0badcafe"
     if _BAD.search(whole) or value[0] in "/-." or value[-1] not in "/-_." or len(value) > 100:
         raise ValueError
@@ -48,7 +48,7 @@ def _person(value: str) -> str:
 
 
 def _template(value: str) -> str:
-    """Check that the template can be rendered; the error has the reason."""
+    """Check that the template of commit messages can be rendered; the error has the reason if not."""
     from jinja2 import StrictUndefined, TemplateError
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
@@ -103,7 +103,7 @@ class Commit(Section):
     )
 
     def identity(self) -> tuple[str, str] | None:
-        """(name, mail) of the author, None if none is configured."""
+        """(name, mail address) of the author of commits, None if none is configured."""
         if self.author is None:
             return None
         found = _PERSON.fullmatch(self.author)

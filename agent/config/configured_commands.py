@@ -20,12 +20,12 @@ SETUP, VERIFY = "workspace.setup.command", "verify.command"
 
 
 def server_command(name: str) -> str:
-    """The key of the command of an MCP server."""
+    """The configuration key for the command of an MCP server."""
     return f"mcp_servers.{name}.command"
 
 
 def commands_of(settings: Settings) -> Iterator[str]:
-    """The keys that set a command in this configuration."""
+    """The configuration keys that set a command in this configuration."""
     if settings.workspace.setup is not None:
         yield SETUP
     if settings.verify.command is not None:
@@ -40,11 +40,11 @@ def commands_of(settings: Settings) -> Iterator[str]:
 
 
 def check_commands(settings: Settings) -> None:
-    """Raise CommandRefused for the first command that must not be run."""
+    """Raise CommandRefused for the first configured command that must not be run."""
     for key in commands_of(settings):
         check(settings, key)
 
 
 def check(settings: Settings, key: str) -> None:
-    """Raise CommandRefused if the command of this key must not be run."""
+    """Raise CommandRefused if the command that the key `key` names must not be run."""
     settings.plugin_guard.check_command(key, settings.origins.get(key, "default"))

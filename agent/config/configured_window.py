@@ -1,9 +1,9 @@
 """The configured window of a model (docs/configuration.md, "The window of a model").
 
-This module asks no server: it uses the configuration, the environment and `known_windows.py`.  `window/limits.py` uses
-the smallest of the configured window, the one that the server reports, the one learnt from an error, and
-`assembler.max_tokens`; if the server or an error has shown the window, one that this module only assumes does not
-count.
+`configured_window.py` asks no server: it uses the configuration, the environment and `known_windows.py`.
+`window/limits.py` uses the smallest of the configured window, the window that the server reports, the window learnt
+from an error, and `assembler.max_tokens`; if the server or an error has shown the window, a window that this module
+only assumes does not count.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from agent.config.llm_section import LLM
 
 SMALLEST = 4096
-"""The assumed window when nothing is known (docs/design/compression.md, 5)."""
+"""The window, in tokens, that is assumed when nothing is known (docs/design/compression.md, 5)."""
 UNKNOWN = f"the default, {SMALLEST}"
-"""The text that says where the window comes from if neither the configuration nor the server gives one."""
+"""The text about the origin of a window that neither the configuration nor the server gives."""
 
 OWN_MACHINES = ("ollama", "lmstudio", "replay")
 """Providers for which the window is the one that their server has loaded, not the one that the vendor of the model
@@ -36,7 +36,7 @@ FAMILIES = {
     "lmstudio": ("LMSTUDIO_MAX_TOKENS",),
     "anthropic": ("ANTHROPIC_MAX_TOKENS",),
 }
-"""provider → environment variables for its window, in order of precedence."""
+"""provider → environment variables for its window, the one with precedence first."""
 
 MODEL_FAMILIES = {"gemini": "GEMINI_MAX_TOKENS", "claude": "ANTHROPIC_MAX_TOKENS"}
 """A part of a model's name → the environment variable for its window, for models of a vendor on another provider's
@@ -63,18 +63,19 @@ def is_window_variable(name: str) -> bool:
 
 
 def model_variable(model: str) -> str:
-    """The name of a model's variable, `GPT_4O_MAX_CONTEXT_TOKENS` for `gpt-4o`: upper case, with `_` for every
-    character but A–Z and 0–9."""
+    """The name of the environment variable for a model's window, `GPT_4O_MAX_CONTEXT_TOKENS` for `gpt-4o`: upper case,
+    with `_` for every character but A–Z and 0–9."""
     return re.sub(r"[^A-Z0-9]", "_", model.upper()) + "_MAX_CONTEXT_TOKENS"
 
 
 def configured_window(settings: HasModels, provider: str | None = None, model: str | None = None) -> tuple[int, str]:
-    """(tokens, their source) of the configured window of a model; provider and model default to the configured ones.
+    """(tokens, the origin of this number) of the configured window of a model; provider and model default to the
+    configured ones.
 
-    The first of these sources that has a value counts: the model's variable, the variables of its family,
+    The first of these sources of a window that has a value counts: the model's variable, the variables of its family,
     `context_length` (which applies to the model configured beside it), the known window of the model,
-    DEFAULT_MAX_TOKENS, 4096; MLC_MAX_CONTEXT_TOKENS is an upper bound.  Raises ConfigError for a variable that is not a
-    whole number above 0.
+    DEFAULT_MAX_TOKENS, 4096; MLC_MAX_CONTEXT_TOKENS is an upper bound. Raises ConfigError for an environment variable
+    that is not a whole number above 0.
     """
     provider = provider or settings.llm.provider
     tokens, source = _uncapped(settings, provider, model or settings.llm.of(provider).model)
@@ -100,7 +101,7 @@ def _uncapped(settings: HasModels, provider: str, model: str) -> tuple[int, str]
 
 
 def assumed_window(settings: HasModels, provider: str, model: str) -> bool:
-    """Whether no source has a window for this model, so that the value of the server is used."""
+    """Whether no source of the configuration has a window for this model, so that the value of the server is used."""
     return _uncapped(settings, provider, model)[1] in (UNKNOWN, DEFAULT)
 
 
@@ -115,7 +116,7 @@ def _family(provider: str, model: str) -> list[str]:
 
 
 def _first(variables: Mapping[str, str], names: list[str]) -> tuple[int, str]:
-    """The value and name of the first variable that is set, (0, "") for none."""
+    """The value and name of the first environment variable that is set, (0, "") if none is set."""
     for name in names:
         text = variables.get(name, "").strip()
         if not text:

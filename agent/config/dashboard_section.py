@@ -1,4 +1,4 @@
-"""The section `dashboard`: who may open the page, under which names, and the pages of other hosts.
+"""Defines the section `dashboard`: who may open the page, under which host names, and the pages of other hosts.
 
 `dashboard_section.py` only defines keys of config.yaml, as `sections.py` does.
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pydantic import SecretStr
 
 LEAST_TOKEN = 16
-"""Minimum length of the token of the page: a shorter one could be found by trial."""
+"""Minimum length of the dashboard's token: a shorter token could be found by trial."""
 
 
 class Dashboard(Section):
@@ -56,5 +56,5 @@ class Dashboard(Section):
 
 
 def is_short(token: SecretStr) -> bool:
-    """Whether the token is shorter than LEAST_TOKEN."""
+    """Whether the dashboard's token is shorter than LEAST_TOKEN."""
     return len(token.get_secret_value()) < LEAST_TOKEN

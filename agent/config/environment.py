@@ -1,7 +1,7 @@
-"""The process environment; no other module of the program reads it.
+"""Reads the process environment; no other module of the program reads it.
 
-Variables become a layer of configuration (`layer`).  Child processes get `host_environment`: the variables that a
-program needs to run, and no variable with a secret's name.
+Environment variables become a layer of configuration (`layer`). Child processes get the environment `host_environment`:
+the variables that a program needs to run, and no variable with a secret's name.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ def host_environment(environ: Mapping[str, str] | None = None, *, network: bool 
     """The environment for child processes of this program (git, bwrap).
 
     The environment for child processes has the search path, home, language and time zone, and with `network` also
-    proxies and certificates.  A proxy's address may contain a password: never pass it to commands of a model.
+    proxies and certificates. The address of a proxy may contain a password, so this environment must never be passed to
+    commands of a model.
     """
     environ = os.environ if environ is None else environ
     names = (*_PLAIN, *_NETWORK, *_TRUST) if network else _PLAIN
@@ -50,16 +51,16 @@ def host_environment(environ: Mapping[str, str] | None = None, *, network: bool 
 
 
 def network_environment(environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The variables that git needs to reach another host: only proxies and certificates."""
+    """The environment variables that git needs to reach another host: only proxies and certificates."""
     environ = os.environ if environ is None else environ
     return {name: environ[name] for name in (*_NETWORK, *_TRUST) if environ.get(name)}
 
 
 def hidden_values(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Secrets of this program in the environment, used or not.
+    """Secrets of this program in the environment, including those that the configuration does not use.
 
-    The secrets are tokens, keys, passwords of proxies, and the credentials that the program's libraries find in the
-    environment.
+    Secrets in the environment are tokens, keys, passwords of proxies, and the credentials that the program's libraries
+    find there.
     """
     found = [environ.get(name, "") for names in _secret_variables() for name in names]
     for name in _NETWORK:
@@ -82,9 +83,10 @@ def _secret_variables() -> Iterator[tuple[str, ...]]:
 
 
 def layer(environ: Mapping[str, str], merged: Merged) -> Layer:
-    """The keys that the environment sets, as a layer above `merged`.  An empty variable counts as unset.
+    """The configuration keys that the environment sets, as a layer above `merged`. An empty environment variable counts
+    as unset.
 
-    Raises ConfigError for an `AGENT__…` variable that does not match a key.
+    Raises ConfigError for a variable `AGENT__…` that does not match a configuration key.
     """
     made = Layer("environment")
     for path, names in key_tree.VARIABLES.items():
@@ -109,7 +111,7 @@ def _put_agent_variable(made: Layer, name: str, text: str, merged: Merged) -> No
         path = (*path[:-1], "base_url")
     _, field, steps = key_tree.find(Settings, path)
     if field is not None and key_tree.is_mapping(field) and len(path) == steps + 1:
-        path = (*path[:steps], written[steps])  # names in a mapping with free keys keep their case
+        path = (*path[:steps], written[steps])  # names in a mapping with free keys keep their upper and lower case
     elif field is None or steps < len(path):
         raise _unknown(name, path)
     if path[0] in MANY:
@@ -131,8 +133,8 @@ def _unknown(name: str, path: key_tree.Path) -> ConfigError:
 
 
 def _entry_path(name: str, path: key_tree.Path, merged: Merged) -> key_tree.Path:
-    """The path with the number of the host's entry: `AGENT__GITHUB__OWNER` means the only host; with several hosts the
-    variable must have a number."""
+    """The path of a key with the number of the host's entry: `AGENT__GITHUB__OWNER` means the only host; with several
+    hosts the variable must contain a number."""
     count = max(1, len(merged.entries(path[0])))
     if len(path) > 1 and path[1].isdigit():
         if int(path[1]) >= count:
@@ -147,8 +149,8 @@ def _entry_path(name: str, path: key_tree.Path, merged: Merged) -> key_tree.Path
 
 
 def _token_path(path: key_tree.Path, merged: Merged) -> key_tree.Path | None:
-    """The path that a variable such as GITHUB_TOKEN sets: the token of the only host, or of the public one of several
-    hosts, but not of a host with an app.
+    """The path of the key that a variable such as GITHUB_TOKEN sets: the token of the only host, or of the public one
+    of several hosts, but not of a host with an app.
 
     With several hosts, such a token is thus not sent to a host other than the public one.
     """
@@ -163,7 +165,8 @@ def _token_path(path: key_tree.Path, merged: Merged) -> key_tree.Path | None:
 
 
 def _value(text: str, field: FieldInfo, name: str) -> Any:
-    """The text of a variable as a value of the key: lists as JSON or with commas, mappings as JSON, `null` for None."""
+    """The text of an environment variable as a value of the key: lists as JSON or with commas, mappings as JSON, `null`
+    for None."""
     if may_be_empty(field.annotation) and text.strip().lower() == "null":
         return None
     if key_tree.is_list(field) and not text.lstrip().startswith("["):

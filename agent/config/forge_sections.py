@@ -1,4 +1,4 @@
-"""The sections `github`, `gitlab`, `forgejo` and `local`: the sources of tasks, and the labels that people see.
+"""Defines the sections `github`, `gitlab`, `forgejo` and `local`: the sources of tasks, and the labels that people see.
 
 `forge_sections.py` only defines keys of config.yaml, as `sections.py` does.
 """
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 
 class Labels(Section):
-    """The labels of an issue: a person sets one to start a task, the program sets the others to show its state."""
+    """The names of the labels of an issue: a person sets one to start a task, the program sets the others to show the
+    task's state."""
 
     bot_label: Text = Field(
         default="coding agent", description="A person sets this label to give the issue to the agent."
@@ -42,7 +43,7 @@ class Labels(Section):
 
 
 def _check_labels(labels: Mapping[str, str], where: str) -> None:
-    """Refuse labels of which two are the same, in any spelling; `where` is the beginning of the message."""
+    """Refuse labels of which two have the same name, in any spelling; `where` is the beginning of the error message."""
     seen: dict[str, str] = {}
     for name, label in labels.items():
         if (other := seen.setdefault(label.casefold(), name)) != name:
@@ -50,7 +51,7 @@ def _check_labels(labels: Mapping[str, str], where: str) -> None:
 
 
 class Start(Section):
-    """What asks for a task, when a person with permission does it."""
+    """The acts that ask for a task, when a person with permission does them."""
 
     label: bool = Field(default=True, description="The label of bot_label.")
     assignee: bool = Field(
@@ -77,10 +78,10 @@ class Start(Section):
 
 
 class Host(Section):
-    """Keys that GitHub, GitLab and Forgejo hosts share.
+    """The configuration keys that GitHub, GitLab and Forgejo hosts share.
 
-    `_whole` is the section of the configuration of which this one is a part (`project_settings.sections_by_labels`),
-    None if this section is whole.
+    `_whole` is the section of the configuration of which this section is a part
+    (`project_settings.sections_by_labels`), None if this section is whole.
     """
 
     base_url: Url | None = Field(default=None, description="Address of the host, with port and sub-path.")
@@ -121,13 +122,13 @@ class Host(Section):
 
 
 class SearchHost(Host):
-    """A host whose configuration can add terms to the search of issues (`query`)."""
+    """A host of which the configuration can add terms to the search for issues (`query`)."""
 
     query: Text | None = Field(default=None, description="More terms for the search of issues.")
 
 
 class GitHubApp(Section):
-    """The keys of a GitHub App, which authenticates instead of a token."""
+    """The configuration keys of a GitHub App, which authenticates instead of a token."""
 
     id: Whole = Field(ge=1, description="Number of the app.")
     private_key: Secret | None = Field(default=None, description="Private key (PEM text).")
@@ -144,7 +145,7 @@ class GitHubApp(Section):
 
 
 class GitHub(Labels, SearchHost):
-    """A GitHub host."""
+    """The configuration of a GitHub host."""
 
     base_url: Url = Field(default="https://api.github.com", description="Address of the API.")
     app: GitHubApp | None = Field(default=None, description="A GitHub App instead of a token.")
@@ -154,7 +155,7 @@ class GitHub(Labels, SearchHost):
 
 
 class GitLab(Labels, SearchHost):
-    """A GitLab host."""
+    """The configuration of a GitLab host."""
 
     base_url: Url = Field(default="https://gitlab.com", description="Address of the host, with port and sub-path.")
     owner: Text | None = Field(default=None, description="Only projects below this group or user.")
@@ -172,7 +173,7 @@ class GitLab(Labels, SearchHost):
 
 
 class Forgejo(Labels, Host):
-    """A Forgejo or Gitea host."""
+    """The configuration of a Forgejo or Gitea host."""
 
     owner: Text | None = Field(default=None, description="Only repositories of this user or organisation.")
     max_file_size: Size | None = Field(
@@ -181,7 +182,7 @@ class Forgejo(Labels, Host):
 
 
 class Tracker(Section):
-    """A folder of Markdown files."""
+    """The configuration of a local tracker, a folder of Markdown files."""
 
     tracker: RootPath = Field(
         default=Path("tracker"), description="Folder of issues/ and pulls/.", validate_default=True
@@ -198,4 +199,4 @@ class Tracker(Section):
 
 
 class Local(Labels, Tracker):
-    """The local tracker and the repositories of its issues."""
+    """The configuration of the local tracker and of the repositories of its issues."""

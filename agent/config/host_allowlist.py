@@ -1,8 +1,9 @@
-"""One entry of an allow-list of hosts: `sandbox.network`, `workspace.setup.network`.
+"""Parses one entry of an allow-list of hosts: `sandbox.network`, `workspace.setup.network`.
 
-An entry is a name (`pypi.org`), all names below one (`*.example.org`), all names (`*`), or an address.  A port
-(`:8443`) and a network (`@10.1.2.0/24`) may follow; without them the ports are 443 and 80, and the host must have a
-public address.  This module parses entries; `agent/sandbox/network/dial.py` applies them.
+An entry of the allow-list is a name (`pypi.org`), all names below one (`*.example.org`), all names (`*`), or an
+address. In an entry, a port (`:8443`) and a network (`@10.1.2.0/24`) may follow the host; without them the ports are
+443 and 80, and the host must have a public address. `host_allowlist.py` only parses entries;
+`agent/sandbox/network/dial.py` applies them.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ if TYPE_CHECKING:
     from agent.config.private_addresses import Network
 
 PORTS = (443, 80)
-"""The ports of an entry that names no port."""
+"""The ports of an allow-list entry that names no port."""
 
 ANY = "*"
-"""The entry for every public host."""
+"""The allow-list entry for every public host."""
 
 LOOPBACK = frozenset(
     {
@@ -35,7 +36,7 @@ LOOPBACK = frozenset(
         *("localhost.localdomain", "localhost4.localdomain4", "localhost6.localdomain6"),
     }
 )
-"""Names of the loopback address: those of RFC 6761 (with all names below `localhost`), and those in /etc/hosts of
+"""Names of the loopback address: the names in RFC 6761 (with all names below `localhost`), and names in /etc/hosts of
 distributions."""
 
 _ENTRY = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:@\[\]/]+)(?::([0-9]{1,5}))?(?:@([0-9A-Fa-f:.]+(?:/[0-9]{1,3})?))?")
@@ -47,14 +48,15 @@ _ALLOWED = (
 
 
 class ForbiddenHost(ValueError):
-    """The error for an entry with an address that is never allowed; pydantic shows the message to a person."""
+    """The error for an allow-list entry with an address that is never allowed; pydantic shows the message to a
+    person."""
 
 
 @dataclass(frozen=True, slots=True)
 class AllowedHost:
-    """A parsed entry.
+    """A parsed entry of an allow-list of hosts.
 
-    `host` is lower-case ASCII; it is `*`, or begins with `*.`, if it stands for many hosts.  `at` is the only network
+    `host` is lower-case ASCII; it is `*`, or begins with `*.`, if the entry covers many hosts. `at` is the only network
     in which the address of the host may be; None means any public address.
     """
 
@@ -70,7 +72,7 @@ class AllowedHost:
 
 
 def normalize_host(host: str) -> str:
-    """A host name in the form for comparisons: lower-case ASCII without a dot at the end; an address in its shortest
+    """A host name in the form for comparisons: lower-case ASCII without a dot at the end; an IP address in its shortest
     form.
 
     Raises ValueError for a text that is neither a host name nor an address.
@@ -78,7 +80,7 @@ def normalize_host(host: str) -> str:
     host = host.strip().removeprefix("[").removesuffix("]")
     if ":" in host:
         if "%" in host:
-            raise ValueError  # an address with a zone, such as `fe80::1%eth0`
+            raise ValueError  # an address with a zone, such as `fe80::1%eth0`, is refused
         return str(ip_address(host))
     host = host.removesuffix(".").lower()
     if not host.isascii():
@@ -116,12 +118,12 @@ def parse(entry: str) -> AllowedHost:
 
 
 def parse_all(entries: Iterable[str]) -> tuple[AllowedHost, ...]:
-    """Parse entries that were checked when the configuration was read."""
+    """Parse entries of an allow-list that were checked when the configuration was read."""
     return tuple(parse(entry) for entry in entries)
 
 
 def _own(host: str) -> str:
-    """A description of a host name that always leads to this host or to another forbidden address; "" for any other
+    """A description of a host name that always leads to this machine or to another forbidden address; "" for any other
     name.
 
     Resolvers accept numbers as addresses, in the forms of inet_aton(3): `127.1`, `0x7f.1`.
@@ -159,13 +161,13 @@ def _entry(value: Any) -> Any:
     except ForbiddenHost:
         raise
     except ValueError:
-        raise ValueError from None  # the message of the library is dropped: the allowed forms are shown instead
+        raise ValueError from None  # the message of the library is dropped, and the allowed forms are shown instead
     return value.strip()
 
 
 def _switch(value: Any) -> Any:
-    """`true` allows every public host, `false` none; an environment variable passes these words as a list of one
-    text."""
+    """In an allow-list `true` allows every public host, `false` none; an environment variable passes these words as a
+    list of one text."""
     word = value[0] if isinstance(value, (list, tuple)) and len(value) == 1 else value
     if isinstance(word, str):
         word = {"true": True, "false": False}.get(word.lower(), word)
@@ -178,4 +180,4 @@ Entry = Annotated[str, BeforeValidator(_entry), Allowed(_ALLOWED)]
 Hosts = Annotated[
     tuple[Entry, ...], BeforeValidator(_switch), Allowed(f"true (every public host), false, or a list of {_ALLOWED}")
 ]
-"""The hosts that the set-up command may reach; earlier versions had only true or false."""
+"""The hosts that the set-up command may reach; earlier versions of this program had only true or false."""

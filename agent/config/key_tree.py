@@ -1,8 +1,8 @@
-"""The tree of keys, derived from the models: known keys, allowed values, and their environment variables.
+"""Derives the tree of configuration keys from the models: known keys, allowed values, and their environment variables.
 
-Pure functions over the classes of `sections.py`, for `validation_errors.py`, `environment.py` and `reference.py`.  A
-path is a tuple of text; the entry of a host under `github`, `gitlab` or `forgejo` has its number as one step:
-("github", "0", "token").
+`key_tree.py` has pure functions over the classes of `sections.py`, for `validation_errors.py`, `environment.py` and
+`reference.py`. The path of a key is a tuple of text; the entry of a host under `github`, `gitlab` or `forgejo` has its
+number as one step: ("github", "0", "token").
 """
 
 from __future__ import annotations
@@ -43,9 +43,10 @@ VARIABLES: dict[Path, tuple[str, ...]] = {
     ("gitlab", "token"): ("GITLAB_PERSONAL_ACCESS_TOKEN", "GITLAB_TOKEN"),
     ("forgejo", "token"): ("FORGEJO_TOKEN", "GITEA_TOKEN"),
 }
-"""Key → the environment variables with a well-known name that also set it; the first of them that is set counts.
+"""Configuration key → the environment variables with a well-known name that also set the key; the first of them that is
+set counts.
 
-A key that is not in this mapping is set only by the variable `AGENT__SECTION__KEY`.
+A configuration key that is not in this mapping is set only by the variable `AGENT__SECTION__KEY`.
 """
 
 PREFIX = "AGENT__"
@@ -55,45 +56,45 @@ NAME = "NAME"
 
 
 def is_many(field: FieldInfo) -> bool:
-    """Whether the key is a list of sections (`github`, `gitlab`, `forgejo`)."""
+    """Whether the value of a key is a list of sections (`github`, `gitlab`, `forgejo`)."""
     inner = section_in(field.annotation)
     return get_origin(field.annotation) is tuple and inner is not None and not inner.inline
 
 
 def is_inline(field: FieldInfo) -> bool:
-    """Whether the key is a list of sections that counts as one value (`github.projects`)."""
+    """Whether the value of a key is a list of sections that counts as one value (`github.projects`)."""
     inner = section_in(field.annotation)
     return get_origin(field.annotation) is tuple and inner is not None and inner.inline
 
 
 def is_named(field: FieldInfo) -> bool:
-    """Whether the key is a mapping from free names to sections (`mcp_servers`)."""
+    """Whether the value of a key is a mapping from free names to sections (`mcp_servers`)."""
     return get_origin(field.annotation) is dict and section_in(field.annotation) is not None
 
 
 def is_secret(field: FieldInfo) -> bool:
-    """Whether the value is secret."""
+    """Whether the value of a key is secret."""
     return SecretStr in (field.annotation, *_parts(field.annotation))
 
 
 def is_list(field: FieldInfo) -> bool:
-    """Whether the value is a list of values."""
+    """Whether the value of a key is a list of values."""
     return get_origin(field.annotation) is tuple and not is_many(field)
 
 
 def is_mapping(field: FieldInfo) -> bool:
-    """Whether the value is a mapping with free keys and plain values (`local.repos`)."""
+    """Whether the value of a key is a mapping with free keys and plain values (`local.repos`)."""
     return get_origin(field.annotation) is dict and section_in(field.annotation) is None
 
 
 def is_size(field: FieldInfo) -> bool:
-    """Whether the value is a number of bytes."""
+    """Whether the value of a key is a number of bytes."""
     return any(mark == SIZE for mark in (*_inner_metadata(field.annotation), *field.metadata))
 
 
 def leaves(model: type[Section], path: Path = ()) -> Iterator[tuple[Path, FieldInfo]]:
-    """Every key with a value, in the order of the models; in a path the lists of sections have no number, and NAME
-    stands for a free name."""
+    """Yields every configuration key with a value, in the order of the models; in a path the lists of sections have no
+    number, and NAME stands for a free name."""
     for name, field in model.model_fields.items():
         inner = section_in(field.annotation)
         if inner is None or is_inline(field):
@@ -103,9 +104,10 @@ def leaves(model: type[Section], path: Path = ()) -> Iterator[tuple[Path, FieldI
 
 
 def find(model: type[Section], path: Path) -> tuple[type[Section], FieldInfo | None, int]:
-    """Follow `path`; returns (last section, the field if the path ends at or below one, number of steps taken).
+    """Follow the path of a key; returns (last section, the field if the path ends at or below one, number of steps
+    taken).
 
-    A number after a list of sections is one of the steps.
+    A number that follows a list of sections in the path is one of the steps.
     """
     steps = 0
     field: FieldInfo | None = None
@@ -159,7 +161,7 @@ def _words(annotation: Any, metadata: list[Any] | tuple[Any, ...]) -> str:
 
 
 def _parts(annotation: Any) -> list[Any]:
-    """The types inside `Annotated[…]` and `… | None`."""
+    """The types inside an annotation `Annotated[…]` or `… | None`."""
     found: list[Any] = []
     for part in get_args(annotation):
         if isinstance(part, type):
@@ -198,7 +200,7 @@ def _bounds(metadata: list[Any]) -> str:
 
 
 def names_of(field: FieldInfo) -> tuple[str, ...]:
-    """The fixed names among the allowed values, for a "did you mean" in an error message."""
+    """The fixed names among the allowed values of a field, for a "did you mean" in an error message."""
     for mark in (*_inner_metadata(field.annotation), *field.metadata, *_element_metadata(field.annotation)):
         if isinstance(mark, OneOf):
             return mark.names
@@ -210,12 +212,13 @@ def _element_metadata(annotation: Any) -> list[Any]:
 
 
 def variable(path: Path) -> str:
-    """`AGENT__LLM__OPENAI__MODEL` for ("llm", "openai", "model")."""
+    """The environment variable for a key: `AGENT__LLM__OPENAI__MODEL` for ("llm", "openai", "model")."""
     return PREFIX + "__".join(path).upper()
 
 
 def nearest(model: type[Section], path: Path, steps: int) -> Path | None:
-    """The known key that is most similar to an unknown one: a sibling first, then a key with the same last step."""
+    """The known key that is most similar to an unknown key: a sibling is preferred, then a key with the same last
+    step."""
     here = path[:steps]
     siblings = list(find(model, here)[0].model_fields)
     near = get_close_matches(path[steps].lower().replace("-", "_"), siblings, n=1)

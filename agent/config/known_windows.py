@@ -1,8 +1,8 @@
-"""Windows of models that vendors serve, as data, collected in November 2026 from the vendors' own pages.
+"""Lists the windows of models that vendors serve, as data, collected in November 2026 from the vendors' own pages.
 
-Only names with the same window on every server are listed.  Models that people host themselves are not listed, since
-their server reports the window that it has loaded.  Where the vendor limits the input to less than the window, the
-number is the input limit.
+Only names of models with the same window on every server are listed. Models that people host themselves are not listed,
+since their server reports the window that it has loaded. If the vendor limits the input to less than the window, the
+listed number is the input limit.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ SERVED: tuple[tuple[str, int], ...] = (
     (r"grok-(?:4|code-fast)(?:[.-].*)?", 256_000),
     (r"grok-3(?:-.*)?", 131_072),
 )
-"""(pattern of a whole model name, window in tokens); the first match counts."""
+"""(pattern of a whole model name, window in tokens); the first row that matches counts."""
 
 
 def served_window(model: str) -> int | None:

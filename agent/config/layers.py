@@ -1,8 +1,8 @@
-"""Layers of configuration and their order: default < config.yaml < environment < command line.
+"""Combines layers of configuration in their order: default < config.yaml < environment < command line.
 
-A layer is a nested mapping in a canonical form, with the origin of each key.  Layers resolve two alternative spellings
-(`endpoint` for `base_url`, and one mapping instead of a list for `github`, `gitlab` or `forgejo`), but do not check
-values; `loading.py` checks them.
+A layer of configuration is a nested mapping in a canonical form, with the origin of each key. Making a layer resolves
+two alternative spellings (`endpoint` for `base_url`, and one mapping instead of a list for `github`, `gitlab` or
+`forgejo`), but does not check values; `loading.py` checks them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Layer:
     labels: dict[Path, str] = field(default_factory=dict)
 
     def put(self, path: Path, value: Any, *, label: str = "", place: str = "") -> None:
-        """Set one key, creating the mappings above it."""
+        """Set one key of the layer, creating the mappings above it."""
         target = self.data
         for step in path[:-1]:
             inner = target.get(step)
@@ -47,7 +47,7 @@ class Layer:
 
 @dataclass(slots=True)
 class Merged:
-    """All layers combined into one.
+    """All layers of configuration, combined into one.
 
     The hosts of `github`, `gitlab` and `forgejo` are mappings from number to entry, until `plain` makes lists of them.
     """
@@ -57,9 +57,10 @@ class Merged:
     places: dict[Path, str] = field(default_factory=dict)
 
     def lay(self, layer: Layer) -> None:
-        """Add a layer on top: its mappings are merged with those below, its other values replace those below.
+        """Add a layer of configuration on top: its mappings are merged with those below, its other values replace those
+        below.
 
-        Entries of hosts are merged by number.
+        Entries of hosts in the layers are merged by number.
         """
         _merge(self.data, layer.data)
         for path, _ in _ends(layer.data):
@@ -71,7 +72,7 @@ class Merged:
             self.places[path] = place
 
     def plain(self) -> dict[str, Any]:
-        """The data in the form of config.yaml, with the hosts as lists."""
+        """The merged configuration in the form of config.yaml, with the hosts as lists."""
         data = dict(self.data)
         for name in MANY:
             entries = data.get(name)
@@ -85,13 +86,14 @@ class Merged:
         return found if isinstance(found, dict) else {}
 
     def place(self, path: Path) -> str:
-        """The place that sets the key, or the nearest mapping around it."""
+        """The place in the configuration that sets the key, or the nearest mapping around the key."""
         below = (place for known, place in self.places.items() if known[: len(path)] == path)
         return _nearest(path, self.places, "") or next(below, "configuration")
 
 
 def canonical(data: Mapping[str, Any], label: str, places: Mapping[Path, str] | None = None) -> Layer:
-    """A layer from a mapping in the form of config.yaml.  Raises ConfigError when `endpoint` and `base_url` differ."""
+    """Make a layer from a mapping in the form of config.yaml. Raises ConfigError when `endpoint` and `base_url`
+    differ."""
     layer = Layer(label)
     single = {name for name in MANY if isinstance(data.get(name), dict)}
     for name, value in data.items():
@@ -113,7 +115,7 @@ def canonical(data: Mapping[str, Any], label: str, places: Mapping[Path, str] | 
 
 
 def _one_address(provider: str, section: Any, label: str) -> Any:
-    """Rename `endpoint` to `base_url`, for every provider."""
+    """Rename the key `endpoint` to `base_url`, for every provider."""
     if not isinstance(section, dict) or "endpoint" not in section:
         return _copy(section)
     rest = {key: value for key, value in section.items() if key != "endpoint"}
@@ -125,8 +127,9 @@ def _one_address(provider: str, section: Any, label: str) -> Any:
 def expand(layer: Layer, environ: Mapping[str, str]) -> list[tuple[Path, str]]:
     """Replace `${NAME}` in every text of the layer, in place; `$${` is a literal `${`.
 
-    A text with an unset or empty variable is removed, so that the default applies, and is returned as (key, NAME): it
-    is an error only if its section is in use.  Raises ConfigError for `${…}` around anything but a name.
+    A text of the configuration with an unset or empty variable is removed, so that the default applies, and is returned
+    as (key, NAME): it is an error only if its section is in use. Raises ConfigError for `${…}` around anything but a
+    name.
     """
     missing: list[tuple[Path, str]] = []
 

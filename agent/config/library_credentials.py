@@ -1,10 +1,11 @@
-"""Credentials that libraries of this program find themselves, in environment variables with fixed names and in files.
+"""Finds credentials that libraries of this program find themselves, in environment variables with fixed names and in
+files.
 
-No key of config.yaml contains these credentials, so `Settings.secrets` would miss them.  This module reads credentials
-only to declare them as secrets.  The libraries are the drivers of S3, GCS and Azure, the clients of message brokers in
-clouds, of PostgreSQL and of Hugging Face, and OpenTelemetry's exporter.  Sources: botocore's, google-auth's, adlfs's
-and azure-identity's documentation of their variables; libpq, 34.15 and 34.16; fsspec, "Configuration"; OpenTelemetry,
-"OTLP Exporter Configuration".
+No key of config.yaml contains these credentials, so `Settings.secrets` would miss them. `library_credentials.py` reads
+credentials only to declare them as secrets. The libraries with such credentials are the drivers of S3, GCS and Azure,
+the clients of message brokers in clouds, of PostgreSQL and of Hugging Face, and OpenTelemetry's exporter. Documentation
+of these variables and files: botocore, google-auth, adlfs and azure-identity; libpq, 34.15 and 34.16; fsspec,
+"Configuration"; OpenTelemetry, "OTLP Exporter Configuration".
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ VARIABLES = (
     *("OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS"),
     *("AZURE_CLIENT_CERTIFICATE_PASSWORD", "PGPASSWORD", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"),
 )
-"""Variables that have a credential as their value, or as `name=value` inside their value."""
+"""Environment variables that have a credential as their value, or as `name=value` inside their value."""
 
 FILES = {
     "GOOGLE_APPLICATION_CREDENTIALS": ".config/gcloud/application_default_credentials.json",
@@ -39,10 +40,11 @@ FILES = {
     "AZURE_CLIENT_CERTIFICATE_PATH": "",
     "PGPASSFILE": ".pgpass",
 }
-"""Variable with the path of a credentials file → the default path of that file below HOME, "" if there is none."""
+"""Environment variable with the path of a credentials file → the default path of that file below HOME, "" if there is
+none."""
 
 DRIVER = re.compile(r"FSSPEC_[A-Z0-9]+(?:_(\w+))?")
-"""Variables with one option of an fsspec driver, or with all its options as JSON."""
+"""Matches environment variables with one option of an fsspec driver, or with all its options as JSON."""
 
 LARGEST = 256 << 10
 """Maximum bytes of a credentials file; a larger file is ignored."""
@@ -53,7 +55,7 @@ _SEPARATOR = re.compile(r"[;&?\n]")
 
 
 def found(environ: Mapping[str, str]) -> Iterator[str]:
-    """Every credential in the variables and files, as a whole and in parts; unreadable files are ignored."""
+    """Every credential in the variables and files, as a whole and in parts; files that cannot be read are ignored."""
     for name in VARIABLES:
         value = environ.get(name, "")
         yield value
@@ -97,12 +99,12 @@ def _telling(data: Any) -> Iterator[str]:
 
 
 def _header_values(text: str) -> Iterator[str]:
-    """The values of `name=value,name=value`, as they are written and as they are sent."""
+    """The values in a text `name=value,name=value`, both as they are written and as they are sent."""
     for pair in text.split(","):
         value = pair.partition("=")[2].strip()
         yield value
         yield unquote(value)
-        yield unquote(value).rpartition(" ")[2]  # the token in `Bearer TOKEN`
+        yield unquote(value).rpartition(" ")[2]  # in `Bearer TOKEN`, the token alone
 
 
 def _pairs(text: str) -> Iterator[str]:

@@ -1,7 +1,7 @@
-"""The section `llm` of config.yaml: the model, its server, and the configuration of its window.
+"""Defines the section `llm` of config.yaml: the model, its server, and the configuration of its window.
 
 `llm_section.py` only defines keys of config.yaml, as `sections.py` does; `configured_window.py` computes the window.
-Source: docs/design/context.md, 9.1.
+The keys of the section `llm` come from docs/design/context.md, 9.1.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ class Price(Section):
     output: Number = Field(ge=0, description="Per million completion tokens.")
 
     def cost(self, usage: Usage) -> float:
-        """The cost of these tokens; cached tokens have their own price if one is configured."""
+        """The cost of the tokens in `usage`; cached tokens have their own price if one is configured."""
         cached = self.input if self.cached is None else self.cached
         fresh = max(0, usage.prompt - usage.cached)
         return (fresh * self.input + usage.cached * cached + usage.completion * self.output) / 1_000_000
 
 
 class Provider(Section):
-    """One provider of models.
+    """The configuration of one provider of models.
 
     If `context_length` is missing, the window of the provider's default model comes from `KNOWN_WINDOWS`.
     """
@@ -89,7 +89,7 @@ class Provider(Section):
     @field_validator("headers")
     @classmethod
     def _one_line_each(cls, value: dict[str, Secret]) -> dict[str, Secret]:
-        """Strip white space around each value, since the value of an environment variable may have some."""
+        """Strip white space around each item of a list, since the value of an environment variable may have some."""
         kept = {name: SecretStr(secret.get_secret_value().strip()) for name, secret in value.items()}
         for name, secret in kept.items():
             text = secret.get_secret_value()
@@ -101,7 +101,7 @@ class Provider(Section):
 
 
 class OpenAI(Provider):
-    """OpenAI, or any server with its chat completions API."""
+    """The configuration of OpenAI, or of any server with its chat completions API."""
 
     model: Text = Field(default="gpt-4o", description="Model name as the server knows it.")
     base_url: ServerUrl = Field(
@@ -110,7 +110,7 @@ class OpenAI(Provider):
 
 
 class Ollama(Provider):
-    """Ollama, with its own API."""
+    """The configuration of Ollama, with its own API."""
 
     model: Text = Field(default="qwen3-30b", description="Model name as the server knows it.")
     base_url: ServerUrl = Field(
@@ -130,7 +130,7 @@ class LMStudio(Provider):
 
 
 class Anthropic(Provider):
-    """Anthropic's messages API."""
+    """The configuration of Anthropic's messages API."""
 
     model: Text = Field(default="claude-sonnet-4-5", description="Model name as the server knows it.")
     base_url: ServerUrl = Field(
@@ -158,7 +158,7 @@ class Plugin(Provider):
 
 
 class LLM(Section):
-    """The model and its provider."""
+    """The configured model and its provider."""
 
     provider: Annotated[Text, OneOf(PROVIDERS, dotted=True)] = Field(
         default="openai", description="The provider in use."

@@ -1,4 +1,4 @@
-"""Builds `Settings`: reads the file, combines the layers, validates, and records the origin of each key.
+"""Builds `Settings`: reads config.yaml, combines the layers, validates the result, and records the origin of each key.
 
 `load` is for the program, `settings_of` for packages that accept a mapping as their `config` (docs/design/context.md,
 9.1).
@@ -29,7 +29,7 @@ def load(
     overrides: Mapping[str, Any] | None = None,
     complete: bool = True,
 ) -> Settings:
-    """The configuration: defaults < `path` (else ./config.yaml, if it exists) < environment < `overrides`.
+    """Load the configuration: defaults < `path` (else ./config.yaml, if it exists) < environment < `overrides`.
 
     `environ` replaces the process's environment.  `overrides` are keys from the command line, dotted (`{"llm.provider":
     "replay"}`) or nested.  With `complete` False a key with an unset `${NAME}` is ignored, for commands that only read
@@ -39,7 +39,7 @@ def load(
     merged = Merged()
     writers: dict[str, str] = {}
     missing: list[tuple[key_tree.Path, str]] = []
-    file = Path(os.path.abspath(FILE if path is None else path))  # noqa: PTH100 - resolve() would follow a symlink
+    file = Path(os.path.abspath(FILE if path is None else path))  # noqa: PTH100 - `os.path.abspath` is used, since resolve() would follow a symlink
     if path is not None or file.exists():
         from agent.config import yamlfile
 
@@ -81,14 +81,14 @@ def settings_of(config: Mapping[str, Any] | Settings, *, root: Path | None = Non
 
 
 def _writers(file: Path) -> str:
-    """A text that says which other users may write the configuration file; "" if nobody else may, or if there is no
+    """A text that names the other users who may write the configuration file; "" if nobody else may, or if there is no
     file."""
     from agent.write_access import writers_of
 
     try:
         return writers_of(file)
     except OSError:
-        return ""  # the caller then reads the configuration file, and the error of that read is shown
+        return ""  # the caller then reads the configuration file, and shows the error of that read
 
 
 def _build(
@@ -121,7 +121,7 @@ def _command_line(overrides: Mapping[str, Any]) -> Layer:
 
 
 def _origins(labels: Mapping[key_tree.Path, str], merged: Merged) -> dict[str, str]:
-    """Known key → label of the layer that sets it (`environment`, a file's name, …).
+    """Known key → label of the layer of configuration that sets it (`environment`, a file's name, …).
 
     A layer that sets only an entry of a mapping, such as `local.repos.NAME`, counts as the layer that sets the whole
     mapping `local.repos`.
@@ -135,7 +135,7 @@ def _origins(labels: Mapping[key_tree.Path, str], merged: Merged) -> dict[str, s
 
 
 def _is_set_above(path: key_tree.Path, merged: Merged, file: str) -> bool:
-    """Whether a layer above the file sets the key.
+    """Whether a layer above the configuration file sets the key.
 
     A key with an unset `${NAME}` was removed from the layer of the file before, so it does not count as set by the
     file.

@@ -16,7 +16,7 @@ _ACTOR = re.compile(r"(?:[A-Za-z0-9_.-]|\{instance\}|\{owner\}|\{repo\}|/)+")
 
 
 class Retrieval(TypedDict, total=False):
-    """How the records below one namespace are retrieved; a missing key has the default of `RetrievalConfig`."""
+    """The limits of a retrieval from one namespace of records; a missing key has the default of `RetrievalConfig`."""
 
     __pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[misc]
 
@@ -34,11 +34,11 @@ NAMESPACES: dict[str, Retrieval] = {
     "/episodes/{actorId}/": {"top_k": 3, "relevance_score": 0.5},
     "/reflections/{actorId}/": {"top_k": 3, "relevance_score": 0.5},
 }
-"""The five namespaces of docs/design/memory.md."""
+"""The five namespaces of records, by docs/design/memory.md."""
 
 
 class Extraction(Section):
-    """The request that makes facts, preferences and reflections after a task."""
+    """The keys for the request to a model that makes facts, preferences and reflections after a task."""
 
     enabled: bool = Field(
         default=False,

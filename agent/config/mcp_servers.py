@@ -1,6 +1,7 @@
-"""The section `mcp_servers`: servers of the Model Context Protocol, by name.
+"""Defines the section `mcp_servers`: servers of the Model Context Protocol, by name.
 
-A server is a command, which runs in the sandbox of the task, or an address.  docs/mcp.md describes both.
+The configuration of an MCP server has either a command, which runs in the sandbox of the task, or an address.
+docs/mcp.md describes both.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ Argument = Annotated[str, BeforeValidator(_argument), Allowed("text")]
 
 
 class McpServer(Section):
-    """One server: either `command` or `url` is set."""
+    """The configuration of one MCP server: either `command` or `url` is set."""
 
     command: Annotated[Text, BeforeValidator(_argument)] | None = Field(
         default=None,

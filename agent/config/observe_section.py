@@ -1,4 +1,4 @@
-"""The section `observe`: where traces of tasks are sent.
+"""Defines the section `observe`: where traces of tasks are sent.
 
 `observe_section.py` only defines keys of config.yaml, as `sections.py` does.
 """
@@ -14,7 +14,7 @@ from agent.config.value_kinds import Url  # noqa: TC001 - pydantic needs this im
 
 
 class Observe(Section):
-    """Traces of tasks."""
+    """The configuration of traces of tasks."""
 
     otlp: Url | None = Field(
         default=None,

@@ -1,4 +1,4 @@
-"""The section `policy`: files that a person must change or review, in addition to the built-in rules."""
+"""Defines the section `policy`: files that a person must change or review, in addition to the built-in rules."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from agent.globs import matcher
 
 
 def _pattern(value: str) -> str:
-    """Check that the pattern can match the path of a file in a repository."""
+    """Check that a pattern of the section `policy` can match the path of a file in a repository."""
     try:
         matcher(value)
     except ToolError as error:

@@ -42,9 +42,9 @@ def plug_ins_of(settings: Settings) -> list[tuple[str, str]]:
 
 
 def check_plug_ins(settings: Settings) -> None:
-    """Raise PlugInRefused for the first plug-in that is not what was pinned, or cannot be found.
+    """Raise PlugInRefused for the first configured plug-in that differs from its pinned state, or cannot be found.
 
-    `check_plug_ins` reads the files of a plug-in, but imports none of them.
+    `check_plug_ins` reads the files of a plug-in, but does not import the plug-in.
     """
     named = plug_ins_of(settings)
     if not named:
@@ -57,7 +57,7 @@ def check_plug_ins(settings: Settings) -> None:
 
 
 def _plug_in(value: str | None, mark: OneOf | None) -> str | None:
-    """The plug-in that a value names; None if the value is a name, an address or a class of this program."""
+    """The plug-in that a configured value names; None if the value is a name, an address or a class of this program."""
     if value is None:
         return None
     scheme, separator, _ = value.partition("://")

@@ -1,8 +1,8 @@
-"""The section of a single project: an entry of the list `projects` of a forge's section.
+"""Defines the section of a single project: an entry of the list `projects` of a forge's section.
 
-An entry is the name of a project, or a mapping with the name and what differs from the rest of the configuration.
-`project_section.py` only defines keys of config.yaml, as `sections.py` does; `project_settings.py` makes the settings
-of a task from such keys.
+An entry of `projects` is the name of a project, or a mapping with the name and the keys that differ from the rest of
+the configuration. `project_section.py` only defines keys of config.yaml, as `sections.py` does; `project_settings.py`
+makes the settings of a task from such keys.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ _LIMITS = Limits.model_fields
 
 
 class ProjectLimits(Section):
-    """The limits that a project may have of its own; a limit that is not set here has the value of the section
-    `limits`."""
+    """The limits that a project may set for itself; a limit that is not set has the value of the section `limits`."""
 
     turns: Whole | None = Field(default=None, ge=1, description=_LIMITS["turns"].description)
     tokens: Whole | None = Field(default=None, ge=1, description=_LIMITS["tokens"].description)
@@ -33,7 +32,7 @@ class ProjectLimits(Section):
 
 
 class ProjectLabels(Section):
-    """The labels that a project may have of its own; a label that is not set here is that of the forge's section."""
+    """The labels that a project may set for itself; a label that is not set is that of the forge's section."""
 
     bot_label: Text | None = Field(default=None, description="In place of `bot_label`.")
     processing_label: Text | None = Field(default=None, description="In place of `processing_label`.")
@@ -43,7 +42,7 @@ class ProjectLabels(Section):
     failed_label: Text | None = Field(default=None, description="In place of `failed_label`.")
 
     def given(self) -> dict[str, str]:
-        """The labels that are set here, by their keys."""
+        """The labels that the project sets, by their keys."""
         return {key: label for key in type(self).model_fields if (label := getattr(self, key)) is not None}
 
 
@@ -62,7 +61,7 @@ class Project(Section):
     @model_validator(mode="before")
     @classmethod
     def _named(cls, data: Any) -> Any:
-        """A name as an entry; YAML reads the number of a GitLab project as a number."""
+        """Convert a bare name into an entry of `projects`; YAML reads the number of a GitLab project as a number."""
         if isinstance(data, int) and not isinstance(data, bool):
             return {"name": str(data)}
         return {"name": data} if isinstance(data, str) else data
@@ -74,14 +73,14 @@ class Project(Section):
         return self
 
     def has_settings(self) -> bool:
-        """Whether the entry has more than the name."""
+        """Whether the entry of the project has more than the name."""
         return any(getattr(self, key) is not None for key in type(self).model_fields if key != "name")
 
     def plain(self) -> str | dict[str, Any]:
-        """The entry as people write it."""
+        """The entry of the project in the form in which people write it."""
         return self.model_dump(mode="json", exclude_none=True) if self.has_settings() else self.name
 
     def commands(self) -> list[str]:
-        """The keys of the entry that name a command."""
+        """The keys of the project's entry that name a command."""
         verifies = self.verify is not None and self.verify.command is not None
         return [*(["verify"] if verifies else []), *(["setup"] if self.setup is not None else [])]

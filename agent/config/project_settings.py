@@ -19,15 +19,17 @@ S = TypeVar("S", bound=Host)
 
 
 def entry_of(section: object, name: str) -> Project | None:
-    """The entry of a forge's section for the project with this name, None if it has no settings of its own."""
+    """The entry of the project with the name `name` in a forge's section, None if the project has no settings of its
+    own."""
     entries = getattr(section, "projects", ())
     wanted = name.casefold()
     return next((one for one in entries if one.name.casefold() == wanted and one.has_settings()), None)
 
 
 def sections_by_labels(section: S) -> tuple[S, ...]:
-    """The section of a forge in parts, so that all projects of a part have the same labels; only `section` itself if no
-    project has labels of its own.  The part of the projects without labels of their own is the first one."""
+    """The section of a forge divided into parts, so that all projects of a part have the same labels; only `section`
+    itself if no project has labels of its own. The part for the projects without labels of their own is the first
+    one."""
     parts: dict[tuple[tuple[str, str], ...], list[Project]] = {(): []}
     for entry in section.projects:
         given = entry.labels.given() if entry.labels is not None else {}
@@ -41,14 +43,15 @@ def sections_by_labels(section: S) -> tuple[S, ...]:
 
 
 def labels_key(section: Host, source: str) -> str:
-    """The part of the configuration in which the labels of a section stand, for messages."""
+    """The key of the configuration below which the labels of a section are, for messages."""
     if section._whole is None or section.projects[0].labels is None:  # noqa: SLF001 - a private attribute of this class
         return source
     return f"{source}.projects, {', '.join(section.project_names)}: labels"
 
 
 def for_project(settings: Settings, section: object, name: str) -> Settings:
-    """The settings for tasks of one project of a forge's section: those of its entry in `projects`, else `settings`.
+    """The settings for tasks of one project of a forge's section: with the values of its entry in `projects`, else
+    `settings` itself.
 
     The origin of a replaced key is the origin of the list `projects`, so that a command in an entry is checked like the
     other commands of the same configuration file.

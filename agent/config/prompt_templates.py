@@ -1,4 +1,4 @@
-"""The section `prompts`: templates of people that take the place of the program's own (docs/templates.md)."""
+"""Defines the section `prompts`: templates of people that take the place of the program's own (docs/templates.md)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from agent.config.value_kinds import Number, RootPath, Text, Url  # noqa: TC001 
 
 
 class Prompts(Section):
-    """The source of people's own templates, a folder or an address."""
+    """The keys for people's own templates, which come from a folder or an address."""
 
     folder: RootPath | None = Field(
         default=None,

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 SCHEMES = ("http", "https", "socks5", "socks5h", "socks4", "socks4a")
 UNCLEAR = "socks"
-"""The scheme that desktop settings write for a SOCKS 5 proxy that resolves names itself."""
+"""The URL scheme that desktop settings write for a SOCKS 5 proxy that resolves names itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Proxy:
-    """`variable` is the environment variable that configures the proxy, `address` the address to use."""
+    """`variable` is the environment variable that configures the proxy, `address` the proxy's address."""
 
     variable: str
     address: str
@@ -35,19 +35,19 @@ class Proxy:
 
     @property
     def words(self) -> str:
-        """A description of the proxy for messages."""
+        """A description of the proxy for error messages."""
         return f"the proxy {self.shown} ({self.variable})"
 
     @property
     def advice(self) -> str:
-        """Advice about the proxy for a person."""
+        """Advice for a person about the proxy."""
         return f"check that it runs and what {self.variable} says, or name the host in NO_PROXY"
 
 
 def proxy(chosen: str, scheme: str, environ: Mapping[str, str]) -> Proxy:
-    """The proxy with the address `chosen` that `requests` chose for addresses with this scheme.
+    """The proxy with the address `chosen` that the library `requests` chose for addresses with this scheme.
 
-    Raises ConfigError for an unusable address.
+    Raises ConfigError for an unusable address of a proxy.
     """
     variable = _variable(chosen, scheme, environ)
     address = chosen if "://" in chosen else f"http://{chosen}"
@@ -69,7 +69,7 @@ def proxy(chosen: str, scheme: str, environ: Mapping[str, str]) -> Proxy:
 
 
 def in_the_way(url: str, environ: Mapping[str, str]) -> Proxy | None:
-    """The proxy that git uses for an address; None if there is none, or if its address is invalid."""
+    """The proxy that git uses for the address `url`; None if there is none, or if the proxy's address is invalid."""
     parts = urlsplit(url)
     host = parts.hostname or ""
     direct = (environ.get("no_proxy") or environ.get("NO_PROXY") or "").lower().split(",")

@@ -108,10 +108,10 @@ def markdown() -> str:
 
 
 def _item(path: key_tree.Path, field: FieldInfo) -> str:
-    """A key with its description, and below it default, allowed values and environment variables."""
+    """A configuration key with its description, and below it default, allowed values and environment variables."""
     names = key_tree.VARIABLES.get(path, ()) or (key_tree.variable(path),)
     if key_tree.NAME in path:
-        # one variable has all entries of the mapping, as JSON
+        # one environment variable has all entries of the mapping, as JSON
         names = (key_tree.variable(path[: path.index(key_tree.NAME)]),)
     default = "" if field.is_required() else _default(field)
     facts = [
@@ -124,7 +124,7 @@ def _item(path: key_tree.Path, field: FieldInfo) -> str:
 
 
 def _filled_item(found: re.Match[str]) -> str:
-    """A list item of docs/configuration.md, wrapped again after names were inserted into its text."""
+    """A list item of docs/configuration.md, wrapped to the line length after names were inserted into its text."""
     return _filled(found[1] + " ".join(found[2].split()), " " * len(found[1]))
 
 
@@ -138,7 +138,7 @@ def _default(field: FieldInfo) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A default value in YAML's types: a path as text."""
+    """A default value in YAML's types, for example a path as text."""
     if isinstance(value, Path):
         return str(value)
     if isinstance(value, dict):
@@ -147,7 +147,8 @@ def _plain(value: Any) -> Any:
 
 
 def example() -> str:
-    """The text of config.yaml: every key with its description and default; loading it gives the defaults."""
+    """The text of the commented config.yaml: every key with its description and default; loading this file gives the
+    defaults."""
     lines = [
         "# Makimono's configuration: every key with its default.  All of them may be left out.",
         "# Precedence: default < this file < environment < command line.  ${NAME} is taken from the environment.",

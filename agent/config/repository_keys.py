@@ -1,9 +1,9 @@
-"""The file `.makimono.yaml` of a repository: the keys that it may set, and how its text is checked.
+"""Defines the keys that the file `.makimono.yaml` of a repository may set, and checks the text of such a file.
 
-`.makimono.yaml` is text from outside, which is not trusted.  `.makimono.yaml` may set only what concerns tasks of its
-own repository, or runs inside the sandbox anyway.  docs/forges.md, "A repository's own file", lists the keys that it
-may not set, with the reasons.  No `${NAME}` in the file is replaced, since the environment is that of the operator.
-`worker/repository_settings.py` reads the file.
+`.makimono.yaml` is text from outside, which is not trusted. The file `.makimono.yaml` may set only what concerns tasks
+of its own repository, or runs inside the sandbox anyway. docs/forges.md, "A repository's own file", lists the keys that
+it may not set, with the reasons. A `${NAME}` in the file `.makimono.yaml` is not replaced, since the environment is
+that of the operator. `worker/repository_settings.py` reads the file.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def parse_file(
 ) -> RepositoryKeys:
     """Parse the text of a `.makimono.yaml`; returns its keys.  `is_branch`: whether the repository has a branch.
 
-    Raises ConfigError with file, line, key, what was found and what is allowed.
+    Raises ConfigError for an invalid `.makimono.yaml`, with file, line, key, the value found and the values allowed.
     """
     if len(data) > MOST_BYTES:
         raise ConfigError(f"{FILE}: the file has {len(data)} bytes; allowed are {MOST_BYTES}")

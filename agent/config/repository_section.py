@@ -1,4 +1,4 @@
-"""The section `repository_file`: what the file `.makimono.yaml` of a repository may set.
+"""Defines the section `repository_file`: what the file `.makimono.yaml` of a repository may set.
 
 This module defines only keys of config.yaml, like `sections.py`; the keys of the file `.makimono.yaml` are defined in
 `repository_keys.py`.

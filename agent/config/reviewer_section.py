@@ -1,4 +1,5 @@
-"""The section `consensus` of config.yaml: the reviewers that vote on a change or a question (docs/consensus.md)."""
+"""Defines the section `consensus` of config.yaml: the reviewers that vote on a change or a question
+(docs/consensus.md)."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ class Persona(Section):
 
 
 class Personas(Section):
-    """The three reviewers."""
+    """The configuration of the three reviewers."""
 
     correctness: Persona = Field(
         default_factory=Persona, description="Sees the issue, the change and the checks: does it do what was asked?"
@@ -41,7 +42,7 @@ class Personas(Section):
 
 
 class Consensus(Section):
-    """Whether reviewers vote on finished work, and how they deliberate."""
+    """The keys that decide whether reviewers vote on finished work, and how they deliberate."""
 
     enabled: bool = Field(
         default=False,

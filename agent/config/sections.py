@@ -1,8 +1,9 @@
-"""The sections of config.yaml as frozen models: every key, its type, its default, and a description.
+"""Defines sections of config.yaml as frozen models: every key, its type, its default, and a description.
 
-This module reads no file; `loading.py` does that.  The descriptions are the documentation: docs/configuration.md and
-the commented config.yaml are generated from them (`reference.py`).  The sections about models are in `llm_section.py`,
-those about task sources in `forge_sections.py`.  Sources: docs/design/context.md, 9.1; docs/design/assembler.md, 3.1.1.
+`sections.py` reads no file; `loading.py` does that. The descriptions of the keys are the documentation:
+docs/configuration.md and the commented config.yaml are generated from them (`reference.py`). The sections about models
+are in `llm_section.py`, those about task sources in `forge_sections.py`. The keys come from docs/design/context.md,
+9.1, and docs/design/assembler.md, 3.1.1.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ Write the summary and nothing else.
 
 
 class SummaryModel(Section):
-    """The model that writes summaries."""
+    """The configuration of the model that writes summaries."""
 
     provider: Annotated[Text, OneOf(PROVIDERS[:-1])] | None = Field(
         default=None, description="Provider of the model that writes summaries; empty: the conversation's own."
@@ -60,7 +61,7 @@ class SummaryModel(Section):
 
 
 class ContextStorage(Section):
-    """Where and how a task's data is stored, and when it is compacted."""
+    """The keys for the place and the durability of a task's data, and for its compaction."""
 
     enabled: bool = Field(
         default=True,
@@ -149,7 +150,7 @@ class Assembler(Section):
 
 
 class Scheduling(Section):
-    """Polling intervals and the number of workers."""
+    """The keys for polling intervals and the number of workers."""
 
     interval: Number = Field(
         default=60,
@@ -246,7 +247,7 @@ class Limits(Section):
 
 
 class Ci(Section):
-    """The CI of a pull request that a task has opened."""
+    """The keys for CI of a pull request that a task has opened."""
 
     fix_rounds: Whole = Field(
         default=2,
@@ -258,7 +259,8 @@ class Ci(Section):
 
 
 class Setup(Section):
-    """The command that runs on the base commit before the first turn, without secrets; its result is cached."""
+    """The keys for the set-up command, which runs on the base commit before the first turn, without secrets, and of
+    which the result is cached."""
 
     command: Text = Field(description="Shell command that installs the repository's dependencies.")
     network: Hosts = Field(
@@ -276,7 +278,7 @@ class Setup(Section):
 
 
 class Workspace(Section):
-    """How a work tree is prepared."""
+    """The keys for the preparation of a work tree."""
 
     setup: Setup | None = Field(
         default=None, description="What installs the repository's dependencies; empty: nothing."
@@ -297,7 +299,7 @@ class Workspace(Section):
 
 
 class Verify(Section):
-    """The check that decides whether finished work is shown as ready."""
+    """The keys for the verify command, which decides whether finished work is shown as ready."""
 
     command: Text | None = Field(
         default=None,
@@ -308,7 +310,7 @@ class Verify(Section):
 
 
 class SandboxLimits(Section):
-    """Resource limits of each command."""
+    """The keys for resource limits of each command."""
 
     memory: Memory | None = Field(
         default="50%",
@@ -330,7 +332,7 @@ class SandboxLimits(Section):
 
 
 class Sandbox(Section):
-    """The isolation of the commands that a model runs."""
+    """The keys for the isolation of the commands that a model runs."""
 
     kind: Annotated[Text, OneOf(("auto", "bubblewrap", "none"), dotted=True)] = Field(
         default="auto",
@@ -358,12 +360,12 @@ BROKER_SCHEMES = (
 )
 """Transports of the library kombu that reach other hosts.
 
-`amqp` and `redis` are tested; the schemes from `sentinel` on need another client library.
+Of these transports `amqp` and `redis` are tested; the schemes from `sentinel` on need another client library.
 """
 
 
 class TaskQueue(Section):
-    """Where tasks are stored, and how they reach other hosts."""
+    """The keys for the ledger with the tasks, and for the broker that brings them to other hosts."""
 
     ledger: Annotated[
         Text, OneOf(("sqlite",), dotted="package.module:function", schemes=("postgresql",), addressed=True)
@@ -380,7 +382,7 @@ class TaskQueue(Section):
 
 
 class ContextInheritance(Section):
-    """Whether and how a later task on the same issue inherits a summary."""
+    """The keys that decide whether and how a later task on the same issue inherits a summary."""
 
     expiry_days: Whole = Field(
         default=90, ge=0, description="A new task on the same issue takes over a summary not older than this."

@@ -1,4 +1,4 @@
-"""The section `security`: how the program treats texts that look like an attack."""
+"""Defines the section `security`: how the program treats texts that look like an attack."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from agent.config.base import Section
 
 
 class Security(Section):
-    """Settings for texts from outside that look like an attack."""
+    """The keys for texts from outside that look like an attack."""
 
     block: bool = Field(
         default=False,

@@ -1,7 +1,7 @@
-"""The validated configuration: one frozen value for all packages, with the origin of each key.
+"""The validated configuration as one frozen value for all packages, with the origin of each key.
 
-`settings.py` reads no configuration: `loading.py` builds the settings from config.yaml, the environment and the command
-line.  The settings can be pickled for workers.  The settings contain the few environment variables that
+`settings.py` reads no configuration file: `loading.py` builds the settings from config.yaml, the environment and the
+command line. The settings can be pickled for workers. The settings contain the few environment variables that
 `configured_window.py` uses, but never the whole environment.
 """
 
@@ -49,11 +49,12 @@ SHORTEST_SECRET = 8
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ProviderSettings:
-    """The configuration of one provider, ready to use.
+    """The configuration of one provider, ready to be used by a model client.
 
-    `context_length` is the configured window in tokens (`configured_window.configured_window`), never None.  `timeout`
-    and `idle_timeout` are seconds, `price` is per million tokens.  `base_url` is the configured address, "" for
-    `replay`.  `dialect` is "" if not configured.  `messages` is the path of the recorded messages.jsonl of `replay`.
+    `context_length` is the configured window in tokens (`configured_window.configured_window`), never None. `timeout`
+    and `idle_timeout` are in seconds, `price` is per million tokens. `base_url` is the configured address of the
+    provider, "" for `replay`. `dialect` is "" if no dialect is configured. `messages` is the path of the recorded
+    messages.jsonl of `replay`.
     """
 
     name: str
@@ -74,7 +75,7 @@ class ProviderSettings:
 
     @property
     def wire(self) -> str:
-        """The wire protocol; LM Studio and a replay use that of OpenAI."""
+        """The wire protocol of the provider; LM Studio and a replay use that of OpenAI."""
         return {"lmstudio": "openai", "replay": "openai"}.get(self.name, self.name)
 
 
@@ -92,7 +93,7 @@ def _working_folder() -> Path:
 
 
 class Settings(Section):
-    """All keys of config.yaml.  `Settings()` has the defaults, with the current folder as root."""
+    """The settings: all keys of config.yaml. `Settings()` has the defaults, with the current folder as root."""
 
     task_sources: tuple[Annotated[Text, OneOf(SOURCES, dotted=True)], ...] = Field(
         default=("local",), min_length=1, description="Where tasks come from."
@@ -228,7 +229,7 @@ class Settings(Section):
     __hash__ = None  # type: ignore[assignment]  # `Settings` is unhashable, since its sections contain mappings
 
     def __eq__(self, other: object) -> bool:
-        """Whether all keys of two configurations have equal values; the origins of the keys are ignored."""
+        """Whether all keys of two configurations have equal values; the origins of the keys are not compared."""
         return isinstance(other, Settings) and self.__dict__ == other.__dict__
 
     # --- paths and origins -----------------------------------------------------------------------------------
@@ -257,7 +258,7 @@ class Settings(Section):
     def origins(self) -> Mapping[str, str]:
         """Dotted key → `default`, the name of a file, `environment NAME` or `command line`.
 
-        The key of an entry is `github.0.token` with several hosts, `github.token` with one.
+        The origin of an entry's key has the name `github.0.token` with several hosts, `github.token` with one.
         """
         return self._origins
 
@@ -268,11 +269,11 @@ class Settings(Section):
 
     @property
     def remembers(self) -> bool:
-        """Whether long-term memories are extracted from ended tasks; the extraction needs their folders."""
+        """Whether long-term memories are extracted from ended tasks; the extraction needs the tasks' folders."""
         return self.memory.enabled and self.context_storage.enabled
 
     def setup_hosts(self, section: sections.Setup) -> tuple[str, ...]:
-        """Entries of the hosts that a set-up command may reach: those of `section.network`, then those of
+        """Allow-list entries of the hosts that a set-up command may reach: those of `section.network`, then those of
         `sandbox.network`."""
         return tuple(dict.fromkeys((*section.network, *self.sandbox.network)))
 
@@ -289,11 +290,11 @@ class Settings(Section):
         return "default"
 
     def is_of_project(self, key: str) -> bool:
-        """Whether the value of a key is that of a single project (`config/project_settings.py`)."""
+        """Whether the value of a key comes from a single project's entry (`config/project_settings.py`)."""
         return key in self._of_project
 
     def replaced(self, sections: Mapping[str, Any], origins: Mapping[str, str]) -> Settings:
-        """A copy with other sections, and with the origins of the keys that differ."""
+        """A copy of the settings with other sections, and with the origins of the keys that differ."""
         made = self.model_copy(update=dict(sections))
         made._origins = {**self._origins, **origins}  # noqa: SLF001 - a private attribute of this class
         made._of_project = self._of_project | frozenset(origins)  # noqa: SLF001 - as above
@@ -302,7 +303,7 @@ class Settings(Section):
     # --- models ----------------------------------------------------------------------------------------------
 
     def provider(self) -> ProviderSettings:
-        """The configured provider."""
+        """The configured provider of models."""
         return self.provider_of(self.llm.provider)
 
     def provider_of(self, name: str) -> ProviderSettings:
@@ -339,7 +340,7 @@ class Settings(Section):
     # --- secrets and display ---------------------------------------------------------------------------------
 
     def secrets(self) -> tuple[str, ...]:
-        """Every declared secret of at least 8 characters, longest first.
+        """Every declared secret of at least 8 characters, the longest first.
 
         The declared secrets are secret keys, passwords in addresses, and this program's tokens in the environment,
         including those that a key overrides.
@@ -354,7 +355,7 @@ class Settings(Section):
                 # The value of a header is a scheme and a key (`Bearer …`); either may appear alone.
                 texts = [one.get_secret_value() for one in value.values() if isinstance(one, SecretStr)]
                 found.update(texts, (word for text in texts for word in text.split()))
-                # An address that was given in place of a path (`local.repos`) has lost a slash.
+                # An address that was given as a path (`local.repos`) has lost a slash.
                 paths = [_LOST_SLASH.search(str(one)) for one in value.values() if isinstance(one, Path)]
                 found.update(one for path in paths if path for one in passwords_in(f"{path[1]}://{path[2]}"))
             elif isinstance(value, str):
@@ -362,7 +363,7 @@ class Settings(Section):
         return tuple(sorted((one for one in found if len(one) >= SHORTEST_SECRET), key=lambda one: (-len(one), one)))
 
     def show(self) -> list[tuple[str, str, str]]:
-        """(key, value as text with secrets masked, origin) of every key, in the order of the documentation."""
+        """(key, value as text with secrets masked, origin) for every key, in the order of the documentation."""
         secrets = self.secrets()
         rows = []
         for key, value, is_size in self.values():
@@ -376,19 +377,19 @@ class Settings(Section):
         return rows
 
     def paths(self) -> list[tuple[str, Path]]:
-        """(key, path) for every key with a path on this machine, including entries of mappings."""
+        """(key, path) for every key of which the value is a path on this machine, including entries of mappings."""
         single = [(".".join(path), value) for path, value in _held(self) if isinstance(value, Path)]
         return [*single, *((f"local.repos.{name}", path) for name, path in self.local.repos.items())]
 
     def values(self) -> Iterator[tuple[str, Any, bool]]:
-        """(dotted key, value, whether the value is a size) of every key with a value."""
+        """(dotted key, value, whether the value is a size) for every key that has a value."""
         yield from _walk(self, ())
 
 
 def passwords_in(address: str) -> list[str]:
-    """The secrets in an address, as they are written and in decoded form.
+    """The secrets in an address, both as they are written and in decoded form.
 
-    The secrets are the password in amqp://user:password@host, and query values with a secret's name (`?key=`,
+    Secrets in an address are the password in amqp://user:password@host, and query values with a secret's name (`?key=`,
     `?access_token=`).
     """
     if "://" not in address or ("@" not in address and "?" not in address):
@@ -404,7 +405,7 @@ def passwords_in(address: str) -> list[str]:
 
 
 def value_text(value: Any, *, is_size: bool = False) -> str:
-    """One value as one line of text; a secret as a mask, None as ""."""
+    """One configuration value as one line of text; a secret as a mask, None as ""."""
     if value is None:
         return ""
     if isinstance(value, SecretStr):

@@ -13,7 +13,8 @@ _QUERY = re.compile(rf"([?&](?:code|(?={_NAME}*?{_TELLING}){_NAME}++)=)[^\s&#\"'
 
 
 def is_telling(name: str) -> bool:
-    """Whether a query parameter with this name has a secret value: `key`, `access_token`, `X-Amz-Signature`, `code`."""
+    """Whether a query parameter with the name `name` has a secret value: `key`, `access_token`, `X-Amz-Signature`,
+    `code`."""
     return _QUERY.search(f"?{name}=x") is not None
 
 
@@ -36,7 +37,7 @@ _OPTION = re.compile(
     r"(?![-$])[^\s;&|'\"]{1,2000}+",
     re.IGNORECASE,
 )
-"""An option with a secret's name and its value, in a shell command or in a list of arguments as JSON."""
+"""Matches an option with a secret's name and its value, in a shell command or in a list of arguments as JSON."""
 
 
 def shown_command(command: str) -> str:
@@ -47,8 +48,8 @@ def shown_command(command: str) -> str:
 
 
 def shown(address: str) -> str:
-    """An address for display, with its user, without its password and query.  If the text is a path and no address, it
-    is returned unchanged."""
+    """An address for display, with its user, but without its password and query. If the text is a path and no address,
+    it is returned unchanged."""
     parts = urlsplit(address)
     if not parts.scheme:
         return address

@@ -1,7 +1,7 @@
 """Converts pydantic's errors to one ConfigError with advice for a person.
 
-Each error becomes one line: its place, the key, the value found, the allowed values, and for an unknown key the most
-similar known key.  Values of secret keys and of unknown keys are never shown.
+Each error of pydantic becomes one line: its place, the key, the value found, the allowed values, and for an unknown key
+the most similar known key. Values of secret keys and of unknown keys are never shown.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ def dotted(path: key_tree.Path, merged: Merged) -> str:
 def _line(one: ErrorDetails, merged: Merged, model: type[Section]) -> str:
     path = tuple(str(step) for step in one["loc"])
     if path[-1:] == ("[key]",) and one["type"] != "extra_forbidden":
-        path = path[:-1]  # the last step is pydantic's mark for an error about the key itself instead of its value
+        # The last step of the path is pydantic's mark for an error about the key itself instead of its value.
+        path = path[:-1]
     section, field, steps = key_tree.find(model, path)
     where = merged.place(path)
     if one["type"] == "extra_forbidden":

@@ -1,7 +1,7 @@
-"""The kinds of values in config.yaml, each with a description of the allowed values.
+"""Defines the kinds of values in config.yaml, each with a description of the allowed values.
 
-This module has annotated types for `sections.py`; it reads nothing and has no defaults.  A kind checks one value; its
-`allowed` text appears in error messages and in the table of docs/configuration.md.
+`value_kinds.py` has annotated types for `sections.py`; it reads no file and has no defaults. A kind checks one value of
+the configuration; its text `allowed` appears in error messages and in the table of docs/configuration.md.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class Allowed:
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """The value is one of `names`, or has a form that another field of this class allows.
+    """The value must be one of `names`, or have a form that another field of this class allows.
 
-    With `dotted` the value may name a plug-in, as `package.module:Class` or in the form that `dotted` describes.  With
-    `schemes` the value may be an address with one of these schemes, with `addressed` an address with a plug-in
+    With `dotted`, the value may name a plug-in, as `package.module:Class` or in the form that `dotted` describes. With
+    `schemes`, the value may be an address with one of these schemes; with `addressed`, an address with a plug-in
     (`package.module:function://…`).
     """
 
@@ -87,7 +87,7 @@ def _not_blank(value: Any) -> Any:
 
 
 def _size(value: Any) -> Any:
-    """Bytes from `512M`, `2G`, `1.5GiB`; powers of 1024."""
+    """Convert a size such as `512M`, `2G` or `1.5GiB` to bytes; the units are powers of 1024."""
     if isinstance(value, str):
         match = _SIZE.fullmatch(value)
         if match is None:
@@ -100,7 +100,7 @@ _PERCENT = re.compile(r"\s*(\d{1,3})\s*%\s*")
 
 
 def _memory(value: Any) -> Any:
-    """The bytes of a size such as `2G`; a share of this machine's memory (`50%`) is returned unchanged."""
+    """Convert a size such as `2G` to bytes; a share of this machine's memory (`50%`) is returned unchanged."""
     if isinstance(value, str) and (match := _PERCENT.fullmatch(value)):
         if not 1 <= int(match[1]) <= 100:
             raise ValueError
@@ -133,7 +133,7 @@ def _url(value: Any) -> Any:
         try:
             parts = urlsplit(value)
             fits = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-        except ValueError:  # the port is not a number, or a bracket is not closed
+        except ValueError:  # the port in the address is not a number, or a bracket is not closed
             fits = False
         if not fits or value != value.strip():
             raise ValueError
@@ -144,7 +144,7 @@ _BARE = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?(?:/\
 
 
 def _server(value: Any) -> Any:
-    """Check for the URL of a server, which may lack the scheme: LM Studio and Ollama show their own addresses as
+    """Check the URL of a model server, which may lack the scheme: LM Studio and Ollama show their own addresses as
     `localhost:1234`."""
     if isinstance(value, str) and _BARE.fullmatch(value):
         _url(f"http://{value}")
@@ -157,7 +157,7 @@ PLACES = ("file", "s3", "gs", "gcs", "abfs", "az", "sftp", "ssh")
 
 
 def _place(value: Any) -> Any:
-    """Check for an absolute path, or an address with a scheme of one of fsspec's drivers."""
+    """Check that the value is an absolute path, or an address with a scheme of one of fsspec's drivers."""
     if isinstance(value, str):
         try:
             parts = urlsplit(_plain(value))
@@ -176,7 +176,7 @@ _OURS = ("content-length", "transfer-encoding", "content-type", "connection", "h
 
 
 def _header(value: Any) -> Any:
-    """Check for a header name of RFC 9110, and refuse the headers that frame the request."""
+    """Check that the value is a header name of RFC 9110, and refuse the headers that frame the request."""
     if isinstance(value, str) and (not _HEADER.fullmatch(value) or value.lower() in _OURS):
         raise ValueError("a name of an HTTP header that is not one of " + ", ".join(_OURS))
     return value
@@ -191,7 +191,8 @@ def _plain(path: str) -> str:
 
 
 def _rooted(value: Any, info: ValidationInfo) -> Any:
-    """An absolute path; a relative path is below the folder of config.yaml, `~` is the home folder."""
+    """Convert a path to an absolute path; a relative path is below the folder of config.yaml, `~` is the home
+    folder."""
     if isinstance(value, str):
         _not_blank(value)
     if isinstance(value, str | os.PathLike):

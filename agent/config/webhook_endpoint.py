@@ -1,4 +1,4 @@
-"""The section `poke`: the endpoint at which a webhook makes the daemon poll at once.
+"""Defines the section `poke`: the endpoint at which a webhook makes the daemon poll at once.
 
 `webhook_endpoint.py` only defines keys of config.yaml, as `sections.py` does.
 """
@@ -15,14 +15,14 @@ from agent.config.base import Section
 from agent.config.value_kinds import Allowed, Secret
 
 LEAST_SECRET = 16
-"""Minimum length of the secret of webhooks: a shorter one could be found by trial from one signed request."""
+"""Minimum length of the secret of webhooks: a shorter secret could be found by trial from one signed request."""
 
 _LISTEN = re.compile(r"(?:\[(?P<six>[0-9A-Fa-f:]+)\]|(?P<four>[0-9.]+)):(?P<port>[0-9]{1,5})")
 
 
 def parse_listen(value: str) -> tuple[str, int]:
-    """(address, port) of `127.0.0.1:PORT` or `[::1]:PORT`.  Raises ValueError for a value that has neither of these
-    forms, and for an address that other machines can reach."""
+    """(address, port) from a text `127.0.0.1:PORT` or `[::1]:PORT`. Raises ValueError for a text of any other form, and
+    for an address that other machines can reach."""
     found = _LISTEN.fullmatch(value)
     if found is None or not 1 <= int(found["port"]) <= 65535:
         raise ValueError
@@ -46,7 +46,7 @@ Listen = Annotated[
 
 
 class Poke(Section):
-    """The endpoint for webhooks."""
+    """The keys for the endpoint of webhooks."""
 
     listen: Listen | None = Field(
         default=None,
@@ -67,5 +67,5 @@ class Poke(Section):
 
 
 def is_short(secret: SecretStr) -> bool:
-    """Whether the secret is shorter than LEAST_SECRET."""
+    """Whether the secret of webhooks is shorter than LEAST_SECRET."""
     return len(secret.get_secret_value()) < LEAST_SECRET

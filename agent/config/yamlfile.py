@@ -1,7 +1,7 @@
 """Reads config.yaml with the safe loader, and refuses some faults that the loader accepts.
 
 Duplicate keys, keys that are not text, more than one document, a top level that is not a mapping, and excessive aliases
-raise a ConfigError with the line.  `yamlfile.py` does not check the names of keys.
+raise a ConfigError with the line. `yamlfile.py` does not check the names of configuration keys.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ if TYPE_CHECKING:
 Steps = tuple[str, ...]
 
 MOST_NODES = 20_000
-"""The maximum number of YAML nodes; a configuration has some hundreds, and only aliases of aliases produce more."""
+"""The maximum number of YAML nodes in a configuration; a configuration has some hundreds, and only aliases of aliases
+produce more."""
 
 
 def read(path: Path) -> tuple[dict[str, Any], dict[Steps, int]]:
-    """(the mapping in the file, the line of each key).  Raises ConfigError for anything but one readable mapping."""
+    """(the mapping in the file, the line of each key). Raises ConfigError unless the file is one readable mapping."""
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except FileNotFoundError:

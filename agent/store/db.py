@@ -71,8 +71,8 @@ def _modules() -> Iterator[ModuleType]:
 
 
 def module() -> ModuleType:
-    """The module for SQLite: pysqlite3 if it is installed and safe (`is_safe`), else Python's own; raises HostError
-    when neither is safe."""
+    """The Python module for SQLite: pysqlite3 if it is installed and safe (`is_safe`), else Python's own; raises
+    HostError when neither is safe."""
     found = []
     for candidate in _modules():
         if is_safe(candidate.sqlite_version_info):
@@ -99,13 +99,13 @@ def sqlite_version() -> tuple[str, str, bool]:
 class Database:
     """One connection to a SQLite file.
 
-    Several threads may use a connection; only one call runs at a time.
+    Several threads may use a connection to SQLite; only one call runs at a time.
 
     The process must not open the file with a second SQLite library as well (Python's own `sqlite3` in addition to
-    pysqlite3).  POSIX locks belong to a process, so a second library does not see the locks of the first: when it
-    closes its connection, it believes that nobody else uses the file and removes the write-ahead log that this
-    connection uses (https://www.sqlite.org/howtocorrupt.html, 2.2 and 2.2.1).  Code that needs the file must use
-    `execute`, or read it in another process.
+    pysqlite3). POSIX locks belong to a process, so a second library does not see the locks of the first: when it closes
+    its connection, it believes that nobody else uses the file and removes the write-ahead log that this connection uses
+    (https://www.sqlite.org/howtocorrupt.html, 2.2 and 2.2.1). Code that needs the database file must use `execute`, or
+    read the file in another process.
 
     Before each statement outside a transaction `Database` checks whether the file or its write-ahead log was removed or
     replaced.  If one of the two files was removed or replaced, `Database` opens the file again, and creates the tables
@@ -125,9 +125,9 @@ class Database:
         self._wal = f"{path}-wal"
         self._log: Identity | None = None  # device and inode of the write-ahead log, None before the log exists
         self._connection = self._connect()
-        self._is_open = True  # False after the file could not be opened again; the next statement retries
+        self._is_open = True  # False after the file could not be opened again; the next statement tries again
         self._file = durable_files.identity(path)
-        self.remake: Callable[[Database], object] | None = None  # creates missing tables
+        self.remake: Callable[[Database], object] | None = None  # a function that creates missing tables
 
     def run(self, name: str, /, **params: Any) -> Rows:
         """Execute the query `name` (a file of agent/store/sql); returns its rows as dicts, [] if there are none.
@@ -220,12 +220,12 @@ class Database:
         return clock.now()
 
     def has_table(self, name: str) -> bool:
-        """Whether the table exists."""
+        """Whether the database has a table with this name."""
         return bool(self.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = :name", name=name))
 
     def close(self) -> None:
-        """Close the connection; a second call does nothing.  In a process that was forked after the connection was
-        opened, the connection is only forgotten and not closed."""
+        """Close the database connection; a second call does nothing. In a process that was forked after the connection
+        was opened, the connection is only forgotten and not closed."""
         if self._pid == os.getpid():
             with self._lock:
                 self._connection.close()
@@ -293,7 +293,7 @@ class Database:
                 if not self._is_busy(error) or attempt == TRIES - 1:
                     raise self._translate(error) from error
                 clock.sleep(0.05 * (attempt + 1))
-        raise AssertionError  # the last attempt returns or raises an error
+        raise AssertionError  # the last attempt to execute the statement returns or raises an error
 
     def _translated(self, call: Callable[[], Rows]) -> Rows:
         try:

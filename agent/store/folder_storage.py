@@ -1,8 +1,8 @@
-"""Stores replicas of tasks in a folder, as plain files, without an additional Python package.
+"""Stores replicas of tasks in a folder, as plain files; no additional Python package is needed.
 
-A file is written under a temporary name, synced, and renamed: so a reader on another host sees the whole file or none.
-Files and folders get the permissions of the storage's topmost folder, so the owner of that folder decides who can read
-and write the replicas; if it is missing, it is created with mode 0700.
+A file of a replica is written under a temporary name, synced, and renamed: so a reader on another host sees the whole
+file or none. Files and folders get the permissions of the storage's topmost folder, so the owner of that folder decides
+who can read and write the replicas; if it is missing, it is created with mode 0700.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class Folder:
-    """A storage in the folder `top`.
+    """The storage of replicas in the folder `top`.
 
-    The name of a file is its path relative to `top`, with `/`.  Not thread-safe.  The methods raise DiskError or
-    OSError.
+    The name of a file is its path relative to `top`, with `/`. Not thread-safe. The methods of this storage raise
+    DiskError or OSError.
     """
 
     def __init__(self, top: Path) -> None:
@@ -46,7 +46,7 @@ class Folder:
             return None
 
     def names(self, folder: str) -> list[str]:
-        """Names of all files below a folder, in no order; [] if the folder does not exist.
+        """Names of all files below a folder of the storage, in no order; [] if the folder does not exist.
 
         Temporary files of unfinished writes are left out.
         """
@@ -60,7 +60,7 @@ class Folder:
             return []
 
     def remove(self, names: Sequence[str]) -> None:
-        """Remove files; names of missing files are ignored."""
+        """Remove files from the storage; names of missing files are ignored."""
         for name in names:
             (self.top / name).unlink(missing_ok=True)
 

@@ -1,12 +1,12 @@
-"""Append-only files with one JSON object per line, each with a number; they stay readable after `kill -9` and after a
-power loss.
+"""Implements append-only files with one JSON object per line, each with a number; they stay readable after `kill -9`
+and after a power loss.
 
-A file has one writer and any number of readers.  A record is appended with one write to an open O_APPEND descriptor;
-the number of the next record is known without reading the file.  When a file is opened, the damage of a crash is
-repaired: an incomplete last line is cut off and saved as `<file>.torn`.  Lines in the middle with NUL bytes or invalid
-JSON are skipped and listed in `damaged`.  `refresh` detects that another program (an editor) has replaced or removed
-the file, and appends the records that the new file lacks.  `context` defines the meaning of the records.  See
-docs/files.md, "Rules".
+An append-only file has one writer and any number of readers. A record is appended with one write to an open O_APPEND
+descriptor; the number of the next record is known without reading the file. When a file is opened, the damage of a
+crash is repaired: an incomplete last line is cut off and saved as `<file>.torn`. Damaged lines inside a file (with NUL
+bytes or invalid JSON) are skipped and listed in `damaged`. `refresh` detects that another program (an editor) has
+replaced or removed the file, and appends the records that the new file lacks. The package `context` defines the meaning
+of the records. The rules for these files are in docs/files.md, "Rules".
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MOST_REPORTED = 100
 are skipped without a report."""
 
 FIRST_TAIL, MOST_TAIL = 1 << 20, 16 << 20
-"""The number of bytes at the end of a file that `tail` reads first, and at most."""
+"""The number of bytes at the end of a file that `tail` reads at first, and the maximum number."""
 
 
 class DamagedLines:
@@ -50,12 +50,13 @@ class DamagedLines:
             self.found.setdefault(offset, what)
 
     def sentences(self) -> list[str]:
-        """Sentences for a person about the damaged lines, in the order of the file."""
+        """Sentences for a person about the damaged lines of a file, in the order of the file."""
         return [f"{self.path.name}: line at byte {at} skipped: {what}" for at, what in sorted(self.found.items())]
 
 
 def parse(line: bytes, id_key: str) -> Json | str:
-    """Decode one line, given without its newline: the record, or a text that says what is wrong with the line."""
+    """Decode one line of a JSONL file, given without its newline: the record, or a text that says what is wrong with
+    the line."""
     try:
         record = orjson.loads(line)
     except orjson.JSONDecodeError as error:
@@ -70,8 +71,8 @@ def parse(line: bytes, id_key: str) -> Json | str:
 def records(
     path: Path, start: int = 0, *, id_key: str = "seq", damage: DamagedLines | None = None, end: int | None = None
 ) -> Iterator[tuple[int, Json]]:
-    """`(offset, record)` of every valid line from byte `start` (the first byte of a line), one line in memory at a
-    time.
+    """`(offset, record)` of every valid line of a file from byte `start` (the first byte of a line), one line in memory
+    at a time.
 
     A missing file reads as empty; a last line without its newline is an unfinished write and is left out.
     """
@@ -121,7 +122,8 @@ def tail(
     """(the valid records at the end of the file, whether they begin with the first line of the file).
 
     The last FIRST_TAIL bytes of the file are read, and again the double of that until `enough` accepts the records or
-    `most` bytes were read, so that the time does not depend on the size of the file.  A missing file reads as empty.
+    `most` bytes were read, so that the time does not depend on the size of the file. A missing file counts as an empty
+    one.
     """
     try:
         size = path.stat().st_size
@@ -146,7 +148,7 @@ def _next_line(path: Path, position: int) -> int:
 
 
 def last_record(path: Path, *, id_key: str = "seq") -> Json | None:
-    """The newest valid record, None when there is none.  Changes nothing."""
+    """The newest valid record of a file, None when it has none. Changes nothing."""
     return next((record for _, record in backwards(path, id_key=id_key)), None)
 
 
@@ -188,7 +190,8 @@ def last_newline(descriptor: int, size: int) -> int:
 
 
 class JsonlFile:
-    """One append-only file.  The file is created at the first append; `id_key` is the key of the number in each record.
+    """One append-only JSONL file. The file is created at the first append; `id_key` is the key under which each record
+    has its number.
 
     `durability`: with "message" each append is flushed to the disk, with "turn" each call of `sync` does this, with
     "none" only `sync(force=True)`.  A failed write raises DiskError and leaves the file unchanged.
@@ -239,7 +242,7 @@ class JsonlFile:
         return torn + self.damage.sentences()
 
     def next_id(self) -> int:
-        """The number for the next record."""
+        """The number that the next record must have."""
         return self.last_id + 1
 
     def append(self, record: Mapping[str, Any]) -> int:
@@ -283,7 +286,7 @@ class JsonlFile:
         file.  A number that this JsonlFile has already used for a record is not used again.
         """
         try:
-            found = os.stat(self._name)  # noqa: PTH116 - faster than Path, since this runs at each append
+            found = os.stat(self._name)  # noqa: PTH116 - `os.stat` is faster than Path, and this runs at each append
         except FileNotFoundError:
             if self._descriptor < 0:
                 return False
@@ -336,7 +339,7 @@ class JsonlFile:
         return records(self.path, start, id_key=self.id_key, damage=self.damage, end=self.size)
 
     def backwards(self) -> Iterator[Json]:
-        """The records, newest first."""
+        """The records of the file, newest first."""
         for _, record in backwards(self.path, id_key=self.id_key):
             yield record
 
@@ -345,12 +348,12 @@ class JsonlFile:
         return next((record for _, record in self.records(offset)), None)
 
     def last(self) -> Json | None:
-        """The newest record, None when there is none."""
+        """The newest record of the file, None when it has none."""
         return last_record(self.path, id_key=self.id_key)
 
     def sync(self, *, force: bool = False) -> None:
-        """Flush all appended records to the disk.  Does nothing if no record was appended since the last sync, or if
-        `durability` is "none" and `force` is not set."""
+        """Flush all appended records of the file to the disk. Does nothing if no record was appended since the last
+        sync, or if `durability` is "none" and `force` is not set."""
         if not self._dirty or self._descriptor < 0 or (self.durability == "none" and not force):
             return
         with durable_files.writing(self.path):
@@ -360,7 +363,7 @@ class JsonlFile:
         self._made = self._dirty = False
 
     def close(self) -> None:
-        """Close the file descriptor.  A later append raises an error."""
+        """Close the file descriptor. An append after `close` raises an error."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
         self._descriptor = -1

@@ -1,9 +1,9 @@
-"""Facts that earlier runs have learnt about a server and a model, stored in the database of the tasks for later
+"""Stores facts that earlier runs have learnt about a server and a model in the database of the tasks, for later
 processes.
 
 Examples of facts are a refused parameter, the required form of ids, turns that must alternate, the maximum length of an
-answer; the model client provides the facts (`ChatClient.facts`).  Facts older than LASTS are ignored and learnt again,
-since servers are updated.
+answer; the model client provides the facts (`ChatClient.facts`). Stored facts older than LASTS are ignored and learnt
+again, since servers are updated.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class LearntModels:
         self.database.run("learnt_put", server=server, model=model, facts=text, now=clock.stamp())
 
     def forget_all(self) -> None:
-        """Remove the facts about all servers, so that they are learnt again."""
+        """Remove the facts about all model servers, so that they are learnt again."""
         self.database.run("learnt_forget_all")
 
     def forget(self, server: str, model: str) -> None:
@@ -54,7 +54,7 @@ class LearntModels:
 
 
 def facts_in(text: Any, learnt_at: Any) -> dict[str, Any]:
-    """The facts in a row of the table; {} if they are older than LASTS or unreadable."""
+    """The facts in a row of the table `learnt_models`; {} if they are older than LASTS or unreadable."""
     try:
         if clock.now() - datetime.fromisoformat(str(learnt_at)) > LASTS:
             return {}

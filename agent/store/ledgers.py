@@ -1,8 +1,8 @@
 """Finds the ledger that the setting `taskqueue.ledger` names, and its properties before it is opened.
 
-The program opens ledgers, and interprets their names, in this module.  The contract of an entry of LEDGERS, and of a
-plug-in for a ledger, is in `taskqueue/base.py`.  This module is in the package `store`, which `taskqueue` and `context`
-import, because the stores of a task (`context`) write a row to the same database.
+Ledgers are opened, and the names of ledgers interpreted, only in this module. The contract of an entry of LEDGERS, and
+of a plug-in for a ledger, is in `taskqueue/base.py`. `ledgers.py` is in the package `store`, which `taskqueue` and
+`context` import, because the stores of a task (`context`) write a row to the same database.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class LedgerKind:
     """The ledger that a configuration names, before it is opened.
 
     If `entry` (the class of the ledger) has an attribute with the name of a property or method of this class, that
-    attribute is used in place of the default.
+    attribute replaces the default of LedgerKind.
 
     The methods that open a database raise LedgerError, DiskError or HostError.
     """
@@ -72,7 +72,7 @@ class LedgerKind:
     address: str
     entry: Any
     remembers: bool = False
-    """Whether tasks of the ledger are taken into long-term memory when they end."""
+    """Whether long-term memories are extracted from tasks of the ledger when they end."""
 
     @classmethod
     def of(cls, settings: Settings) -> LedgerKind:
@@ -98,7 +98,7 @@ class LedgerKind:
 
     @property
     def preload(self) -> tuple[str, ...]:
-        """The modules that a worker needs for the ledger; the process that forks workers imports them beforehand.
+        """The modules that a worker needs for the ledger; the process that forks workers imports them before the fork.
 
         The list is empty for a plug-in, since each process has to check a plug-in before importing it."""
         if self.address.partition("://")[0] not in LEDGERS.entries:
@@ -113,7 +113,7 @@ class LedgerKind:
         return asked is None or bool(asked(self.base_dir, self.address))
 
     def open(self) -> Any:
-        """Open the ledger (a BaseLedger) with the newest schema; a missing ledger is created.
+        """Open the ledger (a BaseLedger) with the newest schema; a ledger that does not exist is created.
 
         Raises ConfigError when the entry returns an object that is no ledger.
         """
@@ -128,7 +128,7 @@ class LedgerKind:
         return ledger
 
     def look(self) -> Database:
-        """Open the database of the ledger for reading.  If the class of the ledger has a method `look`, nothing is
+        """Open the database of the ledger for reading only. If the class of the ledger has a method `look`, nothing is
         created and the schema is not migrated; otherwise its `open` does both."""
         look = getattr(self.entry, "look", None)
         found: Database = look(self.base_dir, self.address) if look is not None else self.open().db

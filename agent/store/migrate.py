@@ -2,10 +2,10 @@
 (`schema_version`).
 
 Each database has its own folder of migrations, such as `migrations/tasks/`; a file `NNNN_name.sql` is plain SQL with
-one or more statements.  A migration and its row in the table of applied migrations are written in one transaction, so
-after a crash the schema is the one before or the one after the migration.  A migration file never changes after its
-release: a further change of the schema gets a new number, a new database gets a new folder.  If two sets of tables
-share one PostgreSQL schema (ledger and memory log), each has its own table of applied migrations.
+one or more statements. A migration and its row in the table of applied migrations are written in one transaction, so
+after a crash the schema is either the one before or the one after the migration. A migration file never changes after
+its release: a further change of the schema gets a new number, and a new database gets a new folder. If two sets of
+tables share one PostgreSQL schema (ledger and memory log), each has its own table of applied migrations.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ def statements(script: str) -> Iterator[str]:
 
 
 def apply(database: Database, name: str = TASKS) -> list[int]:
-    """Migrate the schema of the database `name` to the newest version; returns the numbers of the migrations that this
-    call has applied.
+    """Migrate the schema of the database `name` to the newest version; returns the numbers of the migrations that were
+    applied by this call.
 
     Raises HostError for a database that a newer version of the program has changed.
     """
@@ -76,8 +76,8 @@ def apply(database: Database, name: str = TASKS) -> list[int]:
     for number, _, path in missing:
         with database.transaction():
             _make_versions(database, versions)
-            # Check again, since another process may have applied the migration meanwhile; inside the transaction the
-            # check is reliable.
+            # The check is made again, since another process may have applied the migration meanwhile; inside the
+            # transaction the check is reliable.
             if database.execute(f"SELECT 1 FROM {versions} WHERE version = :version", version=number):  # noqa: S608
                 continue
             for statement in statements(path.read_text(encoding="utf-8")):
@@ -114,7 +114,7 @@ def _versions(name: str) -> str:
 
 
 def _applied(database: Database, versions: str) -> set[int]:
-    """The numbers of the applied migrations."""
+    """The numbers of the migrations that were applied to a database."""
     return {row["version"] for row in database.execute(f"SELECT version FROM {versions}")}  # noqa: S608
 
 
@@ -122,7 +122,7 @@ def _make_again(database: Database, known: Known, name: str) -> None:
     """If the first table of the database was dropped, create it again with its indexes, by executing the migrations
     that were applied before; existing tables stay unchanged."""
     with database.transaction():
-        if database.has_table(FIRST_TABLE.get(name, name)):  # another process created the table first
+        if database.has_table(FIRST_TABLE.get(name, name)):  # another process has created the table meanwhile
             return
         applied = _applied(database, _versions(name))
         for number, _, path in known:
@@ -133,8 +133,8 @@ def _make_again(database: Database, known: Known, name: str) -> None:
 
 
 def newer(database: Database, name: str = TASKS) -> str:
-    """The reason why this version of the program must not use the database any more, "" if it may: another host that
-    shares it may have migrated it to a newer schema at any time."""
+    """The reason why this version of the program must not use the database any more, "" if it may use it: another host
+    that shares the database may have migrated it to a newer schema at any time."""
     return _newer(database.where, max(_applied(database, _versions(name)), default=0), migrations(name)[-1][0])
 
 

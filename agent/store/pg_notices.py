@@ -2,11 +2,11 @@
 other hosts get a notification at once, so they can poll the database less often.
 
 Every statement after which another process may have work to do (`NOTIFYING`) sends a notification to the channel of its
-schema.  A notification has no content and is lost if the connection breaks, so the daemon still polls from time to
-time.  A separate connection receives the notifications, since PostgreSQL delivers a notification to the connection that
-called LISTEN.  A pooler that shares a session between clients (PgBouncer by transaction) accepts a LISTEN and delivers
-no notification.  So a test notification is sent first (`receives`); if the test notification does not arrive, the
-daemon relies on polling alone.
+schema. A notification has no content and is lost if the connection breaks, so the daemon still polls from time to time.
+A separate connection receives the notifications, since PostgreSQL delivers a notification to the connection that called
+LISTEN. A pooler that shares a session between clients (PgBouncer by transaction) accepts a LISTEN and delivers no
+notification. So before the daemon relies on notifications, it sends a test notification (`receives`); if that does not
+arrive, the daemon relies on polling alone.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ NOTIFYING = frozenset(
         *("ledger_pause", "ledger_end", "ledger_to_tell", "ledger_soon", "task_pause", "task_close"),
     }
 )
-"""Names of queries after which a task may be due, or an update of an issue for people.  task_close and task_pause are
-included because a task that ends or pauses no longer counts for `limits.at_once`, so that another one may start."""
+"""Names of queries after which a task may be due, or an update of an issue for people. task_close and task_pause are
+included because a task that ends or pauses no longer counts for `limits.at_once`, so that another task may start."""
 
 
 def notifying(statement: str) -> str:
-    """Extend a statement that returns rows so that it also sends a notification if it returns any."""
+    """Extend a statement that returns rows so that the statement also sends a notification if it returns any row."""
     return f"WITH changed AS ({statement}) SELECT changed.*, pg_notify({CHANNEL}, '') FROM changed"  # noqa: S608
 
 
@@ -57,7 +57,7 @@ class Notices:
         return self._connection.fileno()
 
     def poll(self) -> bool:
-        """Whether a notification has arrived since the last call; never waits."""
+        """Whether a notification has arrived since the last call of `poll`, which never waits."""
         server = self._connection.pgconn
         server.consume_input()
         found = False
@@ -74,7 +74,7 @@ class Notices:
         return bool(poll.poll(seconds * 1000)) and self.poll()
 
     def close(self) -> None:
-        """Close the connection; a second call does nothing."""
+        """Close the connection for notifications; a second call does nothing."""
         import psycopg
 
         with suppress(psycopg.Error):

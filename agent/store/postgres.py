@@ -2,10 +2,10 @@
 psycopg, and its clock is that of the database.
 
 The client inserts the parameters into a statement (`ClientCursor`) and the server prepares no statement, so a pooler
-can be used.  `transaction` takes one advisory lock, which corresponds to BEGIN IMMEDIATE in SQLite; single statements
-(claims, heartbeats) need no lock, because each contains the conditions for its change.  A connection that was cut is
-opened again.  If it is unknown whether the server has executed a statement, the statement is repeated only if it is
-idempotent.  Tables that were dropped are created again.
+can be used. `transaction` takes one advisory lock, which corresponds to BEGIN IMMEDIATE in SQLite; single statements
+(claims, heartbeats) need no lock, because each contains the conditions for its change. If a connection was cut, it is
+opened again. If it is unknown whether the server has executed a statement, the statement is repeated only if a
+repetition does no harm. Tables that were dropped are created again.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ def translated(statement: str) -> str:
 class PostgresDatabase:
     """One connection to a PostgreSQL server.
 
-    Several threads may use a connection.  If the server does not answer, a connection is tried for `patience` seconds;
-    then HostError is raised for the first connection, LedgerError for a later one.
+    Several threads may use a connection to PostgreSQL. If the server does not answer, a connection is tried for
+    `patience` seconds; then HostError is raised for the first connection, LedgerError for a later one.
     """
 
     queries_folder = LEDGER
@@ -98,7 +98,7 @@ class PostgresDatabase:
         self._told: tuple[float, datetime] | None = None
         self._used = clock.monotonic()
         self._connection = self._connect()
-        self.remake: Callable[[PostgresDatabase], object] | None = None  # creates missing tables
+        self.remake: Callable[[PostgresDatabase], object] | None = None  # a function that creates missing tables
 
     def run(self, name: str, /, **params: Any) -> Records:
         """Execute the query `name` (a file of agent/store/sql); returns its rows as dicts."""
@@ -133,11 +133,11 @@ class PostgresDatabase:
                 self._inside = False
 
     def has_table(self, name: str) -> bool:
-        """Whether the table exists in the schema of this connection."""
+        """Whether the schema of this connection has a table with this name."""
         return bool(self.execute("SELECT to_regclass(:name) IS NOT NULL AS there", name=name)[0]["there"])
 
     def now(self) -> datetime:
-        """The server's time; in tests that replace the clock, the time of the replacement.
+        """The time of the PostgreSQL server; in tests that replace the clock, the time of the replacement.
 
         The server is asked for its time once a minute, and the time that has passed since then is added; otherwise each
         change of a row would need two queries.
@@ -171,7 +171,7 @@ class PostgresDatabase:
         return None
 
     def close(self) -> None:
-        """Close the connection; a second call does nothing."""
+        """Close the connection to PostgreSQL; a second call does nothing."""
         if self._pid == os.getpid():
             with self._lock:
                 self._closed = True
@@ -238,7 +238,7 @@ class PostgresDatabase:
                     raise self._translate(error) from error
                 clock.sleep(0.05 * (attempt + 1))
                 self._ready(tried=True)
-        raise AssertionError  # the last attempt returns or raises an error
+        raise AssertionError  # the last attempt of the call returns or raises an error
 
     def _translated(self, call: Callable[[], Records]) -> Records:
         import psycopg
@@ -258,8 +258,8 @@ class PostgresDatabase:
 
     def _ready(self, *, tried: bool) -> None:
         """Make sure that the connection is open: a connection that was cut is opened again; with `tried`, a connection
-        that was idle is tested first.  Before a repeatable statement the connection is not tested, since the statement
-        is repeated if the connection was cut; so an idle daemon sends half as many queries."""
+        that was idle is tested first. Before a repeatable statement the connection is not tested, since the statement
+        is repeated if the connection was cut; because of this, an idle daemon sends half as many queries."""
         import psycopg
 
         if self._pid != os.getpid():
@@ -272,7 +272,8 @@ class PostgresDatabase:
         if self._connection.closed:
             try:
                 self._connection = self._connect()
-            # LedgerError and not HostError, since the first connection succeeded and the error is probably temporary
+            # The error is LedgerError and not HostError, since the first connection succeeded and the failure is
+            # probably temporary.
             except HostError as error:
                 raise LedgerError(str(error)) from error
 
@@ -325,7 +326,7 @@ class PostgresDatabase:
         return connection
 
     def _is_for_ever(self, error: psycopg.Error) -> bool:
-        """Whether another attempt to connect cannot succeed, because the server has answered and refused the
+        """Whether another attempt to connect would be useless, because the server has answered and refused the
         connection."""
         text = str(error)
         return "does not exist" in text or "authentication failed" in text or "no pg_hba.conf entry" in text

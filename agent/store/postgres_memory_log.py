@@ -1,4 +1,4 @@
-"""The PostgreSQL database of the log of long-term memory, which the hosts of one ledger share.
+"""Opens the PostgreSQL database with the log of long-term memory, which the hosts of one ledger share.
 
 The tables of the log are in the same PostgreSQL schema as those of the ledger, but have their own table of applied
 migrations (`migrate.SHARED_LOG`).  Transactions of the log use another advisory lock than those of the ledger, so that
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 LOCK_TIMEOUT = 10_000
 """Milliseconds for which each of three attempts waits until another host has finished its write."""
 IDLE_TIMEOUT = 300_000
-"""Milliseconds without a statement after which the server ends a transaction that writes to the log.  The server waits
-so long because a host updates its own tables between two statements of a transaction; a host that disappears in a
+"""Milliseconds without a statement after which the server ends a transaction that writes to the memory log. The server
+waits so long because a host updates its own tables between two statements of a transaction; a host that disappears in a
 transaction delays the writes of others at most for this time."""
 QUERIES = "memory"
 _NUMBER = re.compile(r"\d+")
@@ -32,8 +32,8 @@ class MemoryLogDatabase(PostgresDatabase):
 
     queries_folder = QUERIES
     lock_name = "makimono memory "
-    """PostgreSQL releases the advisory lock of a transaction after the commit has become visible.  So when an entry of
-    the log gets a number, all entries with lower numbers are visible already."""
+    """PostgreSQL releases the advisory lock of a transaction only after the commit has become visible. So when an entry
+    of the log gets a number, all entries with lower numbers are visible already."""
     lock_timeout = LOCK_TIMEOUT
     transaction_settings = (f"lock_timeout = {LOCK_TIMEOUT}", f"idle_in_transaction_session_timeout = {IDLE_TIMEOUT}")
 

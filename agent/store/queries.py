@@ -1,9 +1,9 @@
 """Named queries: each SQL statement of this program is in `sql/*.sql` under a line `-- name: x`.
 
-The SQL files are read once per process.  Parameters have the form `:name`, and the SQL is valid for both SQLite and
-PostgreSQL.  Statements for the databases of long-term memory are in their own folder, `sql/memory/`.
+The SQL files are read once per process. Parameters of named queries have the form `:name`, and the SQL is valid for
+both SQLite and PostgreSQL. Statements for the databases of long-term memory are in their own folder, `sql/memory/`.
 
-A file may begin with lines like `-- for each kind: event, record`.  In a file with this line, a statement with `{kind}`
+A file may begin with lines like `-- for each kind: event, record`. If a file has this line, a statement with `{kind}`
 in its name defines two statements, one with `event` and one with `record` in place of `{kind}`.
 """
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 FOLDER = Path(__file__).parent / "sql"
 LEDGER = ""
-"""The folder, relative to FOLDER, with the statements for the ledger: FOLDER itself."""
+"""The folder, relative to FOLDER, with the statements for the ledger; it is FOLDER itself."""
 
 _NAME = re.compile(r"^-- name: *([\w{}]+) *$", re.MULTILINE)
 _EACH = re.compile(r"^-- for each (\w+): *(.+)$", re.MULTILINE)

@@ -1,11 +1,13 @@
-"""Accesses a storage for a second copy of files: a folder (of another machine), or S3, GCS, Azure and SFTP by the
-library fsspec.
+"""Accesses a storage for a second copy of files: a folder (perhaps of another machine), or S3, GCS, Azure and SFTP by
+the library fsspec.
 
-`RemoteFolder` handles names and bytes and does not interpret them; `replica.py` defines the content.  A folder needs no
-additional package (`folder_storage.py`).  fsspec and a driver are imported only if the setting
-`context_storage.replica` is a URL.  Every error of a driver is raised as ReplicaAway, since its cause may be temporary.
+The class `RemoteFolder` handles names and bytes and does not interpret them; `replica.py` defines the content. A
+storage that is a folder needs no additional package (`folder_storage.py`). fsspec and a driver are imported only if the
+setting `context_storage.replica` is a URL. Every error of a driver is raised as ReplicaAway, since its cause may be
+temporary.
 
-Source: fsspec's documentation of `AbstractFileSystem` (filesystem_spec.readthedocs.io, API reference).
+The interface of fsspec is described in its documentation of `AbstractFileSystem` (filesystem_spec.readthedocs.io, API
+reference).
 """
 
 from __future__ import annotations
@@ -76,27 +78,27 @@ class RemoteFolder:
             self._store = _driven(address, parts)
 
     def put(self, name: str, data: bytes) -> None:
-        """Write a whole file; an existing file is replaced."""
+        """Write a whole file to the storage; an existing file is replaced."""
         with self._translated() as store:
             store.put(name, data)
 
     def get(self, name: str) -> bytes | None:
-        """The content of a file, None when it does not exist."""
+        """The content of a file of the storage, None when the file does not exist."""
         with self._translated() as store:
             return store.get(name)
 
     def names(self, folder: str) -> list[str]:
-        """Names of all files below a folder, sorted; [] if the folder does not exist."""
+        """Names of all files below a folder of the storage, sorted; [] if the folder does not exist."""
         with self._translated() as store:
             return sorted(store.names(folder))
 
     def remove(self, names: Sequence[str]) -> None:
-        """Remove files; names of missing files are ignored."""
+        """Remove files from the storage; names of missing files are ignored."""
         with self._translated() as store:
             store.remove(names)
 
     def remove_all(self, folder: str) -> int:
-        """Remove a folder with everything below it; returns the number of files."""
+        """Remove a folder of the storage with everything below it; returns the number of files."""
         names = self.names(folder)
         self.remove(names)
         with self._translated() as store:
@@ -104,7 +106,7 @@ class RemoteFolder:
         return len(names)
 
     def close(self) -> None:
-        """Close the connection to the storage, if there is one; the next call opens a new connection."""
+        """Close the connection to the storage, if one is open; the next call opens a new connection."""
         if self._reconnect is not None and isinstance(self._store, Driven):
             self._store.close()
             self._store = None
@@ -127,7 +129,7 @@ class Driven:
     """A storage in `root` that a driver of fsspec accesses; it has the methods of `Folder`, but they raise the driver's
     errors.
 
-    `flat`: the storage has no folders.  `on_close(fs)` closes the driver's connection.
+    `flat`: the storage has no folders, only names of files. `on_close(fs)` closes the driver's connection.
     """
 
     def __init__(self, fs: Any, root: str, *, flat: bool, on_close: Callable[[Any], None] = lambda _fs: None) -> None:
@@ -138,7 +140,7 @@ class Driven:
         self._on_close(self._fs)
 
     def put(self, name: str, data: bytes) -> None:
-        """Write a file; an existing file is replaced."""
+        """Write a file to the storage; an existing file is replaced."""
         path = self._path(name)
         try:
             self._fs.pipe_file(path, data)
@@ -149,14 +151,14 @@ class Driven:
             self._fs.pipe_file(path, data)
 
     def get(self, name: str) -> bytes | None:
-        """The content of a file, None when it does not exist."""
+        """The content of a file of the storage, None when the file does not exist."""
         try:
             return bytes(self._fs.cat_file(self._path(name)))
         except FileNotFoundError:
             return None
 
     def names(self, folder: str) -> list[str]:
-        """Names of all files below a folder, in no order; [] if the folder does not exist."""
+        """Names of all files below a folder of the storage, in no order; [] if the folder does not exist."""
         self._fs.invalidate_cache()
         try:
             found = self._fs.find(self._path(folder))
@@ -165,7 +167,7 @@ class Driven:
         return [str(path)[len(self._root) + 1 :] for path in found]
 
     def remove(self, names: Sequence[str]) -> None:
-        """Remove files; names of missing files are ignored."""
+        """Remove files from the storage; names of missing files are ignored."""
         if self._flat:
             if names:
                 self._fs.rm([self._path(name) for name in names])
@@ -175,8 +177,8 @@ class Driven:
                 self._fs.rm_file(self._path(name))
 
     def remove_folder(self, folder: str) -> None:
-        """Remove a folder with everything below it; nothing happens in a storage without folders, in which no folder
-        remains after `remove`."""
+        """Remove a folder with everything below it; nothing happens in a storage without folders, where no folder is
+        left after `remove`."""
         if not self._flat:
             with suppress(FileNotFoundError):
                 self._fs.rm(self._path(folder), recursive=True)
@@ -203,7 +205,7 @@ def require_driver(address: str | None) -> None:
 def _driven(address: str, parts: SplitResult) -> Driven:
     """Make the driver object of fsspec for an address, with the options of the address.
 
-    Raises ConfigError when the driver cannot be imported, or rejects the options.
+    Raises ConfigError when the driver cannot be imported, or rejects the options of the address.
     """
     options = {**OPTIONS.get(parts.scheme, {}), **dict(parse_qsl(parts.query))}
     flat = parts.scheme in FLAT
@@ -240,6 +242,6 @@ def _sftp(address: str, parts: SplitResult) -> Callable[[], Driven]:
 
 
 def error_words(error: Exception) -> str:
-    """The message of a driver's error for people, with the class name of the error if the message is short."""
+    """The message of a driver's error for people, with the class name of the error if that message is short."""
     words = reason(error)
     return words if len(words) > 20 else f"{type(error).__name__}: {words}"

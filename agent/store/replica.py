@@ -1,21 +1,21 @@
 """Writes and reads the replica of a task: a copy of its files in a storage from which another host can fetch them.
 
-In a storage such as S3 a file cannot be appended to.  The bytes that a turn of a task appends to files are written as
-new objects (*segments*), and after them one small object that lists the segments of the present state (a *manifest*).
-A manifest is written after its segments, so every object that the manifest names exists.  Because of that order the
-newest complete manifest describes the newest turn of which everything was written.
+In a storage such as S3, no bytes can be appended to a file. The bytes that a turn of a task appends to files are
+written as new objects (*segments*), and after them one small object that lists the segments of the present state (a
+*manifest*). A manifest is written after the segments that it names, so every object that a manifest names exists.
+Because of this order the newest complete manifest describes the newest turn of which everything was written.
 
     {uuid}/{generation}/{file}/{offset}-{length}-{hash}  bytes of a file, from `offset`
     {uuid}/manifests/{attempt}-{number}.json             the segments of each file
 
-A *generation* is the part of the replica that is written from one folder of the task on one host.  Only the process
-that holds the lock of the task's folder writes the generation, and removes objects of the generation that newer
-manifests do not need.  A host that takes the task over writes another generation under a higher attempt number, so that
-a late write of the old host never counts as the newest.  Small segments are joined (SAME segments of one level become
-one segment of the next level), so that a manifest stays small and each byte is written only a few times.
+A *generation* is the part of the replica that is written from one folder of the task on one host. Only the process that
+holds the lock of the task's folder writes the generation, and removes objects of the generation that newer manifests do
+not need. A host that takes the task over writes another generation under a higher attempt number, so that a late write
+of the old host never counts as the newest. Small segments are joined (SAME segments of one level become one segment of
+the next level), so that a manifest stays small and each byte is written only a few times in all.
 
-`Writer` writes, `manifests` and `fetch` read.  docs/files.md describes the format.  This module has no threads and no
-events, and does not decide which process may write.
+In this module, `Writer` writes a replica, `manifests` and `fetch` read one. docs/files.md describes the format.
+`replica.py` has no threads and no events, and does not decide which process may write.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 KEPT = 3
-"""How many of the newest manifests of a generation remain."""
+"""The number of newest manifests of a generation that are not removed."""
 SAME = 16
 """The number of segments of one level that are joined to one segment of the next level."""
 LARGEST = 8 << 20
@@ -89,7 +89,8 @@ class Snapshot:
     """The state of a task at the end of a turn.
 
     `appended`: the length of each file that grows; `once`: size and time of each file that is written once, by which a
-    change is detected; `made`: contents that are in no file of the folder; `facts` are copied into the manifest.
+    change is detected; `made`: contents that are in no file of the folder; `facts`: values that are copied into the
+    manifest.
     """
 
     appended: Mapping[str, int]
@@ -119,7 +120,8 @@ def take_snapshot(
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The content of a manifest.  `facts` describe the state of the task and its writer: host, last message, turns."""
+    """The content of a replica's manifest. `facts` describe the state of the task and its writer: host, last message,
+    turns."""
 
     name: str
     attempt: int
@@ -161,9 +163,9 @@ def write_state(folder: Path, attempt: int) -> str:
 class Writer:
     """Writes the generation `generation` of a task from the files in `folder`.
 
-    The methods raise ReplicaAway or DiskError.
+    The methods of Writer raise ReplicaAway or DiskError.
 
-    After an error the next `write` continues with the segments that are already stored.
+    After an error the next call of `write` continues with the segments that are already stored.
     """
 
     def __init__(self, place: RemoteFolder, folder: Path, uuid: str, attempt: int, generation: str) -> None:
@@ -237,11 +239,13 @@ class Writer:
     def _appended(self, name: str, size: int) -> None:
         path = self.folder / name
         inode = path.stat().st_ino if path.exists() else 0
-        if self._inodes.setdefault(name, inode) != inode:  # another program has replaced the file
+        # Another program has replaced the file, so its stored segments do not count.
+        if self._inodes.setdefault(name, inode) != inode:
             self.files[name] = list(self._same(name, self.files.get(name, ())))
             self._inodes[name] = inode
         them = self.files.setdefault(name, [])
-        while them and them[-1].end > size:  # the local file is shorter than the stored segments
+        # The local file is shorter than the stored segments, so the last of them are dropped.
+        while them and them[-1].end > size:
             them.pop()
         self._put(name, path, them, size)
         self._join(name, path, them)
@@ -291,7 +295,7 @@ class Writer:
             them[-SAME:] = [joined]
 
     def _same(self, name: str, them: Any) -> Iterator[Segment]:
-        """The segments in `them` before the first segment that does not contain the same bytes as the file."""
+        """The segments in `them` before the first segment of which the bytes differ from the file's."""
         path, end = self.folder / name, 0
         if name in MADE:
             yield from them
@@ -321,7 +325,7 @@ class Writer:
 
 
 def encoded(manifest: Manifest, uuid: str) -> bytes:
-    """Encode a manifest as it is stored: JSON that contains its own hash."""
+    """Encode a manifest in the form in which it is stored: JSON that contains its own hash."""
     said: Json = {
         "format": FORMAT,
         "uuid": uuid,
@@ -359,7 +363,7 @@ def decoded(name: str, data: bytes | None, uuid: str) -> Manifest | str:
 
 
 def manifests(place: RemoteFolder, uuid: str, names: list[str] | None = None) -> Iterator[Manifest]:
-    """The valid manifests of a task, the newest first.  Raises ReplicaAway."""
+    """The valid manifests of a task in the storage, the newest first. Raises ReplicaAway."""
     start = f"{uuid}/manifests/"
     found = place.names(f"{uuid}/manifests") if names is None else names
     for name in sorted((name for name in found if name.startswith(start)), reverse=True):
@@ -373,7 +377,7 @@ def fetch(place: RemoteFolder, manifest: Manifest, uuid: str, folder: Path) -> i
     """Fetch the files of a manifest into `folder` and check the hash of each segment; returns the number of bytes.
 
     Raises ContextError when a segment is missing or differs from the segment that was written; after this error
-    `folder` is unusable.  Raises ReplicaAway or DiskError.
+    `folder` must not be used. `fetch` also raises ReplicaAway or DiskError.
     """
     total = 0
     for file, them in manifest.files.items():

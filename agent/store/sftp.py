@@ -1,10 +1,11 @@
-"""Connects to an SFTP server for `remote_storage.py`, with fsspec's driver and paramiko.
+"""Connects to an SFTP server, for `remote_storage.py`, with fsspec's driver and paramiko.
 
 By itself fsspec's driver trusts every host key, waits for an answer without a limit, and passes each option to paramiko
 unchecked.  This module checks the key of the SFTP server against known_hosts files, limits every wait, and checks
 the options.  `sftp.py` is imported only if `context_storage.replica` is an SFTP address.
 
-Sources: docs.paramiko.org (`SSHClient.connect`, `MissingHostKeyPolicy`), sshd(8), "SSH_KNOWN_HOSTS FILE FORMAT".
+The behaviour of the libraries is described in docs.paramiko.org (`SSHClient.connect`, `MissingHostKeyPolicy`) and
+sshd(8), "SSH_KNOWN_HOSTS FILE FORMAT".
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ KNOWN_HOSTS = ("~/.ssh/known_hosts", "/etc/ssh/ssh_known_hosts")
 """The files with known host keys that are used unless the address names one with the option `known_hosts`."""
 
 ANSWER_SECONDS = 60.0
-"""Maximum seconds to wait for an answer of the server on an open connection."""
+"""Maximum seconds to wait for an answer of the SFTP server on an open connection."""
 
 KEEPALIVE_SECONDS = 30
 """Seconds between two keep-alive messages: a turn of a task may take minutes, and firewalls and servers close
@@ -59,7 +60,7 @@ class KnownHosts(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]
         self.files = files
 
     def missing_host_key(self, _client: object, hostname: str, key: Any) -> None:
-        """Check the key of the server; called by paramiko.  Raises SSHException."""
+        """Check the key of the SFTP server; called by paramiko. Raises SSHException."""
         known = paramiko.HostKeys()
         for name in self.files:
             with suppress(OSError):  # a missing or unreadable known_hosts file counts as empty
@@ -108,8 +109,8 @@ def check_options(address: str, parts: SplitResult) -> dict[str, Any]:
 
 
 def connect(options: Mapping[str, Any]) -> Any:
-    """Open a connection and return fsspec's file system object for it.  Raises the errors of paramiko and of
-    sockets."""
+    """Open a connection to the SFTP server and return fsspec's file system object for it. Raises the errors of paramiko
+    and of sockets."""
     made = SFTPFileSystem(**options, skip_instance_cache=True)
     made.ftp.get_channel().settimeout(ANSWER_SECONDS)
     made.client.get_transport().set_keepalive(KEEPALIVE_SECONDS)

@@ -1,8 +1,8 @@
 """Makes text and JSON valid for files, PostgreSQL and every model API: without unpaired surrogates, NUL and NaN.
 
 An unpaired surrogate or a NUL in a stored message would make every later request to the model fail, so both become
-U+FFFD before they are written (docs/wire.md, "The request").  For text without surrogates and NUL, and nearly all text
-has none, only one search is needed.
+U+FFFD before they are written (docs/wire.md, "The request"). For text without surrogates and NUL (nearly all text has
+none), only one search is needed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 
 REPLACEMENT = "\ufffd"
-# NUL as JSON writes it; a text with these six characters is checked too, but not changed
+# this is NUL as JSON writes it; a text with these six characters is checked too, but not changed
 NUL = b"\\u0000"
 LARGEST_INTEGER = (1 << 63) - 1
 
@@ -36,7 +36,7 @@ def replace_surrogates(text: str) -> str:
     if text.isascii():
         return text.replace("\0", REPLACEMENT) if "\0" in text else text
     try:
-        orjson.dumps(text)  # a check that, unlike `encode`, caches the UTF-8 inside the str object, for later encodings
+        orjson.dumps(text)  # this check, unlike `encode`, caches the UTF-8 inside the str object, for later encodings
     except orjson.JSONEncodeError:
         text = _PAIR.sub(_join, text)
         return _UNFIT.sub(REPLACEMENT, text)
@@ -85,5 +85,5 @@ def _escaped(found: re.Match[bytes]) -> bytes:
 
 
 def line(record: Any) -> bytes:
-    """A record as one line of a JSONL file: the JSON of `dumps` and a newline."""
+    """A record as one line of a JSONL file: the JSON made by `dumps` and a newline."""
     return dumps(record, orjson.OPT_APPEND_NEWLINE)

@@ -1,4 +1,4 @@
-"""Reads and writes the table `token_ratios`: for each model a learnt factor that corrects token estimates.
+"""Reads and writes the database table `token_ratios`: for each model a learnt factor that corrects token estimates.
 
 `tokens.ratios.LearntRatios` computes the factors and calls this table.
 """
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class RatioTable:
-    """Implements `tokens.ratios.Table` in a database."""
+    """Implements the interface `tokens.ratios.Table` in a database."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
@@ -28,8 +28,8 @@ class RatioTable:
         return (float(rows[0]["ratio"]), int(rows[0]["samples"])) if rows else (1.0, 0)
 
     def change(self, model: str, rule: Callable[[float, int], float]) -> tuple[float, int]:
-        """Replace the ratio of `model` by `rule(ratio, reports)` and increment the number of reports, in one
-        transaction; returns (new ratio, new number of reports)."""
+        """Replace the ratio of `model` by the result of `rule(ratio, reports)` and increment the number of reports, in
+        one transaction; returns (new ratio, new number of reports)."""
         with self.database.transaction():
             old, reports = self.read(model)
             ratio = rule(old, reports)

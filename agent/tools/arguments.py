@@ -1,7 +1,8 @@
 """Checks the arguments of a tool call against its schema, with errors for the model.
 
-Each error names the argument, the value found and the allowed values.  Only lossless repairs are made: null for an
-optional argument is removed, "50" becomes 50, "true" becomes true, and JSON text becomes the list or object in it.
+Each error about an argument names the argument, the value found and the allowed values. Only lossless repairs of
+arguments are made: null for an optional argument is removed, "50" becomes 50, "true" becomes true, and JSON text
+becomes the list or object in it.
 """
 
 from __future__ import annotations
@@ -37,14 +38,14 @@ def without_surrogates(value: Any, depth: int = 0) -> Any:
 
 
 def _is_whole(value: Any) -> bool:
-    """Whether the value is a whole number of another type: "50", 50.0."""
+    """Whether the value is a whole number written as another type: "50", 50.0."""
     if isinstance(value, float):
         return value.is_integer()
     return isinstance(value, str) and len(value) < 20 and value.strip().lstrip("-").isdecimal()
 
 
 def repair(arguments: Json, schema: Json) -> Json:
-    """The arguments with lossless repairs, including those inside lists and objects."""
+    """The arguments after lossless repairs, including repairs inside lists and objects."""
     properties = schema.get("properties", {})
     required = schema.get("required", ())
     result = {}
@@ -72,7 +73,7 @@ def _repaired(value: Any, schema: Json) -> Any:
 
 
 def _written_out(text: str, kind: type) -> Any:
-    """The list or object in the JSON text `text`; any other text is returned unchanged."""
+    """The list or object that the JSON text `text` contains; any other text is returned unchanged."""
     try:
         value = json.loads(text)
         return without_surrogates(value) if isinstance(value, kind) else text
@@ -81,7 +82,7 @@ def _written_out(text: str, kind: type) -> Any:
 
 
 def validate(tool: str, arguments: object, schema: Json, validator: Validator) -> Json:
-    """The arguments, repaired and valid; raises ToolError with a list of the faults."""
+    """The arguments of a tool call, repaired and valid; raises ToolError with a list of the faults."""
     if isinstance(arguments, str):
         arguments = _written_out(arguments, dict)
     if not isinstance(arguments, dict):

@@ -1,12 +1,12 @@
-"""The contract of a tool, the values around it, and the registry of the built-in tools.
+"""Defines the contract of a tool, the values around it, and the registry of the built-in tools.
 
-A tool has a `name`, a one-line `description` and `parameters` (the JSON schema of an object).  Name, description and
-parameters are sent to the model with every request, so they are short and never change within a task.  `run(arguments)`
-gets arguments that match the schema.  `run` returns a RawResult, or raises ToolError with a text for the model: what
-was found, what is allowed, what to do next.  A tool does not count the tokens of its result, nor cap, mask or record
-the result; `toolbox.Toolbox` does this for all tools.  A tool opens files of the work tree only through
-`ToolContext.tree`, and treats their contents as data.  A DiskError in a tool is no result for the model: it is raised
-and ends the turn.
+A tool has a `name`, a one-line `description` and `parameters` (the JSON schema of an object). Name, description and
+parameters are sent to the model with every request, so they are short and never change within a task. The method
+`run(arguments)` of a tool gets arguments that match the schema. The method `run` of a tool returns a RawResult, or
+raises ToolError with a text for the model: what was found, what is allowed, what to do next. A tool does not count the
+tokens of its result, nor cap, mask or record the result; `toolbox.Toolbox` does this for all tools. A tool opens files
+of the work tree only through `ToolContext.tree`, and treats their contents as data. A DiskError in a tool is no result
+for the model: it is raised and ends the turn.
 
 A built-in tool is a class that is constructed with one `ToolContext`; a new one needs its class and one line in
 `TOOLS`.  Tools that are not built in are passed to the toolbox as instances.
@@ -55,10 +55,10 @@ class RawResult:
     """The result of a tool, before it is cleaned, masked and capped.
 
     `spool` is a file with the whole output as raw bytes, if `text` may be incomplete (`dropped` is the number of bytes
-    that are missing between its head and tail); the toolbox takes the file over.  `total` is the number of bytes of the
-    output, which may be more than the file has.  `head` precedes the text and is never cut.  A `paged` text limits
-    itself to a page and tells how to continue; its lines are not shortened.  If `hidden` has a description, the text is
-    stored and only the description is shown.
+    that are missing between its head and tail); the toolbox takes the file over. `total` is the number of bytes of the
+    whole output, which may be more than the file `spool` has. `head` is a text that precedes the result's text and is
+    never cut. A text with `paged` limits itself to a page and tells how to continue; its lines are not shortened. If
+    `hidden` has a description, the text of the result is stored and only the description is shown.
     """
 
     text: str
@@ -76,10 +76,10 @@ class RawResult:
 class ToolContext:
     """The values that a tool gets from its task: tree, outputs, limits.
 
-    `room` gives the maximum size of the next result.  `run` is None when commands cannot be run at all; `network` are
-    the hosts that commands may reach.  `lookup(seq)` returns the recorded result of a tool call, `message(seq)` the
-    text of a message; both functions return None for a number that does not exist.  `timeout` and `max_timeout` are in
-    seconds.  `why_left_out(path)` is the reason why commits exclude a path, "" if they include it.
+    `room` gives the maximum size of the next result. `run` is None when commands cannot be run at all; `network` are
+    the hosts that commands may reach. `lookup(seq)` returns the recorded result of a tool call, `message(seq)` the text
+    of a message; both functions return None for a number that does not exist. `timeout` and `max_timeout` of commands
+    are in seconds. `why_left_out(path)` is the reason why commits exclude a path, "" if they include it.
     """
 
     tree: Tree

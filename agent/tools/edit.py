@@ -1,9 +1,9 @@
 r"""Finds and replaces text in a file so that no other text changes.
 
-The model sees and writes `\n`; the file may have any line ends, including mixed ones.  The old text is searched in a
-view of the file that has only `\n` as line ends.  The common part of old and new text is not touched; only the part
-that differs is replaced, with the line end that the file has at that place.  This module works on strings;
-`edit_file.py` handles the files.
+The model sees and writes `\n`; the file may have any line ends, including mixed ones. The old text is searched for in a
+view of the file that has only `\n` as line ends. The common parts at the beginning and end of old and new text are not
+touched; only the part that differs is replaced, with the line end that the file has at that place. `edit.py` works on
+strings; `edit_file.py` handles the files.
 """
 
 from __future__ import annotations
@@ -76,14 +76,14 @@ class NormalizedText:
 
 
 def normalize_newlines(text: str) -> str:
-    r"""The text with `\n` as the only line end."""
+    r"""A text with `\n` as the only line end."""
     return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
 
 
 def find(raw: str, old: str, new: str) -> tuple[NormalizedText, list[int], str, str]:
     """(view of the file, positions of `old` in the view, old, new) for the first form of `old` that the file contains;
-    no positions if the file contains no form.  The forms of `old` are tried in this order: unchanged; in composed, then
-    in decomposed Unicode form; without characters that a cleaned result does not show.
+    no positions if the file contains no form. The forms of the text `old` are tried in this order: unchanged; in
+    composed, then in decomposed Unicode form; without characters that a cleaned result does not show.
     """
     old, new = normalize_newlines(old), normalize_newlines(new)
     view = NormalizedText(raw)
@@ -111,7 +111,8 @@ def _places(text: str, wanted: str) -> list[int]:
 
 
 def changes(view: NormalizedText, places: list[int], old: str, new: str) -> list[Change]:
-    """The smallest changes that replace each `old` by `new`; empty when both are the same in this view."""
+    """The smallest changes that replace each occurrence of `old` by `new`; empty when both are the same in this
+    view."""
     if old == new:
         return []
     front = _common(old, new)
@@ -127,7 +128,7 @@ def changes(view: NormalizedText, places: list[int], old: str, new: str) -> list
 
 
 def _common(one: str, other: str) -> int:
-    """The length of the common beginning of two texts, found by binary search: comparing slices is faster than
+    """The length of the common beginning of two texts, found by binary search, since comparing slices is faster than
     comparing characters."""
     low, high = 0, min(len(one), len(other))
     while low < high:

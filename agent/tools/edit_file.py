@@ -24,7 +24,7 @@ LARGEST = 10_000_000
 
 
 def load(tree: Tree, path: str) -> tuple[bytes, TextForm, os.stat_result]:
-    """Load a whole text file for editing; raises ToolError when it cannot be edited."""
+    """Load a whole text file for an edit; raises ToolError when the file cannot be edited."""
     shown = printable(tree.relative(path))
     with tree.open(path) as descriptor:
         status = os.fstat(descriptor)
@@ -47,9 +47,9 @@ def load(tree: Tree, path: str) -> tuple[bytes, TextForm, os.stat_result]:
 
 
 def apply_changes(data: bytes, form: TextForm, made: list[edit.Change]) -> bytes:
-    """The content of the file after the changes; bytes outside of them are copied, never encoded again."""
+    """The content of the file after the changes; bytes outside of the changes are copied, never encoded again."""
     raw = encodings.decode(data, form)
-    if form.codec == "iso2022_jp":  # ISO-2022-JP: the bytes of a character depend on the bytes before it
+    if form.codec == "iso2022_jp":  # in ISO-2022-JP, the bytes of a character depend on the bytes before it
         if encodings.encode(raw, form) != data:
             raise ToolError("this ISO-2022-JP file cannot be edited without changing other bytes; use run_command")
         parts, position = [], 0
@@ -75,7 +75,7 @@ def apply_changes(data: bytes, form: TextForm, made: list[edit.Change]) -> bytes
 
 
 class EditFile:
-    """The tool that replaces exact text."""
+    """The tool that replaces an exact text in a file."""
 
     name = "edit_file"
     description = "Replace exact text in a file. old_text must occur once unless replace_all."

@@ -1,11 +1,11 @@
-r"""Detects the encoding of a file by strict attempts in a fixed order, never by a guess that loses bytes.
+r"""Detects the encoding of a file by strict attempts to decode it in a fixed order, never by a guess that loses bytes.
 
-The order is: a byte order mark (UTF-8, UTF-32, UTF-16; the rest must decode) · a NUL, which means that the file is not
-text · ISO-2022-JP (seven bits, with its escape sequences) · UTF-8 · then EUC-JP, Shift_JIS (as cp932) and Latin-1
-(cp1252 if bytes 80 to 9F occur).  For EUC-JP, Shift_JIS and Latin-1 the bytes must decode strictly *and* look like
-ordinary text.  Exactly one of these three may match; otherwise the encoding is unknown: a file in an unknown encoding
-can be read (invalid bytes as `\xNN`) but is not edited.  Japanese is recognised by its kana, so a file with only a few
-kanji in a legacy encoding counts as unknown: the same bytes could be valid Chinese or Korean.
+The order of the attempts is: a byte order mark (UTF-8, UTF-32, UTF-16; the rest must decode) · a NUL, which means that
+the file is not text · ISO-2022-JP (seven bits, with its escape sequences) · UTF-8 · then EUC-JP, Shift_JIS (as cp932)
+and Latin-1 (cp1252 if bytes 80 to 9F occur). For EUC-JP, Shift_JIS and Latin-1 the bytes must decode strictly *and*
+look like ordinary text. Exactly one of these three encodings may match; otherwise the encoding is unknown: a file in an
+unknown encoding can be read (invalid bytes as `\xNN`) but is not edited. Japanese is recognised by its kana, so a file
+with only a few kanji in a legacy encoding counts as unknown: the same bytes could be valid Chinese or Korean.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ _JAPANESE = re.compile(
 _HIGH = re.compile(rb"[\x80-\xff]+")
 _LETTERS = frozenset([*range(0xC0, 0xD7), *range(0xD8, 0xF7), *range(0xF8, 0x100), *b"\x8a\x8c\x8e\x9a\x9c\x9e\x9f"])
 _SIGNS = frozenset(b"\x80\x85\x8b\x91\x92\x93\x94\x95\x96\x97\x99\x9b\xd7\xf7") | frozenset(range(0xA0, 0xC0))
-_IN_WORDS = frozenset(b"\x91\x92\x96\xad\xb7")  # apostrophes, dash, soft hyphen, the Catalan dot
+# Bytes that may be inside a word: apostrophes, dash, soft hyphen, the Catalan dot.
+_IN_WORDS = frozenset(b"\x91\x92\x96\xad\xb7")
 
 # Characters that cp932 and Unicode's own tables map differently.
 _TWINS: dict[str, str | int | None] = {"\u301c": "\uff5e", "\u2212": "\uff0d", "\u2014": "\u2015", "\u2016": "\u2225"}
@@ -119,7 +120,7 @@ def _is_latin(data: bytes) -> bool:
         if letters == 2 and not (before or after):
             continue
         if signs and before and after and not letters and not all(byte in _IN_WORDS for byte in signs):
-            continue  # a symbol inside a word shows that the text has another code page
+            continue  # a symbol inside a word shows that the text is in another code page
         good += 1
     return good >= total * 0.95
 
@@ -159,7 +160,7 @@ _ODD = bytes((*range(9), *range(0x0E, 0x1B), *range(0x1C, 0x20), 0x7F))
 
 
 def is_mostly_binary(data: bytes) -> bool:
-    """Whether more than half of `data` is neither UTF-8 text nor white space nor the start of an escape sequence."""
+    """Whether more than half of `data` is not UTF-8 text, white space or the start of an escape sequence."""
     told = data.decode("utf-8", "surrogateescape")
     undecoded = len(data) - len(told.encode("utf-8", "ignore"))  # each byte that could not be decoded is a surrogate
     odd = undecoded + len(data) - len(data.translate(None, _ODD))
@@ -175,6 +176,6 @@ def printable(data: bytes) -> str:
 
 
 def size_of(text: str) -> int:
-    """The number of bytes of `text` in UTF-8, the unit of all caps: Japanese costs about one token per character,
-    English a quarter."""
+    """The number of bytes of `text` in UTF-8, in which all limits of results are measured: Japanese costs about one
+    token per character, English a quarter."""
     return len(text.encode("utf-8", "backslashreplace"))

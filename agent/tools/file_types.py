@@ -45,14 +45,14 @@ _FIRST = frozenset(sign[:1] for offset, sign, _ in _MAGIC if offset == 0 and sig
 
 
 def binary_kind(sample: bytes) -> str | None:
-    """The kind of a binary file by its beginning (512 bytes or more), None when it looks like text.
+    """The kind of a binary file, by the beginning of the file (512 bytes or more); None when it looks like text.
 
-    Bytes with a NUL are binary unless they begin with a UTF-16 or UTF-32 mark.
+    Data with a NUL counts as binary unless it begins with a UTF-16 or UTF-32 mark.
     """
     marked = sample.startswith((b"\xff\xfe", b"\xfe\xff", b"\0\0\xfe\xff"))
     has_nul = b"\0" in sample and not marked
     if not has_nul and sample[:1] not in _FIRST:
-        return None  # nearly every text
+        return None  # nearly every text ends here
     for offset, sign, name in _MAGIC:
         if sample[offset : offset + len(sign)] == sign and (has_nul or sign not in _WEAK):
             return name

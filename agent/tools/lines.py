@@ -1,6 +1,6 @@
-r"""Reads the lines of a text of any size in bounded memory: the excess of a long line is counted, not stored.
+r"""Reads the lines of a text of any size in bounded memory: the middle of a too long line is counted, not stored.
 
-A line ends with `\n` (a `\r` before it belongs to the line end), as for git and compilers; if a file has only `\r`, its
+A line ends with `\n` (a `\r` before it is part of the line end), as for git and compilers; if a file has only `\r`, its
 lines end with that.
 """
 
@@ -30,7 +30,7 @@ class Line:
     missing: int = 0
 
     def shown(self, keep: int) -> str:
-        """The line in at most about `keep` characters: its head, a note on the omitted part, its tail."""
+        """The line, shortened to at most about `keep` characters: its head, a note on the omitted part, its tail."""
         if not self.missing:
             return shorten_line(self.head, keep)
         head, tail = self.head[: keep * 2 // 3], self.tail[-(keep // 3) :]
@@ -39,7 +39,7 @@ class Line:
 
 
 def gap(count: int) -> str:
-    """The note that replaces `count` characters of a line."""
+    """The note that replaces `count` omitted characters of a line."""
     return f" […{count:,} characters left out…] "
 
 
@@ -109,7 +109,7 @@ def pieces(chunks: Iterable[str], *, size: int, overlap: int, end: str = "\n") -
     pieces.
 
     A piece of a line begins with the last `overlap` characters of the piece before it, so that a match of at most that
-    length is complete in one piece.
+    length is whole in one piece.
     """
     held, number, before = "", 1, 0
     for chunk in chunks:

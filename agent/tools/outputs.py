@@ -1,8 +1,9 @@
-"""The files `outputs/0001.txt` and so on: tool output that is too long for a message, in full, cleaned and masked.
+"""Stores tool output that is too long for a message, in full, cleaned and masked, in the files `outputs/0001.txt` and
+so on.
 
-Files are numbered from 1, and a restart continues the numbers; each file is written once, with mode 0600.  The names
-that a model gives to the tool `read_output` are checked, so that the tool cannot read a file outside of `outputs/`.
-The toolbox writes the files, `read_output` reads them.
+Stored outputs are numbered from 1, and a restart continues the numbers; each file is written once, with mode 0600. The
+names that a model gives to the tool `read_output` are checked, so that the tool cannot read a file outside of
+`outputs/`. The toolbox writes the files, `read_output` reads them.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ if TYPE_CHECKING:
 
 FOLDER = "outputs"
 _NAME = re.compile(r"outputs/([0-9]{4,9})\.txt")
-STEP = 1 << 18  # number of characters that are masked in one step
+STEP = 1 << 18  # number of characters of an output that are masked in one step
 _TRIES = 16
 
 
 @dataclass(frozen=True, slots=True)
 class StoredOutput:
-    """A stored output: its name for `read_output`, its lines and bytes, and the number of bytes that were not
+    """A stored output of a tool: its name for `read_output`, its lines and bytes, and the number of bytes that were not
     stored."""
 
     name: str
@@ -44,7 +45,7 @@ class Outputs:
 
     def __init__(self, context_dir: Path) -> None:
         self.folder = context_dir / FOLDER
-        names = os.listdir(self.folder) if self.folder.is_dir() else []  # noqa: PTH208 - only names are needed
+        names = os.listdir(self.folder) if self.folder.is_dir() else []  # noqa: PTH208 - only the names of the files are needed
         for name in names:
             if name.endswith(".spool"):  # the file was left by a process that died during a command
                 (self.folder / name).unlink(missing_ok=True)  # ours
@@ -85,7 +86,7 @@ class Outputs:
 
     @contextmanager
     def open(self, name: str) -> Iterator[int]:
-        """A descriptor of a stored output; raises ToolError for any other name."""
+        """A descriptor of the stored output with this name; raises ToolError if there is none."""
         match = _NAME.fullmatch(name)
         if match is None:
             raise ToolError(
@@ -117,9 +118,9 @@ def masked(chunks: Iterable[str], mask: Callable[[str], str], step: int = STEP) 
     """Apply `mask` to a long text piece by piece in bounded memory, with the same result as for the whole text at once,
     unless 16 steps of text contain no safe place to cut.
 
-    The text is cut only where masking both sides separately gives the same result as masking them together.  Each cut
-    is after a line end if there is one, and at least a quarter of a step before the unread part of the text.  Therefore
-    a cut does not divide a secret over several lines (a key in PEM form), and the secret is masked.
+    The text is cut only where masking both sides separately gives the same result as masking them together. Each cut is
+    after a line end if there is one, and at least a quarter of a step away from the part of the text that was not read
+    yet. Therefore a cut does not divide a secret over several lines (a key in PEM form), and the secret is masked.
     """
     held = ""
     enough = step
@@ -135,7 +136,8 @@ def masked(chunks: Iterable[str], mask: Callable[[str], str], step: int = STEP) 
                 held = held[cut:]
                 break
         enough = len(held) + step
-        if len(held) > 16 * step:  # there is no safe place to cut in four million characters: continue at an unsafe one
+        # There is no safe place to cut in four million characters, so the text is cut at an unsafe one.
+        if len(held) > 16 * step:
             yield mask(held)
             held, enough = "", step
     if held:
@@ -143,8 +145,8 @@ def masked(chunks: Iterable[str], mask: Callable[[str], str], step: int = STEP) 
 
 
 def _seams(text: str, end: int) -> Iterator[int]:
-    """The positions up to `end` at which `text` may be cut: first those after its last line ends, and finally `end`
-    itself."""
+    """The positions up to `end` at which `text` may be cut: first the positions after its last line ends, and finally
+    `end` itself."""
     cut = end + 1
     for _ in range(_TRIES):
         cut = text.rfind("\n", 0, cut - 1) + 1

@@ -1,8 +1,8 @@
-"""The state of the work so far, as the tools know it: the plan, files read, files changed.
+"""Keeps the state of the work, as far as the tools know it: the plan, files read, files changed.
 
-The state is derived only from records of tool calls, so that reading tools.jsonl again gives the same state; compaction
-carries it over (docs/window.md, "What is carried").  The size of the state is bounded: it has the newest 50 files of
-each kind.
+The state of the work is derived only from records of tool calls, so that reading tools.jsonl again gives the same
+state; compaction carries it over (docs/window.md, "What is carried"). The size of this state is bounded: it has the
+newest 50 files of each kind.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WORDS = ("update_plan", "ask_user", "finish")
 
 
 class ToolState:
-    """The state of one task; `record` must be called for each recorded call."""
+    """The state of the work in one task; `record` must be called for each recorded call."""
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
@@ -36,7 +36,7 @@ class ToolState:
         self.written: dict[str, None] = {}
 
     def record(self, tool: str, arguments: Mapping[str, Any], status: str) -> None:
-        """Add one finished call; calls that failed, and calls of other tools, change nothing."""
+        """Add one finished call to the state; calls that failed, and calls of other tools, change nothing."""
         if status != "success":
             return
         self.has_run = self.has_run or tool not in WORDS

@@ -1,7 +1,7 @@
 """The tools `update_plan`, `ask_user` and `finish`, which report about the work instead of doing work.
 
-`plan_and_files.ToolState` stores the plan, which it reads from the record of the call.  Markers of this program are
-removed from texts for people, since only the program may write them.
+The model's plan is stored in `plan_and_files.ToolState`, which reads it from the record of the call. Markers of this
+program are removed from texts for people, since only the program may write them.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class AskUser:
 
 
 class Finish:
-    """The tool that ends the work."""
+    """The tool with which the model ends the work."""
 
     name = "finish"
     description = (
@@ -122,7 +122,7 @@ def outcome_of(tool: str, arguments: Mapping[str, Any]) -> Outcome:
 
 
 def _answers(found: Iterable[Mapping[str, Any]]) -> Iterator[CommentAnswer]:
-    """The model's answers to comments, without those that have no text."""
+    """The model's answers to comments (in a call of `finish`), without those that have no text."""
     for one in found:
         if text := without_markers(str(one.get("text", ""))).strip():
             yield CommentAnswer(str(one.get("comment", "")).strip(), text, settled=one.get("settled") is True)

@@ -1,8 +1,8 @@
 """The tools `read_file` and `read_output` show a page of lines, from files of any size in bounded memory.
 
-A page ends at its byte limit and tells how to continue, so the general cap never cuts it.  Long lines of a file are
-shortened (the numbers of its lines must not change); long lines of a stored output are folded, so that the model can
-read every character.
+A page of lines ends at its byte limit and tells how to continue, so the general cap never cuts it. Long lines of a file
+are shortened (the numbers of its lines must not change); long lines of a stored output are folded, so that the model
+can read every character.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 SAMPLE = 1 << 16
 SURE = 10_000_000  # the maximum size in bytes of a file that is read as a whole to detect its encoding
-COUNTED = 64_000_000  # the maximum size in bytes of a file of which all lines are counted
-LINES = 2000  # number of lines of a page when the call sets no limit
-LINE = 2000  # maximum characters of a line
+COUNTED = 64_000_000  # the maximum size in bytes of a file of which all lines are counted for the result
+LINES = 2000  # number of lines of a page when the call names no limit
+LINE = 2000  # maximum characters of a line that a page shows
 FOLD = 1000  # number of characters at which a stored output's lines are folded
 LFS = "version https://git-lfs.github.com/spec/"
 _CALL = re.compile(r"(tools|messages):([0-9]{1,9})")
@@ -51,8 +51,8 @@ def detect_file(descriptor: int, size: int) -> tuple[TextForm | None, str | None
 
 
 def read_whole(tree: Tree, path: str, most: int) -> str | None:
-    """The text of a text file of at most `most` bytes, None for any other file; raises ToolError as `Tree.open`
-    does."""
+    """The text of a text file of at most `most` bytes, None for any other file; raises the same ToolErrors as
+    `Tree.open`."""
     with tree.open(path) as descriptor:
         size = os.fstat(descriptor).st_size
         if size > most:
@@ -66,7 +66,7 @@ def read_whole(tree: Tree, path: str, most: int) -> str | None:
 def read_page(found: Iterable[str], limit: int, room: int, meter: Meter) -> tuple[list[str], bool]:
     """(lines, whether more may follow): at most `limit` lines that fit into `room` bytes and the tokens of `meter`.
 
-    The first line of a page is included even if it does not fit.
+    The first line of a page is included even if it does not fit into the limits.
     """
     taken: list[str] = []
     for line in islice(found, limit):
@@ -167,7 +167,7 @@ class ReadOutput:
 
     def _page(self, chunks: Iterable[str], offset: int, limit: int) -> tuple[list[str], bool]:
         found = lines.fold_lines(_plain(chunks), FOLD)
-        ready = list(islice(found, offset - 1, offset))  # skips lines without storing them
+        ready = list(islice(found, offset - 1, offset))  # earlier lines are skipped without being stored
         if not ready:
             return [], False
 
@@ -181,7 +181,8 @@ class ReadOutput:
 
 
 def _plain(chunks: Iterable[str]) -> Iterator[str]:
-    """Yields whole lines; a long line is divided into pieces with a length that is a multiple of FOLD."""
+    """Yields whole lines of a stored output; a long line is divided into pieces with a length that is a multiple of
+    FOLD."""
     rest = ""
     for chunk in chunks:
         parts = (rest + chunk).split("\n")

@@ -1,4 +1,5 @@
-"""The tool `recall` asks the long-term memory of the repository: records, earlier events, and the history of commits.
+"""The tool `recall` searches the long-term memory of the repository: records, earlier events, and the history of
+commits.
 
 Every task that began while `memory.enabled` was set has this tool (`worker/long_term_memory.py`).
 """
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Recall:
-    """The tool `recall`; `search(query)` returns the fenced text, "" for nothing, or raises ToolError."""
+    """The tool `recall`; `search(query)` returns the fenced text, "" if nothing was found, or raises ToolError."""
 
     name = "recall"
     description = "Ask what earlier tasks in this repository learnt and did. The results are data and may be outdated."

@@ -1,11 +1,11 @@
 """Detects loops of the model: the same calls with the same results, again and again.
 
-Calls form one sequence, and each has a digest of name, arguments and result.  A loop is detected when the newest 2p + 1
-calls repeat with period p (p up to 8): A A A, A B A B A and so on, that is, one call three times with nothing new in
-between.  Polling with changing results and many edits of one file are no loops, and neither are tests that fail in the
-same way between different edits.  The first loop of a task leads to a hint for the model; a repetition of the same
-loop, or a fourth loop, leads to "stop", which ends the run.  Only digests are stored, so memory is bounded; `restore`
-reads them again from tools.jsonl.
+The calls of a task form one sequence, and each call has a digest of name, arguments and result. A loop is detected when
+the newest 2p + 1 calls repeat with period p (p up to 8): A A A, A B A B A and so on; A A A is one call three times with
+no other call in between. Polling with changing results and many edits of one file are no loops, and neither are tests
+that fail in the same way between different edits. The first loop of a task leads to a hint for the model; a repetition
+of the same loop, or a fourth loop, leads to "stop", which ends the run. Only digests of the calls are stored, so memory
+is bounded; `restore` reads them again from tools.jsonl.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Verdict = Literal["nudge", "stop"]
 
 
 def digest(name: str, arguments: object, content: str) -> bytes:
-    """A 16-byte digest of one call and its result."""
+    """A 16-byte digest of one tool call and its result."""
     told = dumps([name, arguments], orjson.OPT_SORT_KEYS)
     plain = _VOLATILE.sub("~", content).encode("utf-8", "backslashreplace")
     return hashlib.blake2b(told + b"\0" + plain, digest_size=16).digest()
@@ -60,7 +60,7 @@ class Repetition:
         )
 
     def restore(self, records: Iterable[Mapping[str, Any]]) -> None:
-        """Add the records of tools.jsonl, oldest first."""
+        """Add the calls in the records of tools.jsonl, oldest first."""
         for record in records:
             content = record.get("result") or record.get("error") or ""
             self._take([digest(str(record.get("tool")), record.get("args"), str(content))])

@@ -1,10 +1,11 @@
-"""The size limits of tool results: bytes of one result, and tokens of all results of one answer together.
+"""Limits the size of tool results: bytes of one result, and tokens of all results of one answer together.
 
-A limit per result is not enough: ten results within it can exceed the window.  For this reason all results of one
-answer share a budget, in tokens of the window in use.  Each call of an answer gets an equal part of the rest of the
-budget, so that the first call cannot use the budget up, and the tokens that a small result does not need are available
-to the following calls.  `Toolbox` has the one budget of a task.  After `Toolbox.limit_tokens`, the tokens of each
-answer and the bytes of each result are limited by shares of the present window; before it, the tokens have no limit.
+A limit per result is not enough: ten results within it can exceed the window. For this reason all results of one answer
+share a budget, in tokens of the window in use. Each call of an answer gets an equal part of the rest of the budget, so
+that the first call cannot use the budget up, and the tokens that a small result does not need are available to the
+following calls. `Toolbox` has the one result budget of a task. After a call of `Toolbox.limit_tokens`, the tokens of
+each answer and the bytes of each result are limited by shares of the present window; before that call, the tokens have
+no limit.
 """
 
 from __future__ import annotations
@@ -21,18 +22,18 @@ SMALLEST = 160
 bytes."""
 
 LEAST_SHARE = 64
-"""The minimum number of tokens of one result, for any number of calls.
+"""The minimum number of tokens that one result may have, however many calls the answer has.
 
 If the results of one answer together are too large for the window, the results are shortened when the next request is
 planned (`window/trimming.py`).
 """
 
 PER_RESULT = 4
-"""The number of tokens that the message of one result needs besides its text."""
+"""The number of tokens that the message of one result needs in addition to its text."""
 
 
 def room_of(window: int) -> int:
-    """The maximum bytes of one result for a window in tokens: about an eighth of the window, at most CAP."""
+    """The maximum bytes of one result for a window of `window` tokens: about an eighth of the window, at most CAP."""
     return min(CAP, max(LEAST, window * 3 // 8))
 
 
@@ -52,13 +53,13 @@ class ResultBudget:
         self._results, self._count, self._calls = results, count, 0
 
     def start_answer(self, calls: int) -> None:
-        """Begin the budget of an answer with `calls` calls."""
+        """Begin the budget for the results of an answer with `calls` calls."""
         self._calls = max(1, calls)
         self._left = self._results()
 
     @property
     def tokens(self) -> int | None:
-        """The maximum tokens of the next result; None if there is no limit."""
+        """The maximum tokens of the next result; None if tokens have no limit."""
         if self._count is None:
             return None
         if not self._calls:
@@ -66,19 +67,20 @@ class ResultBudget:
         return max(LEAST_SHARE, self._left // self._calls)
 
     def spend(self, text: str) -> None:
-        """Subtract a finished result from the budget."""
+        """Subtract the tokens of a finished result from the budget."""
         if self._count is not None and self._calls:
             self._left = max(0, self._left - self._count(text) - PER_RESULT)
             self._calls -= 1
 
     def count(self, text: str) -> int:
-        """The tokens of `text`; 0 if there is no token budget."""
+        """The tokens of `text`; 0 if no token budget is set."""
         return self._count(text) if self._count is not None else 0
 
     @property
     def page_bytes(self) -> int:
         """The maximum bytes of one page of a file."""
-        return self.most * 9 // 10  # a tenth of the bytes is reserved, since masking may lengthen a text a little
+        # A tenth of the bytes is reserved, since masking secrets may lengthen a text a little.
+        return self.most * 9 // 10
 
     def meter(self, head: int = 40) -> Meter:
         """A meter for a page that is the next result, which also has a head of about `head` tokens."""
@@ -88,14 +90,14 @@ class ResultBudget:
 
 
 class Meter:
-    """Accepts lines of a page as long as there are tokens left."""
+    """Accepts lines of a page as long as the token budget has tokens left."""
 
     def __init__(self, room: ResultBudget, tokens: int | None) -> None:
         self.room = room
         self.left = tokens
 
     def add_line(self, line: str) -> bool:
-        """Count one more line; returns whether it fits."""
+        """Count one more line of the page; returns whether it fits."""
         if self.left is None:
             return True
         self.left -= self.room.count(line) + 1

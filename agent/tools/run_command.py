@@ -1,8 +1,8 @@
 """The tool `run_command` runs one shell command in the sandbox; it returns exit code, limits and output, even if the
 command was killed.
 
-The function `run`, which is passed in, isolates the command.  The duration of the command is in the record, not in the
-text, so that the loop detection recognises equal results of equal commands.
+The function `run`, which is passed to the tool, isolates the command. The duration of the command is in the record of
+the call, not in the text, so that the loop detection recognises equal results of equal commands.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ def overwritten(text: str) -> str:
 
 
 def readable(output: bytes) -> str:
-    r"""Output as text, with invalid bytes written as `\xNN`."""
+    r"""The output of a command as text, with invalid bytes written as `\xNN`."""
     return overwritten(decode_lenient(output)).rstrip("\n")
 
 
 def unreadable(output: bytes) -> str:
-    """The kind of an output that is mostly binary; "" for text, even with some invalid bytes."""
+    """The kind of a command's output that is mostly binary; "" for text, even with some invalid bytes."""
     return (binary_kind(output[: 1 << 12]) or "data") if is_mostly_binary(output) else ""
 
 

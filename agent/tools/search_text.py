@@ -1,7 +1,8 @@
 """The tool `search_text` searches a regular expression in the lines of the tree, with an enforced time limit.
 
-A pattern that consists only of plain characters, classes and anchors is searched in the process of the task itself.  A
-pattern that could backtrack runs in a child process that is killed at the time limit; the matches until then are shown.
+A pattern that consists only of plain characters, classes and anchors is searched for in the process of the task itself.
+A pattern that could backtrack runs in a child process that is killed at the time limit; the matches until then are
+shown.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Searches a pattern in each line of each text file below a path.
 
-The search does not depend on the process: `search_text.py` runs it in its own process for patterns that cannot
+The code of the search is the same in any process: `search_text.py` runs it in its own process for patterns that cannot
 backtrack, and in a child process (`main`) for all others, because Python's `re` cannot be interrupted and a pattern
-like `(a+)+$` may never end.  A line of over four million characters is searched in pieces that overlap by 65,536: a
+like `(a+)+$` may never end. A line of over four million characters is searched in pieces that overlap by 65,536: a
 longer match may be missed there, and the result says so.
 """
 
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 
 PIECE = 1 << 22  # number of characters of a long line that are searched at once
 OVERLAP = 1 << 16
-SHOWN = 300  # maximum characters of a matching line
+SHOWN = 300  # maximum characters of a matching line that is shown
 MEMORY = 1 << 30
 _LONGEST = 1000
 
 
 def compiled(pattern: str) -> re.Pattern[str]:
-    """The compiled pattern; raises ToolError with its fault if it is invalid."""
+    """The compiled pattern; raises ToolError, with the fault of the pattern, if it is invalid."""
     if len(pattern) > _LONGEST:
         raise ToolError(f"the pattern has {len(pattern)} characters; at most {_LONGEST} are allowed")
     try:
@@ -53,7 +53,7 @@ def compiled(pattern: str) -> re.Pattern[str]:
 
 
 def around(piece: lines.Piece, start: int, end: int) -> str:
-    """A line that is shortened around its match."""
+    """The line, shortened to the text around its match."""
     text, before = piece.text, piece.before
     if len(text) <= SHOWN and piece.ends and not before:
         return text
@@ -101,7 +101,8 @@ def search(
                 if parts is None:
                     binary += 1
                     continue
-                seen = 0  # number of the last line that needs no further search
+                # Number of the last line that was handled already, so that its further pieces are not searched.
+                seen = 0
                 for count, piece in enumerate(parts, 1):
                     if (count % 4096 == 0 or not piece.ends) and clock.monotonic() > deadline:
                         return late
@@ -132,7 +133,7 @@ def search(
 
 
 def _pieces_of(descriptor: int) -> Iterable[lines.Piece] | None:
-    """The lines of a file, None for a binary file.  A small file is read and decoded as a whole, a large one in
+    """The lines of a file, None for a binary file. A small file is read and decoded as a whole, a large file in
     pieces."""
     block = os.pread(descriptor, SAMPLE, 0)
     if len(block) == SAMPLE:

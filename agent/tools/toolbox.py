@@ -1,8 +1,8 @@
 """The toolbox: runs every tool call, and returns a result that is safe to show to the model.
 
-The steps are: check the arguments, run the tool, clean the result, mask declared secrets, cap the result, store the
-whole text in `outputs/`, update the state.  The toolbox records no result: the loop writes each result to tools.jsonl
-and to the messages.
+The steps of a tool call are: check the arguments, run the tool, clean the result, mask declared secrets, cap the
+result, store the whole text in `outputs/`, update the state. The toolbox records no result: the loop writes each result
+to tools.jsonl and to the messages.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ def hidden(what: str, whole: StoredOutput) -> str:
 class Toolbox:
     """The tools of one task.
 
-    `root` is the work tree, `context_dir` the task's folder.  `run` executes a command in isolation; if it is None,
-    commands are refused.  `clean` removes escape sequences and invisible characters from a text and must leave all
-    visible text unchanged.  `redact` masks secrets, `lookup(seq)` returns the recorded result of a call, `message(seq)`
-    the text of a message.  When this process runs as root, new files belong to `owner_uid`.  `cap_chars` is the maximum
-    size of one result, in UTF-8 bytes so that no script costs more tokens than another; None means `room_of` the
-    configured window.  Every time-out is in seconds.  `extra_tools` are listed after the built-in tools.
+    `root` is the work tree, `context_dir` the task's folder. `run` executes a command in isolation; if it is None,
+    commands are refused. `clean` removes escape sequences and invisible characters from a text and must leave all
+    visible text unchanged. `redact` masks secrets, `lookup(seq)` returns the recorded result of a tool call,
+    `message(seq)` the text of a message. When this process runs as root, new files belong to `owner_uid`. `cap_chars`
+    is the maximum size of one result, in UTF-8 bytes so that no script costs more tokens than another; None means
+    `room_of` the configured window. Every time-out is in seconds. `extra_tools` are listed after the built-in tools.
     `why_left_out(path)` is the reason why commits exclude a path, "" if they include it.
     """
 
@@ -105,11 +105,11 @@ class Toolbox:
 
     @property
     def room(self) -> int:
-        """The maximum bytes of one result."""
+        """The maximum bytes of the next result."""
         return self.budget.most
 
     def limit_tokens(self, window: Callable[[], int], results: Callable[[], int], count: Callable[[str], int]) -> None:
-        """From now on adapt the limits to the present window.
+        """From now on adapt the limits of results to the present window.
 
         `window` returns the tokens of the window, `results` the tokens for all results of one answer; `count` is the
         task's token counter.
@@ -127,7 +127,7 @@ class Toolbox:
         self.budget.start_answer(calls)
 
     def schemas(self) -> list[Json]:
-        """The tools in OpenAI's form, always in the same order."""
+        """The schemas of the tools in OpenAI's form, always in the same order."""
         return [
             {
                 "type": "function",
@@ -137,7 +137,8 @@ class Toolbox:
         ]
 
     def run(self, name: str, arguments: object) -> ToolResult:
-        """Run one call.  Every fault of a tool becomes a result; only DiskError (for the task's own disk) is raised."""
+        """Run one tool call. Every fault of a tool becomes a result for the model; only DiskError (for the task's own
+        disk) is raised."""
         started = clock.monotonic()
         try:
             result = self._result(self._called(name, arguments))
@@ -190,7 +191,7 @@ class Toolbox:
         return self._state.to_dict()
 
     def restore(self, records: Iterable[Mapping[str, Any]]) -> None:
-        """Add the records of tools.jsonl, oldest first (after a restart)."""
+        """Add the tool calls in the records of tools.jsonl, oldest first (after a restart)."""
         for record in records:
             arguments = record.get("args")
             if isinstance(arguments, dict):
@@ -199,7 +200,8 @@ class Toolbox:
                     self._last = record
 
     def restored_outcome(self) -> Outcome | None:
-        """The outcome with which the newest restored call ended the run (`finish`, `ask_user`), None if it did not."""
+        """The outcome with which the newest restored call ended the run (`finish`, `ask_user`), None if that call did
+        not end it."""
         last = self._last
         if last.get("status") != "success" or last.get("tool") not in ("finish", "ask_user"):
             return None
@@ -212,8 +214,8 @@ class Toolbox:
         return tool.run(validate(name, arguments, tool.parameters, self._validator(tool)))
 
     def _validator(self, tool: Tool) -> Validator:
-        """The validator is created at the first call of the tool, since a task uses few tools and a worker mostly
-        waits."""
+        """The validator of a tool's arguments is created at the first call of the tool, since a task uses few tools and
+        a worker mostly waits."""
         # jsonschema is imported here because its import takes long and the child process of a search does not need it
         from jsonschema import Draft202012Validator
 
@@ -281,7 +283,7 @@ class Toolbox:
     def _shown(
         self, text: str, cut: truncate.Truncated | None, whole: StoredOutput, room: int, tokens: int | None
     ) -> str:
-        """Head and tail of a stored text, with at most `tokens` tokens, but at least SMALLEST bytes."""
+        """Head and tail of a stored text, in at most `tokens` tokens, but at least SMALLEST bytes."""
         while True:
             shown = escape_surrogates((cut or truncate.truncate(text, room, more=True)).text(whole))
             found = self.budget.count(shown)

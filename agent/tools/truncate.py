@@ -1,8 +1,8 @@
 """Cuts a result when it is recorded: no result exceeds its maximum size, and no line is longer than a few screens.
 
-Head and tail are shown, in whole lines if possible, with a statement about the omitted part and how to read it.  Sizes
-are in UTF-8 bytes (`encodings.size_of`).  The functions are pure; the toolbox stores the whole text and requests the
-statement.
+The head and tail of a cut result are shown, in whole lines if possible, with a statement about the omitted part and how
+to read it. Sizes of results are in UTF-8 bytes (`encodings.size_of`). The functions of `truncate.py` are pure; the
+toolbox stores the whole text and requests the statement.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NOTICE = 320  # number of bytes reserved for the statements
 
 @dataclass(frozen=True, slots=True)
 class Truncated:
-    """A text that was too long, in its shown form.
+    """A result that was too long, in its shown form.
 
     `lines` and `size` count the shown part; `next` is the line of the stored output at which reading continues;
     `shortened` is the number of lines without their middle.
@@ -38,7 +38,7 @@ class Truncated:
     shortened: int
 
     def text(self, whole: StoredOutput) -> str:
-        """The text that the model sees."""
+        """The truncated text in the form that the model sees."""
         parts = [self.head] if self.head else []
         if self.tail or self.lines < whole.lines:
             left = max(1, whole.lines - self.lines)
@@ -70,7 +70,7 @@ def truncate(text: str, room: int, *, more: bool = False, longest: int = LINE) -
 
 
 def truncate(text: str, room: int, *, more: bool = False, longest: int = LINE) -> Truncated | None:
-    """Returns None if `text` fits and no line is over `longest` characters.
+    """Returns None if `text` fits into `room` bytes and no line is over `longest` characters.
 
     `more`: the middle of `text` is missing already.
     """

@@ -1,8 +1,8 @@
 """The work tree for the tools: every path is opened beneath its root, in any state of the tree.
 
-The tree is treated as hostile (docs/security.md: symlinks to /etc/shadow, symlinked parents, FIFOs).  No symlink is
-followed at any step, and only regular files are read; `..`, foreign absolute paths and `.git` are refused with advice.
-Commands see the tree at `/work`, so a path from the model may begin with `/work`.
+The work tree is treated as hostile (docs/security.md: symlinks to /etc/shadow, symlinked parents, FIFOs). In the work
+tree no symlink is followed at any step, and only regular files are read; `..`, foreign absolute paths and `.git` are
+refused with advice. Commands see the tree at `/work`, so a path from the model may begin with `/work`.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _IGNORED = dict.fromkeys([*range(0x200B, 0x2010), *range(0x202A, 0x202F), *range
 
 @dataclass(frozen=True, slots=True)
 class TreeEntry:
-    """One entry of the tree: its path below the root, and its kind: "file", "symbolic link" or another."""
+    """One entry of the work tree: its path below the root, and its kind: "file", "symbolic link" or another."""
 
     path: str
     kind: str
@@ -82,8 +82,8 @@ class Tree:
         self.owner_uid = owner_uid if os.geteuid() == 0 else None
 
     def relative(self, path: str) -> str:
-        """A `path` from the model, relative to the root ("" for the root itself); raises ToolError when the path is
-        refused."""
+        """A `path` from the model, relative to the root of the work tree ("" for the root itself); raises ToolError
+        when the path is refused."""
         shown = escape_surrogates(path)
         if path != shown or "\0" in (path := unquoted(path)):
             raise ToolError(f"path {shown!r} has a character that no file name can have")
@@ -107,7 +107,7 @@ class Tree:
     def _as_stored(self, relative: str) -> str:
         r"""`relative` with the stored names of parts in the form of `printable` (`caf\xe9.txt`).
 
-        A part that exists in the given form, or that matches no stored name, is unchanged.
+        A part of the path that exists in the given form, or that matches no stored name, is unchanged.
         """
         if "\\" not in relative:
             return relative
@@ -144,7 +144,7 @@ class Tree:
             os.close(descriptor)
 
     def _open(self, relative: str, flags: int) -> int:
-        """open_beneath that accepts both Unicode forms of an accented name; it raises OSError."""
+        """Open a path beneath the root of the work tree, in both Unicode forms of an accented name; raises OSError."""
         with self._root() as root:
             try:
                 return durable_files.open_beneath(root, relative, flags)
@@ -202,7 +202,7 @@ class Tree:
             os.close(parent)
 
     def _refusal(self, relative: str, error: OSError) -> ToolError:
-        """A ToolError for a path that cannot be opened."""
+        """The ToolError for a path that cannot be opened."""
         shown = printable(relative) or "."
         if error.errno in (errno.ELOOP, errno.ENOTDIR):
             return ToolError(self._obstacle(relative, shown))
@@ -227,7 +227,7 @@ class Tree:
         return f"{shown}: a part of this path is a file, not a folder"
 
     def _near(self, relative: str) -> list[str]:
-        """Up to three existing names similar to the missing one."""
+        """Up to three existing names that are similar to a missing name."""
         folder, _, name = relative.rpartition("/")
         with suppress(OSError, ToolError):
             names = [entry.path for _, entry in zip(range(2000), self._entries(folder), strict=False)]
@@ -251,9 +251,9 @@ class Tree:
         return sorted(found, key=lambda entry: entry.path)
 
     def walk(self, path: str, left_out: list[str]) -> Iterator[TreeEntry]:
-        """Everything below `path` except folders themselves, sorted within each folder.
+        """Everything below `path` in the work tree except folders themselves, sorted within each folder.
 
-        `.git` is never entered; folders of generated files (JUNK), and folders that are unreadable or too deep, are
+        `walk` never enters `.git`; folders of generated files (JUNK), and folders that are unreadable or too deep, are
         added to `left_out`.
         """
         start = self.relative(path)

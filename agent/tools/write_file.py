@@ -24,7 +24,7 @@ _ENDS = ("\r\n", "\n", "\r")
 
 
 def with_ends_of(old: str, new: str) -> str:
-    """`new` with the line ends of `old`.
+    """The text `new` with the line ends of the text `old`.
 
     Unchanged lines at the beginning and end have their old line ends, all other lines the most common one.
     """

@@ -1,4 +1,4 @@
-"""Values and a protocol that the modules of this package share."""
+"""Defines values and a protocol that the modules of the package `mcp` share."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ServerFailed(MakimonoError):
-    """A server did not fulfil a request; the message says what the server did instead.
+    """The error that an MCP server did not fulfil a request; the message says what the server did instead.
 
     `alive` is True if the session with the server can still be used.
     """
@@ -28,7 +28,7 @@ class ServerFailed(MakimonoError):
 
 
 class RunServer(Protocol):
-    """Runs the command of a server to its end in the sandbox of the task.
+    """Runs the command of an MCP server to its end in the sandbox of the task.
 
     Raises SandboxUnavailable or ToolError when the command cannot be started.
     """

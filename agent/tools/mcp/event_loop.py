@@ -1,7 +1,7 @@
 """One thread with an asyncio event loop, with methods that code without asyncio can call.
 
-The SDK for MCP is asynchronous, the rest of this program is not.  All sessions of a task with MCP servers live in one
-thread; the worker waits for the result of a call with a time limit, and stops waiting when the task shall stop.
+The SDK for MCP is asynchronous, the rest of this program is not. All MCP sessions of a task live in one thread; the
+worker waits for the result of a call with a time limit, and stops waiting when the task has to stop.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 TICK = 0.1
-"""Seconds between two checks whether the task shall stop."""
+"""Seconds between two checks whether the task has to stop."""
 END_SECONDS = 10.0
 
 
 class WaitStopped(Exception):
-    """Raised when a wait ended because the task shall stop."""
+    """The error that a wait ended because the task has to stop."""
 
 
 class EventLoop:
@@ -45,7 +45,7 @@ class EventLoop:
             self.loop.close()
 
     def start_task(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Start an asyncio task in the loop; return it when it exists."""
+        """Start an asyncio task in the event loop; returns the asyncio task."""
 
         async def start() -> asyncio.Task[Any]:
             return asyncio.ensure_future(coroutine)

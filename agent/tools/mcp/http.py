@@ -1,4 +1,4 @@
-"""The HTTP client for a server with a `url`: bounded bodies, no compression, and the proxy of the environment.
+"""The HTTP client for an MCP server with a `url`: bounded bodies, no compression, and the proxy of the environment.
 
 The SDK for MCP follows redirects within the origin of the server's address only; this HTTP client follows no redirect
 by itself.
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from agent.tools.mcp.traffic import Traffic
 
 CONNECT = 15.0
-"""Maximum seconds for a connection, and for sending a part of a request."""
+"""Maximum seconds to open a connection to the MCP server, and to send a part of a request."""
 
 RESUME_SECONDS = 0.5
-"""Seconds to wait before a stream that broke off is requested again; a waiting time that the server sends is
+"""Seconds to wait before a stream that broke off is requested again; a waiting time that the MCP server sends is
 ignored."""
 
 
 def http_client(url: str, headers: Mapping[str, str], timeout: float, traffic: Traffic) -> httpx2.AsyncClient:
-    """An HTTP client with these headers, which are sent to the origin of `url` only.
+    """An HTTP client for an MCP server; the headers `headers` are sent to the origin of `url` only.
 
     `timeout` is the maximum number of seconds without data from the server.  Raises ConfigError for a proxy that cannot
     be used.
@@ -62,7 +62,7 @@ def http_client(url: str, headers: Mapping[str, str], timeout: float, traffic: T
 
 
 class _Bounded(httpx2.AsyncBaseTransport):
-    """Counts the bytes of each body, and records the status."""
+    """An HTTP transport that counts the bytes of each body, and records the status."""
 
     def __init__(self, inner: httpx2.AsyncBaseTransport, traffic: Traffic) -> None:
         self.inner = inner
@@ -71,7 +71,7 @@ class _Bounded(httpx2.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         if request.method == "GET":
             if "last-event-id" not in request.headers:
-                # Messages that a server sends outside of calls are not used.  So the stream for messages outside of
+                # Messages that an MCP server sends outside of calls are not used. So the stream for messages outside of
                 # calls is not opened; the SDK would open this stream again after each end.
                 return httpx2.Response(405, request=request)
             await anyio.sleep(RESUME_SECONDS)
@@ -92,8 +92,8 @@ class _Bounded(httpx2.AsyncBaseTransport):
 
 
 class _BoundedBody(httpx2.AsyncByteStream):
-    """Counts the bytes of one body; `most` is its maximum size, 0 for a stream of events, for which only the limits of
-    the traffic count."""
+    """Counts the bytes of one HTTP body; `most` is its maximum size, 0 for a stream of events, for which only the
+    limits of the traffic count."""
 
     def __init__(self, inner: httpx2.AsyncByteStream, traffic: Traffic, most: int) -> None:
         self.inner = inner

@@ -1,9 +1,9 @@
-"""Reads and writes mcp.lock in base_dir: the descriptions of tools that were seen first, or that a person accepted.
+"""Reads and writes mcp.lock in base_dir: the descriptions of MCP tools that were seen first, or that a person accepted.
 
-A server may change the description of a tool after a person has read it, and descriptions reach the model.  So mcp.lock
-has a hash of each tool of each server (`offered_tools.ListedTool.digest`).  The first list of tools that a server sends
-is pinned without a question to a person.  A tool that is new or has changed since the first list is refused until a
-person runs `mcp accept`.  All workers of a base_dir share mcp.lock; each change is made under a lock, and the file is
+A server may change the description of a tool after a person has read it, and descriptions reach the model. So mcp.lock
+has a hash of each tool of each MCP server (`offered_tools.ListedTool.digest`). The first list of tools that a server
+sends is pinned without a question to a person. A tool that is new or has changed since the first list is refused until
+a person runs `mcp accept`. All workers of a base_dir share mcp.lock; each change is made under a lock, and the file is
 replaced as a whole.
 """
 
@@ -28,9 +28,10 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """The differences between the list of a server and the pinned list, as names of tools.
+    """The differences between the tools that an MCP server lists and the pinned tools, as names of tools.
 
-    `first`: no list of this server was pinned before.  `gone` are the pinned tools that the list lacks.
+    `first`: no list of tools of this server was pinned before. `gone` are the pinned tools that the server does not
+    list any more.
     """
 
     first: bool
@@ -40,7 +41,7 @@ class Changes:
 
     @property
     def refused(self) -> tuple[str, ...]:
-        """The tools that the model does not get before a person has accepted them."""
+        """The tools that the model gets only after a person has accepted them."""
         return () if self.first else (*self.new, *self.changed)
 
 
@@ -52,7 +53,7 @@ class McpLock:
         self._guard = base_dir / f".{NAME}"
 
     def compare(self, server: str, listed: Sequence[ListedTool]) -> Changes:
-        """The differences between the list of tools of a server and the pinned list; mcp.lock is not changed."""
+        """The differences between the list of tools of an MCP server and the pinned list; mcp.lock is not changed."""
         return _changes(self._read().get(server), server, listed)
 
     def pin_first(self, server: str, listed: Sequence[ListedTool]) -> Changes:
@@ -65,7 +66,7 @@ class McpLock:
         return changes
 
     def accept(self, server: str, listed: Sequence[ListedTool]) -> Changes:
-        """Pin the list in place of the old one; return the differences."""
+        """Pin the list of tools in place of the old list; return the differences."""
         durable_files.make_dir(self.path.parent, durable_files.passable())
         with durable_files.locked(self._guard):
             pinned = self._read()
@@ -74,7 +75,7 @@ class McpLock:
         return changes
 
     def pinned(self) -> dict[str, dict[str, str]]:
-        """Server → tool → digest."""
+        """The pinned hashes: server → tool → digest."""
         return {
             server: {tool: str(pin["sha256"]) for tool, pin in tools.items()} for server, tools in self._read().items()
         }
@@ -115,7 +116,7 @@ def _pins(server: str, listed: Sequence[ListedTool]) -> dict[str, Any]:
 def _changes(pinned: dict[str, Any] | None, server: str, listed: Sequence[ListedTool]) -> Changes:
     if pinned is None:
         return Changes(first=True, new=tuple(dict.fromkeys(one.tool for one in listed)))
-    # of two tools with one name only the first is pinned
+    # of two tools with the same name only the first is pinned
     found = {one.tool: one.digest(server) for one in reversed(listed)}
     return Changes(
         first=False,

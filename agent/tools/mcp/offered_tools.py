@@ -1,8 +1,8 @@
 """Converts the tools of servers to the form that the model gets: legal names, short descriptions, schemas that are
 cheap to check.
 
-Pure functions.  The texts of an offered tool come from a server, so they are data: a description is marked with the
-name of its server, cleaned and cut.  Annotations, titles and icons of a server's tools are not used.
+Pure functions. The texts of an offered tool come from a server, so they are data: a description is marked with the name
+of its server, cleaned and cut. Annotations, titles and icons of an MCP server's tools are not used.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
     from agent.values import Json
 
 LONGEST_NAME = 64
-"""Maximum characters of a function's name (the API references of OpenAI and of Anthropic)."""
+"""Maximum characters of the name of a function in a request (the API references of OpenAI and of Anthropic)."""
 LONGEST_DESCRIPTION = 1024
-"""Maximum characters of a description that every model server takes (Azure OpenAI, "Function calling")."""
+"""Maximum characters of a tool's description that every model server accepts (Azure OpenAI, "Function calling")."""
 MOST_TOOLS = 128
-"""Maximum tools of one request (the API reference of OpenAI: "a max of 128 functions are supported")."""
+"""Maximum number of tools in one request (the API reference of OpenAI: "a max of 128 functions are supported")."""
 _SIGNS = re.compile(r"[^A-Za-z0-9_-]+")
 _ARGUMENT = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
 @dataclass(frozen=True, slots=True)
 class ListedTool:
-    """A tool in the list of a server, as the server describes it; `schema` is its input schema."""
+    """A tool in the list of an MCP server, as the server describes it; `schema` is its input schema."""
 
     tool: str
     description: str
@@ -49,7 +49,8 @@ class ListedTool:
 
 @dataclass(frozen=True, slots=True)
 class OfferedTool:
-    """A tool as the model gets it; `digest` identifies the description of the server that it was made from."""
+    """An MCP tool in the form in which the model gets it; `digest` identifies the description of the server from which
+    it was made."""
 
     server: str
     tool: str
@@ -61,11 +62,11 @@ class OfferedTool:
     """Name of an argument for the model → name of this argument for the server, for the names that differ."""
 
     def arguments(self, given: Json) -> Json:
-        """The arguments of a call of the model, with their names for the server."""
+        """The arguments of a call by the model, with the names that the server uses."""
         return {self.renamed.get(name, name): value for name, value in given.items()}
 
     def to_dict(self) -> Json:
-        """The tool as a record."""
+        """The offered tool as a record."""
         return {
             "server": self.server,
             "tool": self.tool,
@@ -78,7 +79,7 @@ class OfferedTool:
 
     @classmethod
     def from_dict(cls, record: Json) -> OfferedTool:
-        """The tool in a record of `to_dict`."""
+        """The offered tool in a record made by `to_dict`."""
         server, tool, name, description, digest = (
             str(record[key]) for key in ("server", "tool", "name", "description", "digest")
         )
@@ -87,7 +88,8 @@ class OfferedTool:
 
 
 def legal_name(server: str, tool: str, taken: Collection[str] = ()) -> str:
-    """`{server}__{tool}` with the characters and the length that every model server accepts.
+    """The name of an offered tool: `{server}__{tool}` with the characters and the length that every model server
+    accepts.
 
     A name that was changed, or that another tool has (`taken`), ends with digits of a hash, so that two tools never
     share a name.
@@ -111,10 +113,10 @@ def offer(
     clean: Callable[[str], str],
     taken: Collection[str] = (),
 ) -> tuple[list[OfferedTool], dict[str, str]]:
-    """(the offered tools, name of each other tool → the reason why it is left out).
+    """(the offered tools of an MCP server, name of each other tool → the reason why it is left out).
 
-    `wanted` are the names in the key `tools`, empty for all; `clean` makes a text safe to show.  A tool that cannot be
-    offered does not affect the other tools.
+    `wanted` are the names in the configuration key `tools`, empty for all; `clean` makes a text safe to show. A tool
+    that cannot be offered does not prevent the other tools.
     """
     found: list[OfferedTool] = []
     problems: dict[str, str] = {}
@@ -147,8 +149,8 @@ def offer(
 
 
 def _cleaned(value: Any, clean: Callable[[str], str]) -> Any:
-    """A schema with all its texts cleaned.  The names of properties are not changed, since the server uses them; raises
-    ToolError for a name that a person would not see as it is."""
+    """A schema with all its texts cleaned. The names of properties are not changed, since the server uses them; raises
+    ToolError for a name that would look different to a person."""
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, list):

@@ -1,7 +1,7 @@
-"""The transport over the stdin and stdout of a server that runs in a sandbox: one JSON-RPC message a line.
+"""The transport over the stdin and stdout of an MCP server that runs in a sandbox: one JSON-RPC message per line.
 
-The SDK's own transport starts the server itself; with this transport the sandbox starts the server, and the length of a
-line is bounded.
+The SDK's own transport would start the server itself; with this transport the sandbox starts the server, and the length
+of a line is bounded.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CHUNK = 1 << 16
 
 @asynccontextmanager
 async def pipe_transport(reader: int, writer: int, traffic: Traffic) -> AsyncIterator[Any]:
-    """The streams of a session over two non-blocking descriptors, which the caller closes afterwards."""
+    """The streams of an MCP session over two non-blocking descriptors, which the caller closes afterwards."""
     to_session, from_server = anyio.create_memory_object_stream[Any](0)
     to_server, from_session = anyio.create_memory_object_stream[Any](0)
 
@@ -38,7 +38,7 @@ async def pipe_transport(reader: int, writer: int, traffic: Traffic) -> AsyncIte
             except OSError:
                 traffic.closed = True
             except (Flooded, anyio.BrokenResourceError, anyio.ClosedResourceError):
-                return  # the session sees the end of the stream; `traffic` has the reason for it
+                return  # the session finds the end of the stream; `traffic` has the reason for the end
 
     async def write() -> None:
         async with from_session:
@@ -47,7 +47,7 @@ async def pipe_transport(reader: int, writer: int, traffic: Traffic) -> AsyncIte
                     data = item.message.model_dump_json(by_alias=True, exclude_unset=True)
                     await _write(writer, data.encode() + b"\n")
             except OSError:
-                await to_session.aclose()  # the server has ended, so the requests of the session get no answer
+                await to_session.aclose()  # the server has ended, so the requests of the session get no answer any more
 
     async with anyio.create_task_group() as group:
         group.start_soon(read)
@@ -85,7 +85,7 @@ async def _read_lines(reader: int, to_session: Any, traffic: Traffic) -> None:
             try:
                 message = mcp_types.jsonrpc_message_adapter.validate_json(line, by_name=False)
             except ValueError:
-                traffic.unreadable += 1  # for example a log line that the server printed
+                traffic.unreadable += 1  # the line is no message, but for example a log line that the server printed
                 continue
             await to_session.send(SessionMessage(message))
 

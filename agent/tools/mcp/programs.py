@@ -1,4 +1,4 @@
-"""Finds the program of a server once, before its first start, and checks that nobody else can change it.
+"""Finds the program of an MCP server once, before its first start, and checks that nobody else can change the program.
 
 The program of a server and its arguments are a list, which no shell interprets.
 """
@@ -21,12 +21,13 @@ if TYPE_CHECKING:
     from agent.sandbox.base import Sandbox
 
 OWN_KINDS = ("bubblewrap", "none")
-"""Sandboxes that show programs of the host at their own paths; a sandbox of a plug-in may have programs of its own."""
+"""Kinds of sandboxes that show programs of the host at their own paths; a sandbox of a plug-in may have programs of its
+own."""
 SCRIPTS = (".js", ".mjs", ".cjs", ".ts", ".py", ".pyz", ".sh", ".rb", ".pl", ".php", ".jar", ".lua")
 
 
 class ServerPrograms:
-    """The programs of the servers of a configuration, in one sandbox."""
+    """Finds the programs of the configured MCP servers, in one sandbox."""
 
     def __init__(self, settings: Settings, sandbox: Sandbox) -> None:
         self.settings = settings
@@ -37,11 +38,11 @@ class ServerPrograms:
         self._found: dict[str, tuple[str, ...]] = {}
 
     def argv(self, name: str, server: McpServer) -> tuple[str, ...]:
-        """The program, by its absolute path, and its arguments.
+        """The program of an MCP server, by its absolute path, and its arguments.
 
-        A program that is not found is returned by its name, and starting the server fails.  Raises CommandRefused for a
-        program in a place that commands of the model can write, or that another user may write, and for a key of the
-        configuration whose file another user may write.
+        A program that is not found is returned by its name, and then the start of the server fails. Raises
+        CommandRefused for a program in a place that commands of the model can write, or that another user may write,
+        and for a key of the configuration whose file another user may write.
         """
         if name not in self._found:
             configured_commands.check(self.settings, configured_commands.server_command(name))

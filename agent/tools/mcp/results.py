@@ -1,4 +1,5 @@
-"""The result of a call to a server as text for the model: pictures, sounds and resources are named and not fetched."""
+"""Converts the result of a call to an MCP server into text for the model: pictures, sounds and resources are named and
+not fetched."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ EMPTY = "(the tool returned nothing)"
 
 
 def raw_result(result: Json) -> RawResult:
-    """The result of a call, in the JSON form of the protocol, as the result of a tool."""
+    """The result of a call, in the JSON form of the protocol, converted to the result of a tool."""
     parts = [_part(block) for block in result.get("content") or ()]
     text = "\n".join(part for part in parts if part)
     structured = result.get("structuredContent")

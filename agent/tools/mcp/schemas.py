@@ -1,5 +1,5 @@
-"""Converts input schemas of a server's tools to the form that the model gets, and by which the model's arguments are
-checked.
+"""Converts input schemas of an MCP server's tools to the form that the model gets, and by which the model's arguments
+are checked.
 
 A schema comes from outside and may be hostile: references to other hosts, patterns that take for ever, definitions that
 double at each step.  Unknown keywords of a schema are removed; references are replaced by their definitions, a
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from agent.values import Json
 
 LARGEST = 64 << 10
-"""Maximum bytes of one schema after references were replaced."""
+"""Maximum bytes of one schema after its references were replaced."""
 DEEPEST = 40
 _MOST_NODES = 5000
 
@@ -39,8 +39,8 @@ _NOT_AT_THE_TOP = ("oneOf", "anyOf", "allOf", "not", "enum", "const", "if", "the
 
 
 def offered_schema(schema: Json) -> Json:
-    """The schema that the model gets, and that its arguments are checked against.  Raises ToolError when the tool
-    cannot be offered.
+    """The schema that the model gets, and by which its arguments are checked. Raises ToolError when the schema does not
+    allow the tool to be offered.
     """
     if not isinstance(schema, dict):
         raise ToolError("its input schema is no JSON object")
@@ -81,7 +81,7 @@ class _Expansion:
         self.nodes = 0
 
     def expand(self, schema: Any, inside: tuple[str, ...], depth: int) -> Any:
-        """A schema without references; `inside` are the references that are being replaced."""
+        """A schema in which the references are replaced; `inside` are the references that are being replaced."""
         self.nodes += 1
         if self.nodes > _MOST_NODES:
             raise ToolError("its input schema has too many parts")
@@ -108,7 +108,7 @@ class _Expansion:
                 if key == "items" and isinstance(value, list):
                     yield "prefixItems", [self.expand(one, inside, depth + 1) for one in value]
                 elif key == "additionalProperties" and patterns:
-                    continue  # a pattern, which is left out, may allow properties that have no name here
+                    continue  # a pattern, which is left out of the schema, may allow properties that are not named
                 else:
                     yield key, self.expand(value, inside, depth + 1)
             elif key in _LIST and isinstance(value, list):
@@ -120,7 +120,7 @@ class _Expansion:
         if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
             raise ToolError(f"its input schema refers to {str(reference)[:80]!r}, outside of itself")
         if reference in inside or reference == "#":
-            return {}  # a recursive reference becomes "any value"
+            return {}  # a recursive reference becomes a schema for any value
         target: Any = self.root
         for step in reference[2:].split("/"):
             name = step.replace("~1", "/").replace("~0", "~")

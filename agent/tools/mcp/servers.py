@@ -1,8 +1,8 @@
 """The MCP servers of one task: each server is started at its first use, started again after a failure, and ended with
 the task.
 
-Only the worker's own thread calls the methods of this module.  A server with a `command` has a thread of its own, which
-waits for the command; sessions live in the thread of `event_loop.py`.
+Only the worker's own thread calls the methods of `servers.py`. An MCP server with a `command` has a thread of its own,
+which waits for the command; sessions live in the thread of `event_loop.py`.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ if TYPE_CHECKING:
     from agent.values import Json
 
 MOST_STARTS = 5
-"""Maximum starts of one server in one attempt of a task."""
+"""Maximum number of starts of one MCP server in one attempt of a task."""
 GRACE = 1.0
-"""Seconds that a server gets to end after its stdin was closed; then its processes are killed."""
+"""Seconds that an MCP server gets to end after its stdin was closed; then its processes are killed."""
 KILL_SECONDS = 10.0
 LONGEST_STDERR = 600
 SAFE = {"PYTHONSAFEPATH": "1"}
-"""Environment variables that each server gets: because of PYTHONSAFEPATH, `python -m` does not import modules from its
-current folder, which may be the work tree."""
+"""Environment variables that each MCP server gets: because of PYTHONSAFEPATH, `python -m` does not import modules from
+its current folder, which may be the work tree."""
 Argv = Callable[[str, "McpServer"], "Sequence[str]"]
-"""A function that returns the program and the arguments of a server (`programs.ServerPrograms.argv`)."""
+"""A function that returns the program and the arguments of an MCP server (`programs.ServerPrograms.argv`)."""
 
 
 class ServerProcess:
-    """The running command of a server."""
+    """The running command of an MCP server."""
 
     def __init__(self, name: str, server: McpServer, argv: Sequence[str], run: RunServer) -> None:
         self.name = name
@@ -75,11 +75,11 @@ class ServerProcess:
             if done.why:
                 self.failure = f"its process was ended: {done.why}"
             elif not self._stop.is_set() and (done.returncode or not self._closed):
-                # a server that ends because its stdin was closed has not failed
+                # a server that ended because its stdin was closed has not failed
                 self.failure = f"its process ended with exit code {done.returncode}"
         except MakimonoError as error:
             self.failure = str(error)
-        except Exception as error:  # noqa: BLE001 - an error that is raised in the thread of a server would be lost
+        except Exception as error:  # noqa: BLE001 - an error that is raised in the thread of a server would otherwise be lost
             self.failure = f"{type(error).__name__}: {error}"
         finally:
             self._close_ends()
@@ -94,25 +94,25 @@ class ServerProcess:
         self._ends = []
 
     def freeze(self) -> bool:
-        """Suspend all processes of the server until the next call; returns False if that is not possible.
+        """Suspend all processes of the MCP server until `thaw` or the next call; returns False if that is not possible.
 
         A server that is not suspended could change files while this program commits them.
         """
         return not self.pid or not self.thread.is_alive() or process_tree.freeze(self.pid)
 
     def thaw(self) -> None:
-        """Let the processes of the server continue."""
+        """Let the suspended processes of the MCP server continue."""
         if self.pid and self.thread.is_alive():
             process_tree.thaw(self.pid)
 
     def close_input(self) -> None:
-        """Close the stdin of the server, which tells it to end."""
+        """Close the stdin of the MCP server, which tells it to end."""
         if not self._closed:
             self._closed = True
             os.close(self.writer)
 
     def close(self) -> None:
-        """End the server and all its processes."""
+        """End the MCP server and all its processes."""
         self.close_input()
         self.thaw()
         self.thread.join(GRACE)
@@ -124,7 +124,7 @@ class ServerProcess:
                 self.reader = -1
 
     def why(self) -> str:
-        """The reason why the server failed, with the last part of its stderr; "" if it runs or ended without an
+        """The reason why the MCP server failed, with the last part of its stderr; "" if it runs or ended without an
         error."""
         self.thread.join(0.5)
         if not self.failure:
@@ -134,13 +134,13 @@ class ServerProcess:
 
 
 def command_line(argv: Sequence[str], cwd: str | None) -> str:
-    """The command line that runs a server, for the contract of a sandbox: each argument is quoted."""
+    """The command line that runs an MCP server, as the contract of a sandbox demands: each argument is quoted."""
     line = f"exec {shlex.join(argv)}"
     return line if cwd is None else f"cd -- {shlex.quote(cwd)} && {line}"
 
 
 class ConnectedServer:
-    """One server with an open session."""
+    """One MCP server with an open session."""
 
     def __init__(self, session: Session, process: ServerProcess | None, tools: list[ListedTool]) -> None:
         self.session = session
@@ -148,14 +148,14 @@ class ConnectedServer:
         self.tools = tools
 
     def close(self) -> None:
-        """Close the session, which uses the streams of the process, and end the process."""
+        """Close the session of the MCP server, which uses the streams of the process, and end the process."""
         self.session.close()
         if self.process is not None:
             self.process.close()
 
 
 class McpServers:
-    """The servers of one task.
+    """The MCP servers of one task.
 
     `run` runs a command in the sandbox; `is_stopping` returns whether the task shall stop; `argv` gives program and
     arguments of a server, or raises CommandRefused.
@@ -173,8 +173,8 @@ class McpServers:
         self._starts: dict[str, int] = {}
 
     def list_all(self, names: Iterable[str]) -> dict[str, list[ListedTool] | str]:
-        """The tools of each server, or the reason why it has none; the servers start at the same time, and the result
-        has the order of `names`.
+        """The tools of each MCP server, or the reason why it has none; the servers start at the same time, and the
+        result has the order of `names`.
         """
         names = list(names)
         if not names:
@@ -195,7 +195,7 @@ class McpServers:
         return found
 
     def connected(self, name: str) -> ConnectedServer:
-        """The connection to the server `name`, which is started if it does not run.  Raises ServerFailed."""
+        """The connection to the MCP server `name`, which is started if it does not run. Raises ServerFailed."""
         known = self._open.get(name)
         if known is not None:
             if known.process is None or known.process.thread.is_alive():
@@ -204,9 +204,9 @@ class McpServers:
         return self._finish(name, self._begin(name))
 
     def call(self, name: str, tool: str, arguments: Json) -> Json:
-        """The result of one call in the JSON form of the protocol.
+        """The result of one call of an MCP tool, in the JSON form of the protocol.
 
-        Raises ServerFailed; unless the session can still be used, the server is started again at the next call.
+        Raises ServerFailed; if the session cannot be used any more, the server is started again at the next call.
         """
         server = self.connected(name)
         try:
@@ -218,7 +218,8 @@ class McpServers:
                 raise
             raise self._dropped(name, error) from None
         except BaseException:
-            self.drop(name)  # a late answer to a stopped call must not reach the next call
+            # The connection is dropped, since a late answer to a stopped call must not reach the next call.
+            self.drop(name)
             raise
         if not self._freeze(name):
             self.drop(name)
@@ -229,7 +230,7 @@ class McpServers:
         return process is None or process.freeze()
 
     def drop(self, name: str) -> str:
-        """End a server; return the reason why its process failed, "" if it did not fail."""
+        """End an MCP server; return the reason why its process failed, "" if it did not fail."""
         known = self._open.pop(name, None)
         if known is None:
             return ""
@@ -240,7 +241,7 @@ class McpServers:
         return why or (known.process.why() if known.process is not None else "")
 
     def close(self) -> None:
-        """End all servers and the thread of the event loop."""
+        """End all MCP servers of the task and the thread of the event loop."""
         for name in list(self._open):
             with suppress(MakimonoError):
                 self.drop(name)
@@ -251,7 +252,7 @@ class McpServers:
     # --- starting ----------------------------------------------------------------------------------------------
 
     def _begin(self, name: str) -> ServerProcess | ServerFailed | None:
-        """Start the process of a server, if it is a command."""
+        """Start the process of an MCP server, if its configuration has a command."""
         starts = self._starts.get(name, 0)
         if starts >= MOST_STARTS:
             return ServerFailed(f"it was started {starts} times in this task and is not started again")
@@ -265,7 +266,7 @@ class McpServers:
             return ServerFailed(str(error))
 
     def _finish(self, name: str, begun: ServerProcess | ServerFailed | None) -> ConnectedServer:
-        """Open the session, and list the tools: the SDK needs the list for calls."""
+        """Open the session with an MCP server, and list the tools: the SDK needs the list for calls."""
         if isinstance(begun, ServerFailed):
             raise begun
         from agent.tools.mcp.session import Session
@@ -304,6 +305,6 @@ class McpServers:
 
 
 def _explained(error: ServerFailed, process: ServerProcess | None) -> ServerFailed:
-    """The error of a call, with the reason why the server's process ended, if it ended by itself."""
+    """The error of a call, with the reason why the process of the MCP server ended, if it ended by itself."""
     why = process.why() if process is not None else ""
     return ServerFailed(f"{error}; {why}") if why else error

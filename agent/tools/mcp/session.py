@@ -1,7 +1,7 @@
-"""One session with one server, through the SDK.  Importing this module imports the SDK.
+"""One session with one MCP server, through the SDK. Importing `session.py` imports the SDK for MCP.
 
-From `connect_pipes` or `connect_http` to `close`, the session runs in an asyncio task of the event loop.  Every fault
-of a server becomes ServerFailed with a text that says what the server did.
+From `connect_pipes` or `connect_http` to `close`, the session runs in an asyncio task of the event loop. Every fault of
+an MCP server becomes the error ServerFailed with a text that says what the server did.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 MOST_PAGES = 50
 MOST_LISTED = 1000
-"""Maximum number of pages, and of tools, in one list."""
+"""Maximum number of pages, and of tools, in one list of tools."""
 LONGEST_TOOL_NAME = 256
 CLOSE_SECONDS = 5.0
 _CALLED: TypeAdapter[Any] = TypeAdapter(mcp_types.CallToolResult | mcp_types.InputRequiredResult)
@@ -44,8 +44,8 @@ for _name in ("mcp", "client", "httpx2", "httpcore2"):
 
 
 class Session:
-    """A session that `connect_pipes` or `connect_http` opens; `traffic` counts the bytes and messages that the server
-    sends."""
+    """A session that `connect_pipes` or `connect_http` opens; `traffic` counts the bytes and messages that the MCP
+    server sends."""
 
     def __init__(self, loop: EventLoop, is_stopping: Callable[[], bool]) -> None:
         self.loop = loop
@@ -57,26 +57,28 @@ class Session:
         self._closing: asyncio.Event | None = None
 
     def connect_pipes(self, reader: int, writer: int, seconds: float) -> None:
-        """Open a session over two non-blocking descriptors; the session does not close the descriptors.  Raises
-        ServerFailed."""
+        """Open a session with an MCP server over two non-blocking descriptors; the session does not close the
+        descriptors. Raises ServerFailed."""
         self._connect(lambda: pipe_transport(reader, writer, self.traffic), seconds)
 
     def connect_http(self, url: str, headers: Mapping[str, str], seconds: float, silence: float) -> None:
-        """Open a session with an address; `silence` is the maximum seconds between two parts of an answer."""
+        """Open a session with an MCP server at an address; `silence` is the maximum seconds between two parts of an
+        answer."""
         self._connect(lambda: _http_transport(url, headers, silence, self.traffic), seconds)
 
     def list_tools(self, seconds: float) -> list[ListedTool]:
-        """The tools of the server.  Raises ServerFailed, or WaitStopped when the task shall stop."""
+        """The tools that the MCP server lists. Raises ServerFailed, or WaitStopped when the task has to stop."""
         found: list[ListedTool] = self._run(self._listed(), seconds, "list its tools")
         return found
 
     def call(self, tool: str, arguments: Json, seconds: float) -> Json:
-        """The result of one call in the JSON form of the protocol.  Raises the same errors as `list_tools`."""
+        """The result of one call of a tool, in the JSON form of the protocol. `call` raises the same errors as
+        `list_tools`."""
         result: Json = self._run(self._called(tool, arguments), seconds, "answer")
         return result
 
     def close(self) -> None:
-        """End the session.  A second call of `close` does nothing."""
+        """End the session with the MCP server. A second call of `close` does nothing."""
         task, closing = self._task, self._closing
         self._task = None
         if task is None or self.loop.loop.is_closed():
@@ -93,7 +95,7 @@ class Session:
         try:
             self.loop.wait(end(), CLOSE_SECONDS + 1, lambda: False)
         except TimeoutError:
-            return  # `close` of the event loop cancels the task of the session
+            return  # `close` of the event loop cancels the asyncio task of the session
 
     # --- in the event loop -----------------------------------------------------------------------------------
 
@@ -105,7 +107,7 @@ class Session:
         self._run(self._wait_ready(), seconds, "start a session", connecting=True)
 
     async def _live(self, transport: Callable[[], Any]) -> None:
-        """Open every part of the session, wait, and close the parts in the same asyncio task."""
+        """Open every part of the session, wait for its end, and close the parts in the same asyncio task."""
         self._ready, self._closing = asyncio.Event(), asyncio.Event()
         async with AsyncExitStack() as stack:
             reader, writer = await stack.enter_async_context(transport())
@@ -158,7 +160,7 @@ class Session:
             raise ServerFailed(f"it did not {what} within {seconds:g} s{self._noise()}") from None
         except (ServerFailed, WaitStopped):
             raise
-        except Exception as error:  # noqa: BLE001 - the SDK and a hostile server may raise anything
+        except Exception as error:  # noqa: BLE001 - the SDK and a hostile server may raise any error
             raise self._translated(_innermost(error)) from None
 
     def _translated(self, error: BaseException) -> ServerFailed:
@@ -203,7 +205,7 @@ class Session:
         return ServerFailed(f"error {error.error.code}: {said}", alive=self._is_alive(error))
 
     def _is_alive(self, error: MCPError) -> bool:
-        """Whether the session can still be used after the server answered with an error."""
+        """Whether the session can still be used after the MCP server answered with an error."""
         status = self.traffic.status
         if status is None:
             return True

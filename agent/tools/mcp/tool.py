@@ -1,6 +1,6 @@
-"""A tool of an MCP server, in the form in which the toolbox of a task uses it.
+"""Wraps a tool of an MCP server in the form in which the toolbox of a task uses it.
 
-The toolbox checks the arguments, and cleans, masks, caps and records the result, as for every tool.
+The toolbox checks the arguments of an MCP tool, and cleans, masks, caps and records its result, as for every tool.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class McpTool:
-    """One tool of a server; `answer(tool, arguments)` returns the result of a call, or raises ToolError."""
+    """One tool of an MCP server; `answer(tool, arguments)` returns the result of a call, or raises ToolError."""
 
     def __init__(self, offered: OfferedTool, answer: Callable[[OfferedTool, Json], RawResult]) -> None:
         self.offered = offered

@@ -1,30 +1,30 @@
-"""Counts the traffic of a server, so that a server that sends too much is ended.
+"""Counts the traffic of an MCP server, so that a server that sends too much is ended.
 
-Between two requests a server may send a certain number of bytes and messages.  A transport calls `add` for the bytes
-and messages that it receives.
+Between two requests an MCP server may send only a limited number of bytes and messages. The transport of an MCP session
+calls `add` for the bytes and messages that it receives.
 """
 
 from __future__ import annotations
 
 LONGEST_MESSAGE = 8 << 20
-"""Maximum size in bytes of one message, which may be a line or a body."""
+"""Maximum size in bytes of one message of an MCP server, which may be a line or a body."""
 MOST_BYTES = 32 << 20
 MOST_MESSAGES = 5000
 
 
 class Flooded(Exception):
-    """Raised when a server sent too much; the message is the reason."""
+    """The error that an MCP server sent too much; its message is the reason."""
 
 
 class Traffic:
-    """The traffic of one server: its bytes and messages are counted since the newest request."""
+    """The traffic of one MCP server: its bytes and messages are counted since the newest request."""
 
     def __init__(self) -> None:
         self.bytes = self.messages = 0
         self.unreadable = 0
         self.why = ""
         self.closed = False
-        """Whether the server has closed its stdout."""
+        """Whether the MCP server has closed its stdout."""
         self.status: int | None = None
         """The HTTP status of the newest response; None for a server with pipes, and before the first response."""
 
@@ -43,6 +43,6 @@ class Traffic:
             self.flood(f"it sent more than {MOST_MESSAGES:,} messages without an answer")
 
     def flood(self, why: str) -> None:
-        """Record the reason and raise Flooded."""
+        """Record the reason why the MCP server sent too much, and raise Flooded."""
         self.why = why
         raise Flooded(why)
