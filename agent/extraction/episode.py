@@ -52,8 +52,8 @@ def summary_text(events: Sequence[TaskEvent]) -> str:
 
 
 def cost_text(row: Row, later: Sequence[MemoryRequest] = ()) -> str:
-    """Turns, tokens, money and time of a task.  `later` are the requests of the extraction, which the row counts too;
-    they are subtracted."""
+    """The turns, tokens, money and time that a task cost, as text. `later` are the requests of the extraction, which
+    the row also counts; they are subtracted from the cost."""
     counted = later[: row.memory_requests]
     tokens = row.total_tokens - sum(one.usage.prompt + one.usage.completion for one in counted)
     cost = row.cost - sum(one.cost for one in counted)

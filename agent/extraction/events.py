@@ -1,11 +1,11 @@
 """Makes the events of an ended task: comments, plan, failed commands, summary, outcome; each with its trust.
 
-Each event has a token, by which a second extraction does not store it again.  The token of a comment names the comment
-and the time of its last edit, so that all tasks of an issue give one event for it.  Trust (`memory.base.TRUST`) depends
-on the author.  The text of a person has trust 1 if that person may ask for work in the repository, else 0.  A text of
-the model has trust 1, but 0 if the task contained a text of trust 0, or where it repeats a tool's result, a file or a
-memory (`repetition.py`).  Output of commands has trust 0.  This program writes the outcome, which has trust 2 if the
-check passed, else 1.
+Each event of a task has a token, by which a second extraction does not store the event again. The token of a comment
+names the comment and the time of its last edit, so that all tasks of an issue give one event for it. The trust of an
+event (`memory.base.TRUST`) depends on the author of its text. The text of a person has trust 1 if that person may ask
+for work in the repository, else 0. A text of the model has trust 1, but trust 0 if the task contained a text of trust
+0, or if the text repeats a tool's result, a file or a memory (`repetition.py`). Output of commands has trust 0. This
+program writes the outcome, which has trust 2 if the check passed, else 1.
 """
 
 from __future__ import annotations
@@ -35,13 +35,14 @@ ISSUE_TEXT, COMMENT_TEXT, PLAN, COMMAND, OUTPUT, SUMMARY, REPEATED, OUTCOME = (
 SHOWN_FILES = 20
 LONGEST_PATH = 120
 NAME = 8
-"""The number of parts of a long file name that are shown."""
+"""The number of parts of a long file name that an event shows."""
 _LONG_NAME = re.compile(rf"(?:[^\W_]+[\W_]+){{{NAME}}}(?=[^\W_]+[\W_]+[^\W_])")
 
 
 @dataclass(frozen=True, slots=True)
 class TaskEvent:
-    """One event, not stored yet.  `token` is unique within the task; with `of_issue` it is unique within the issue."""
+    """One event of a task that is not stored yet. `token` is unique within the task; with `of_issue` it is unique
+    within the issue."""
 
     token: str
     source: str
@@ -96,7 +97,7 @@ def _events(task: TaskRecord, row: Row) -> Iterator[TaskEvent]:
         output = f"Output of `{failure.command}`:\n{failure.output}" if failure.output else ""
         yield TaskEvent(f"output-{failure.seq}", OUTPUT, "tool", output, OUTSIDE, failure.at)
     summary = others.divide(task.summary or task.message)
-    # if the model did not end the task, the text is the message of an error
+    # if the model did not end the task, the text is the message of an error, which comes from outside
     trust = own if task.summary and task.ended_by_model else OUTSIDE
     yield TaskEvent("summary", SUMMARY, "assistant", summary.own, trust, task.ended_at)
     yield TaskEvent("repeated", REPEATED, "assistant", summary.repeated, OUTSIDE, task.ended_at)
@@ -162,7 +163,7 @@ def command_text(failure: Failure) -> str:
 
 
 def paths_text(paths: Sequence[str]) -> str:
-    """Paths in one line: at most SHOWN_FILES, each without white space and at most LONGEST_PATH characters long.
+    """The paths in one line: at most SHOWN_FILES, each without white space and at most LONGEST_PATH characters long.
 
     Of a name with more than NAME parts, the first NAME are shown, since a long name can be a sentence.
     """

@@ -28,7 +28,7 @@ BLOBS = "blobs"
 """Key in the metadata of a fact; its value maps a path to the file's blob at the commit that the task delivered."""
 PAGE = 500
 _PIECE = re.compile(
-    r"`(?P<marked>[^`\n]{2,80})`"  # names in backticks
+    r"`(?P<marked>[^`\n]{2,80})`"  # this alternative matches names in backticks
     r"|(?P<dotted>[\w.]++)(?P<call>\(?)"
     r"|(?<![\w-])(?P<option>--[a-z][\w-]++)"
 )
@@ -116,7 +116,7 @@ class FactCheck:
         return next((text for _, text in self.reader.contents([TreeFile(path, blob, 0)])), "")
 
     def _doubt(self, fact: MemoryRecord, path: str, blob: str) -> None:
-        """Count the new version of a file against a fact, once."""
+        """Count the new version of a file as a doubt about a fact, only once."""
         event = NewEvent(
             fact.namespace.strip("/").split("/")[1],
             fact.session_id or "history",

@@ -1,4 +1,5 @@
-"""Feedback after a task: how people used its result changes its episode and the counts of the records that it got.
+"""Records feedback after a task: how people used its result changes its episode and the counts of the records that it
+got.
 
 * The task's pull request was merged or closed.  The comment poller sees the end of the pull request in the answers that
 it reads for comments, without another request; it writes the end into the row (`Ledger.note_pull`), which makes the
@@ -76,8 +77,8 @@ class Feedback:
         return amended_ones
 
     def of_review(self, row: Row, task: TaskRecord) -> int:
-        """If a comment on the result of an earlier task started this one, add the comment to the earlier episode;
-        return the number of changed episodes."""
+        """If a comment on the result of an earlier task started this task, add the comment to the earlier task's
+        episode; return the number of changed episodes."""
         parent = self.wiring.ledger.get(row.parent_uuid) if row.parent_uuid and row.started_by else None
         if parent is None or parent.status is not Status.COMPLETED or not parent.branch:
             return 0

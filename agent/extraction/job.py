@@ -1,10 +1,10 @@
 """One extraction job: extracts long-term memories from an ended task (docs/memory.md, "What goes in").
 
 Every step is idempotent: events have tokens, the store merges equal records, the index of commits continues where it
-ended, and the answer of a model is on disk before it is used.  If the process dies at any point, another process thus
-repeats the job with the same result.
+ended, and the answer of a model is on disk before it is used. Because of that, if the process dies at any point,
+another process can repeat the job with the same result.
 
-The lease of the job is `remember_at` in the row of the task.  The job's own row, in memory.db, counts the tries.
+The lease of the job is `remember_at` in the row of the task. The row of the job in memory.db counts the tries.
 `process.py` is the process that runs this module.
 """
 
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from agent.wiring.wiring import Wiring
 
 LOCK = "memory.lock"
-"""Lock file in base_dir.  A job holds the flock on this lock file, so that only one job runs for each base_dir."""
+"""The name of the lock file in base_dir for extraction jobs. A job holds the flock on this lock file, so that only one
+job runs for each base_dir."""
 
 LEASE_SECONDS = 90.0
 TRIES = 3
@@ -48,13 +49,13 @@ LONGEST_ERROR = 500
 
 
 class Stopped(BaseException):
-    """Raised when a signal asks the process to end.  The job starts again from the beginning later."""
+    """The exception for a signal that asks the process to end. A stopped job starts again from the beginning later."""
 
 
 @dataclass(slots=True)
 class Lease:
-    """The lease of one task's extraction.  A thread extends the lease; `lost` is True once another process has the
-    lease."""
+    """The lease of one task's extraction. A thread extends the lease of the extraction; `lost` is True once another
+    process has the lease."""
 
     wiring: Wiring
     uuid: str
@@ -76,7 +77,8 @@ class Lease:
 
 
 def run(wiring: Wiring, uuid: str) -> bool:
-    """Run the jobs of a task, if they are due and no other job runs in this base_dir; return whether all are done.
+    """Run the extraction jobs of a task, if they are due and no other job runs in this base_dir; return whether all are
+    done.
 
     An error of a job becomes an event and does not pass through.  Raises LedgerError or DiskError when the ledger
     fails."""
@@ -98,7 +100,7 @@ def run(wiring: Wiring, uuid: str) -> bool:
 
 
 def follow(store: MemoryStore, events: Events) -> None:
-    """Bring memory.db up to the newest entry of the log, and announce the result.  Raises MemoryUnavailable."""
+    """Apply the newest entries of the shared log to memory.db, and announce the result. Raises MemoryUnavailable."""
     begun = clock.monotonic()
     found = store.follow()
     if found.entries or found.imported:
@@ -116,7 +118,7 @@ def _extending(lease: Lease) -> Iterator[None]:
         while not over.wait(LEASE_SECONDS / 3) and not lease.lost:
             try:
                 lease.extend()
-            except MakimonoError:  # the ledger cannot be reached; the next call may reach it before the lease ends
+            except MakimonoError:  # the ledger cannot be reached, and the next call may reach it before the lease ends
                 continue
 
     thread = threading.Thread(target=extend, name="memory lease", daemon=True)
@@ -130,7 +132,7 @@ def _extending(lease: Lease) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A part of the work on a task, with a row of its own in `memory_jobs`: its own tries and its own status."""
+    """A part of the extraction of a task, with a row of its own in `memory_jobs`: its own tries and its own status."""
 
     id: str
     strategy: str
@@ -146,7 +148,7 @@ def jobs_of(row: Row) -> list[Job]:
 
 
 def take_in(wiring: Wiring, store: MemoryStore, row: Row, lease: Lease) -> Extracted:
-    """Extract the memories of the task from its folder; nothing if the folder was removed meanwhile.  Raises LockHeld
+    """Extract the memories of the task from its folder; do nothing if the folder was removed meanwhile. Raises LockHeld
     while another process works in the folder."""
     folder = folder_of(wiring.settings, row.uuid)
     if folder is None:
@@ -166,7 +168,7 @@ def take_pull(wiring: Wiring, store: MemoryStore, row: Row, lease: Lease) -> Ext
 
 
 def _work(wiring: Wiring, row: Row, lease: Lease) -> bool:
-    """Run the jobs of a row that are not done; return whether all are done now."""
+    """Run those jobs of a row that are not done; return whether all are done now."""
     store = open_memory(wiring.settings, f"extraction of {row.uuid}")
     try:
         follow(store, wiring.events)
@@ -190,13 +192,15 @@ def _work(wiring: Wiring, row: Row, lease: Lease) -> bool:
 
 
 def _give_back(wiring: Wiring, lease: Lease, seconds: float) -> None:
-    """Make the row due again after `seconds`.  If the ledger fails, the lease expires, with the same effect."""
+    """Make the extraction of the row due again after `seconds`. If the ledger fails, the lease of the extraction
+    expires, with the same effect."""
     with suppress(MakimonoError):
         wiring.ledger.delay_extraction(lease.uuid, lease.until, clock.now() + timedelta(seconds=seconds))
 
 
 def _try(wiring: Wiring, store: MemoryStore, row: Row, lease: Lease, job: Job) -> float:
-    """Run one try of a job, unless the job is done; return the seconds until the next try, 0 if none is needed."""
+    """Run one try of a job, unless the job is done; return the seconds until the next try, 0 if no further try is
+    needed."""
     begun = clock.monotonic()
     actor = actor_of_task(wiring.settings, row.key)
     until = clock.format_stamp(lease.until)
@@ -220,7 +224,7 @@ def _try(wiring: Wiring, store: MemoryStore, row: Row, lease: Lease, job: Job) -
 
 
 def _failed(wiring: Wiring, store: MemoryStore, job: Job, row: Row, attempt: int, error: Exception) -> float:
-    """Record a failed try; return the seconds until the next one, 0 after the last."""
+    """Record a failed try of a job; return the seconds until the next try, 0 after the last."""
     why = wiring.redact(f"{type(error).__name__}: {error}")[:LONGEST_ERROR]
     last = attempt >= TRIES
     store.jobs.end(job.id, jobs.FAILED if last else jobs.QUEUED, why)
@@ -229,7 +233,7 @@ def _failed(wiring: Wiring, store: MemoryStore, job: Job, row: Row, attempt: int
 
 
 def restart(wiring: Wiring, store: MemoryStore, job_id: str) -> None:
-    """Queue a failed job again and make it due now.  Raises UsageError when there is no failed job of this name."""
+    """Queue a failed job again and make it due now. Raises UsageError when there is no failed job with this id."""
     found = next((one for one in store.list_memory_extraction_jobs(jobs.FAILED) if one["id"] == job_id), None)
     if found is not None and not wiring.ledger.extract_again(str(found["session_id"])):
         raise UsageError(

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 FACTS, REFLECTIONS = "facts", "reflections"
 KNOWN = 5
-"""Maximum number of existing records of each strategy in the request.  A proposal of the model may replace one of these
-existing records."""
+"""Maximum number of existing records of each strategy in the request to the model. A proposal of the model may replace
+one of the existing records that the request contains."""
 KNOWN_RELEVANCE = 0.1
 QUERY = 1000
 """Maximum number of characters of the task's summary in the query for existing records."""
@@ -55,8 +55,8 @@ class ModelExtraction:
     def run(self, events: Sequence[TaskEvent], ids: Mapping[str, int]) -> tuple[int, int]:
         """Ask the model and store the accepted proposals; return (number of records, number of dropped proposals).
 
-        `events` are those that the model may see.  No request is sent for a task that has only an outcome, or that has
-        used up its limits of money or tokens.  Errors of the model client are raised to the caller."""
+        `events` are those that the model may see. No request is sent for a task that has only an outcome, or that has
+        used up its limits of money or tokens. `run` raises the errors of the model client to the caller."""
         if all(one.source == "outcome" for one in events):
             return 0, 0
         folder = self.writer.task.folder
@@ -139,7 +139,7 @@ class ModelExtraction:
     # --- what it costs ---------------------------------------------------------------------------------------
 
     def _is_spent(self) -> bool:
-        """Whether a limit is used up: money or tokens of the task, or the money of the repository for today."""
+        """Whether a limit is used up: money or tokens of the task, or today's money of the repository."""
         limits, row = self.wiring.settings.limits, self.row
         if limits.cost is not None and row.cost >= limits.cost:
             return True
@@ -154,7 +154,7 @@ class ModelExtraction:
     def _count_requests(self) -> None:
         """Add the requests of the extraction that the row does not count yet to the counters of the row."""
         folder = self.writer.task.folder
-        # opening the store ends the requests of a process that died
+        # opening the store records the end of requests of a process that died
         RequestStore(folder, redact=self.wiring.redact).close()
         requests = memory_requests(folder)
         row = self.wiring.ledger.get(self.row.uuid)

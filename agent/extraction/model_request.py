@@ -39,14 +39,14 @@ if TYPE_CHECKING:
     from agent.values import Answer, Counter, Json
 
 ANSWER = "extraction.json"
-"""Name of the file with the answer, in the folder of the task."""
+"""Name of the file with the recorded answer, in the folder of the task."""
 
 TRIES = 2
-"""Maximum number of requests until an answer fits the schema."""
+"""Maximum number of requests until the model gives an answer that fits the schema."""
 SHARE = 3
 """The events in the request take at most 1/SHARE of the model's window, in tokens."""
 OUTPUT = 2048
-"""Maximum number of tokens of the answer."""
+"""Maximum number of tokens of the model's answer."""
 
 
 def recorded_answer(folder: Path) -> Json | None:
@@ -70,8 +70,8 @@ def ask(
 ) -> Json:
     """Ask the model and record the answer; return the record: `answer`, `provider`, `model`, `request`, `shown`.
 
-    `known` are existing records that the answer may replace.  Raises AnswerUnreadable when no answer fits the schema;
-    other errors of the client pass through.
+    `known` are existing records that the answer may replace. Raises AnswerUnreadable when no answer fits the schema,
+    and the other errors of the model client.
     """
     redact = masker_of(settings)
     requests = RequestStore(folder, redact=redact)
@@ -126,8 +126,8 @@ def _ask(
 
 
 def model_of(settings: Settings) -> tuple[str, str | None]:
-    """(provider, model) of the request: from `memory.extraction`, else from `context_storage.summary_model`, else those
-    of the conversation.  A model of None is the default of the provider."""
+    """(provider, model) for the extraction request: from `memory.extraction`, else from
+    `context_storage.summary_model`, else those of the conversation. A model of None is the default of the provider."""
     own, summary = settings.memory.extraction, settings.context_storage.summary_model
     if own.provider is not None or own.model is not None:
         return own.provider or summary.provider or settings.llm.provider, own.model
@@ -137,8 +137,8 @@ def model_of(settings: Settings) -> tuple[str, str | None]:
 def prompt_of(
     events: Sequence[TaskEvent], known: Sequence[MemoryRecord], room: int, counter: Counter, *, verified: bool
 ) -> str:
-    """The text of the request, with the events in at most about `room` tokens.  Of a long event, beginning and end are
-    in it."""
+    """The text of the extraction request, with the events in at most about `room` tokens. Of a long event, the request
+    contains only beginning and end."""
     marker = new_marker()
     most = max(200, room // max(1, len(events)))
     shown = [
@@ -154,8 +154,8 @@ def prompt_of(
 
 
 def said_by(answer: Answer) -> Any:
-    """The arguments of the tool call in an answer, else the JSON object in its text, for a model that does not call
-    tools; None without either."""
+    """The arguments of the tool call in an answer, else the JSON object in its text (for a model that does not call
+    tools); None if the answer has neither."""
     for call in answer.calls:
         if call["name"] == TOOL and "invalid" not in call:
             return call["arguments"]

@@ -1,4 +1,5 @@
-"""The process of one extraction job, or of one index of a repository's history, with low priority for CPU and disk.
+"""The entry points of processes with low priority for CPU and disk: one extraction job, or one index of a repository's
+history.
 
 The daemon forks this process (`daemon/extraction_runner.py`); `solve` starts one and does not wait for its end.
 SIGTERM ends the process: a job is then due again at once, and the try does not count; the index of a history keeps the
@@ -46,8 +47,8 @@ _CHILD = "import sys; sys.path[:] = sys.argv[2:]; from agent.extraction.process 
 
 
 def main(settings: Settings, uuid: str, report: Connection | None = None) -> None:
-    """Entry point of the forked process.  The process sends every event to `report` as (name, fields).  The exit code
-    is 0 unless the ledger failed."""
+    """Entry point of the forked process. The forked process sends every event to `report` as (name, fields). The exit
+    code is 0 unless the ledger failed."""
     with suppress(PermissionError):  # the process leads a session already
         os.setsid()
     log.lose_what_stderr_refuses()
@@ -74,7 +75,7 @@ def _index(settings: Settings, request: IndexRequest, events: Events) -> None:
 
 
 def follow(settings: Settings, _: str, report: Connection | None = None) -> None:
-    """Entry point of the forked process that brings memory.db up to the log that hosts share; events go to `report`."""
+    """Entry point of the forked process that applies the log that hosts share to memory.db; events go to `report`."""
     with _in_background("follow", report) as events, closing(open_memory(settings, "follow")) as store:
         job.follow(store, events)
         store.fill_vectors()
@@ -82,7 +83,7 @@ def follow(settings: Settings, _: str, report: Connection | None = None) -> None
 
 @contextmanager
 def _in_background(title: str, report: Connection | None) -> Iterator[Events]:
-    """Make this forked process one of low priority, which SIGTERM ends; yields its events, which go to `report`.
+    """Turn this forked process into one of low priority, which SIGTERM ends; yields its events, which go to `report`.
 
     An error of this program becomes the event `memory_unavailable`."""
     with suppress(PermissionError):  # the process leads a session already
@@ -99,7 +100,8 @@ def _in_background(title: str, report: Connection | None) -> Iterator[Events]:
 
 
 def _prepare(title: str) -> None:
-    """Set title, priority and signals.  The caller handles `job.Stopped`, which SIGTERM raises from now on."""
+    """Set the title, the priority and the signal handlers of this process. The caller handles `job.Stopped`, which
+    SIGTERM raises from now on."""
     proc.title(f"{TITLE}: {title}")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     give_way()
@@ -124,8 +126,8 @@ def start_beside(settings: Settings, uuid: str) -> None:
 
 
 def detached(uuid: str) -> None:
-    """Entry point of the process of `start_beside`.  The process reads the settings from stdin, because they have
-    secrets and the arguments of a process are public."""
+    """Entry point of the process that `start_beside` starts. The process reads the settings from stdin, because they
+    have secrets and the arguments of a process are public."""
     settings: Settings = pickle.loads(sys.stdin.buffer.read())  # noqa: S301 - `start_beside` wrote the settings to stdin
     _do(settings, uuid, lambda _name, _fields: None)
 
@@ -161,7 +163,7 @@ def give_way() -> None:
 def _to(report: Connection | None) -> Listener:
     def send(name: str, fields: Mapping[str, Any]) -> None:
         if report is not None and not report.closed:
-            with suppress(OSError, ValueError):  # the daemon that reads the events may be gone; the job continues
+            with suppress(OSError, ValueError):  # the daemon that reads the events may have ended; the job continues
                 report.send((name, dict(fields)))
 
     return send

@@ -1,8 +1,8 @@
-"""Checks the proposals of a model for records of a task; accepts or drops each.
+"""Checks a model's proposals for memory records of a task; each proposal is accepted or dropped.
 
 A proposal must quote its event literally, share most of its words with the event, and have a source of the right kind:
-a preference must come from a text of a person.  A proposal may replace a record only if the request contained that
-record.  A proposal that breaks a rule is dropped with a reason.
+a preference must come from a text of a person. A proposal may replace a record only if the request contained that
+record. A proposal that breaks one of these rules is dropped with a reason.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ TOOL = "remember"
 ADD, UPDATE, SKIP = "ADD", "UPDATE", "SKIP"
 STRATEGIES = ("facts", "preferences", "reflections")
 MOST = 8
-"""Maximum number of proposals of each strategy that are read."""
+"""Maximum number of a model's proposals of each strategy that are read."""
 LONGEST = 400
-"""Maximum number of characters of a proposal."""
+"""Maximum number of characters of a model's proposal."""
 QUOTED = 4
-"""Minimum number of words in a quote."""
+"""Minimum number of words in the quote of a proposal."""
 GROUNDED = 0.5
-"""Minimum share of the words of a proposal that must also be in its event."""
+"""Minimum share of the words of a proposal that its event must contain too."""
 STEM = 5
 """When the words of a proposal and of its event are compared, two words with the same first STEM characters count as
 equal."""
@@ -66,8 +66,8 @@ _SPACES = re.compile(r"\s+")
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """An accepted proposal.  `event` is the source of the proposal, `updates` the id of the record that it replaces (""
-    for none).
+    """An accepted proposal of the model. `event` is the source of the proposal, `updates` the id of the record that it
+    replaces ("" for none).
     """
 
     strategy: str
@@ -113,7 +113,8 @@ def _accepted(strategy: str, entry: Json, events: Sequence[TaskEvent], shown: Ma
     event = events[entry["event"] - 1]
     old = shown.get(str(entry.get("id"))) if entry.get("action") == UPDATE else None
     if old is not None and (old.strategy != strategy or old.trust > event.trust or old.pinned):
-        old = None  # a proposal cannot replace a record with more trust, a pinned one or one of another strategy
+        # A proposal cannot replace a record with more trust, a pinned record or a record of another strategy.
+        old = None
     return Proposal(strategy, " ".join(entry["text"].split()), event, old.id if old is not None else "")
 
 
@@ -142,7 +143,7 @@ def _refusals(strategy: str, entry: Json, events: Sequence[TaskEvent]) -> Iterat
 
 
 def _stems(text: str) -> list[str]:
-    """The words cut to STEM characters, a rough stem."""
+    """The words of a text, cut to STEM characters, which is a rough stem."""
     return [word[:STEM] for word in words(text)]
 
 

@@ -1,8 +1,9 @@
-"""The letters of a text in every form in which a model can read it, to find what it repeats of a text in disguise.
+"""Reads the letters of a text in every form in which a model can read it, to find text that repeats another text in
+disguise.
 
-A model that reads `QWx3YXlz…`, `&#97;lways` or `al**way**s` may write the plain text.  Texts are therefore compared by
+A model that reads `QWx3YXlz…`, `&#97;lways` or `al**way**s` may write the plain text. Texts are therefore compared by
 their letters and digits alone, without case, accents, look-alikes, width, markup and spaces, and encoded parts are
-decoded too.  A translation or a paraphrase by the model is not detected, since it is an inference.
+decoded too. A translation or a paraphrase by the model is not detected as a repetition, since it is an inference.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ if TYPE_CHECKING:
 DEPTH = 2
 """Maximum number of encodings inside each other that are decoded."""
 LONGEST = 100_000
-"""Maximum number of bytes of a compressed text that are read."""
+"""Maximum number of bytes of a compressed text that are decompressed."""
 MOST_SIGNS = 7
 """Maximum number of signs like `=20` in a text that is not taken for quoted-printable; code has a few by chance."""
 READABLE = 0.8
-"""Minimum share of letters, digits and spaces of a decoded text."""
+"""Minimum share of letters, digits and spaces in a decoded text that counts as readable."""
 
 _OTHER = re.compile(r"[\W_]+")
 _TAG = re.compile(r"<[^<>\n]{0,200}>")
@@ -57,8 +58,7 @@ def letters(text: str) -> str:
 
 
 def readings(text: str, depth: int = DEPTH) -> Iterator[str]:
-    """The letters of the text (also read backwards and by ROT13), of the text without markup, and of each decoded
-    part."""
+    """The letters of the text (also in reverse and by ROT13), of the text without markup, and of each decoded part."""
     text = _ANSI.sub("", text)
     yield (own := letters(text))
     if depth == DEPTH:
@@ -113,7 +113,7 @@ def _text(found: re.Match[str]) -> str:
 
 
 def _readable(data: bytes) -> Iterator[str]:
-    """The text that the bytes encode, if it is one; also compressed."""
+    """The text that the bytes encode, if they encode text; compressed text is decompressed."""
     if data.startswith((_GZIP, _ZLIB)):
         with suppress(zlib.error):
             data = zlib.decompressobj(zlib.MAX_WBITS | 32).decompress(data, LONGEST)

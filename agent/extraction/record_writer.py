@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from agent.values import Json
 
 OF_SESSION = ("episodes", "summaries")
-"""Strategies with records that have the issue among their sources."""
+"""Strategies of which the records have the issue among their sources."""
 HIGHEST = 2
-"""Highest trust of a record of a task (a verified result).  The store lowers the trust to the lowest trust of the
-sources.
+"""Highest trust that a record of a task can have (a verified result). The memory store lowers the trust of a record to
+the lowest trust of its sources.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class RecordWriter:
-    """Writes records of `task` into `store`.  `title` is the title of the task's issue."""
+    """Writes memory records of the task `task` into `store`. `title` is the title of the task's issue."""
 
     store: MemoryStore
     task: TaskRecord
@@ -65,9 +65,9 @@ class RecordWriter:
         files: Sequence[str] = (),
         more: Json | None = None,
     ) -> int:
-        """Store a record; return 1, or 0 if its text was forgotten before.
+        """Store a memory record; return 1, or 0 if its text was forgotten before.
 
-        The record gets the title of the issue.  If the issue is not among the record's sources, it gets no title
+        The stored record gets the title of the issue. If the issue is not among the record's sources, it gets no title
         written by a person who may not ask for work, since then the author's low trust would not limit the record's
         trust.
         """
@@ -86,7 +86,8 @@ class RecordWriter:
             files=files,
             metadata=metadata,
             supersedes=supersedes,
-            quarantine=quarantine or suspicion(title),  # recall shows a record together with its title
+            # The title is checked too, since recall shows a record together with its title.
+            quarantine=quarantine or suspicion(title),
             session_id=self.task.uuid,
         )
         return int(made.status != "forgotten")

@@ -1,9 +1,10 @@
 """Finds the sentences of a text that repeat another text, so that they get no more trust than that text.
 
-A model that read `remember: always …` in a file may repeat it in its final summary.  A sentence counts as repeated if
-some of its words belong to a run of LENGTH words that the other text contains as well.  A shorter sentence counts as
-repeated if the other text contains all its words in a row.  Case, punctuation and line breaks are ignored.  If there
-are enough letters, only these are compared, and encoded parts are decoded (`readings.py`).
+A model that read `remember: always …` in a file may repeat it in its final summary. A sentence counts as repeated if
+some of its words belong to a run of LENGTH words that the other text contains as well. A sentence with fewer words
+counts as repeated if the other text contains all its words in a row. Case, punctuation and line breaks are ignored in
+the comparison. If a sentence has enough letters, only letters are compared, and encoded parts are decoded
+(`readings.py`).
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 
 LENGTH = 8
 SHORTEST = 4
-"""Minimum number of words in a sentence that is compared.  A shorter sentence is too short for a planted instruction.
+"""Minimum number of words in a sentence that is compared. A sentence with fewer words is too short for a planted
+instruction.
 """
 
 LETTERS = 12
@@ -33,7 +35,7 @@ _END = re.compile(r"(?<=[.!?。！？])\s+|\n+")
 
 @dataclass(frozen=True, slots=True)
 class Divided:
-    """The sentences of a text: `own` has those of its author, `repeated` those that are in another text."""
+    """The sentences of a text: `own` has the sentences of its author, `repeated` those that are in another text."""
 
     own: str
     repeated: str

@@ -1,4 +1,4 @@
-"""Decides whether a new memory goes into quarantine, until a person has read it.
+"""Decides whether a new memory goes into quarantine, where it stays until a person has read it.
 
 A memory is data, but a model may follow an instruction in it.  The text of a memory therefore goes into quarantine if
 it has an instruction with an address, a credential, the marker of a chat role, or a phrase of prompt injection.  A
@@ -22,8 +22,8 @@ _ADDRESS = re.compile(
     r"|[a-z0-9-]\.(?:com|net|org|xyz|ru|cn)\b|[a-z0-9-]\.(?:io|dev|sh|app|info|biz|cloud|site)(?:/|:\d)",
     re.IGNORECASE,
 )
-"""Addresses of hosts and mailboxes.  The pattern matches only the end of a name, since a pattern of the whole name
-takes quadratic time."""
+"""Matches addresses of hosts and mailboxes. The pattern matches only the end of a name, since a pattern of the whole
+name takes quadratic time."""
 _ORDER = re.compile(
     r"\b(?:always|never|must|shall|remember|make sure|ensure|before (?:you|each|every|any)|from now on|whenever"
     r"|curl|wget|fetch|download|upload|install|execute|run|send|post|pipe|paste|forward|report|clone|source)\b"
@@ -39,7 +39,8 @@ _PHRASES = ("PI-01", "PI-03", "PI-04", "PI-05", "PI-07", "PI-11", "PI-12", "PI-1
 
 
 def suspicion(text: str) -> str:
-    """The reason for a quarantine of the text, "" for none.  The text is read in the form in which it is stored."""
+    """The reason for a quarantine of the text, "" for none. The text of the memory is read in the form in which it is
+    stored."""
     text = shortened(text)
     for rule in clean(text).findings:
         if rule in _PHRASES:

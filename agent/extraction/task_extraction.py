@@ -60,7 +60,7 @@ class TaskExtraction:
         self.task = read_task(folder)
         self.extracted = Extracted()
         self.events: list[TaskEvent] = []
-        self.ids: dict[str, int] = {}  # token → number of the event; forgotten events are not in it
+        self.ids: dict[str, int] = {}  # token of an event → the event's number; forgotten events are left out
 
     def run(self) -> Extracted:
         """Extract everything and return the numbers.  A task without a turn of the model gives no memories."""
@@ -88,7 +88,7 @@ class TaskExtraction:
                 part()
             except (Fenced, MemoryUnavailable):
                 raise
-            except Exception as error:  # noqa: BLE001 - a missing model raises an error below, where the try is counted
+            except Exception as error:  # noqa: BLE001 - a missing model raises an error later, where the try is counted
                 failed = failed or error
         if failed is not None:
             raise failed
@@ -97,7 +97,7 @@ class TaskExtraction:
         return [self.ids[token] for token in tokens if token in self.ids]
 
     def _used(self) -> None:
-        """Count the records that the task was given as used."""
+        """Count each record that the task got as used."""
         if ids := recalled_ids(self.folder):
             self.store.mark_used(ids, self.task.uuid)
 

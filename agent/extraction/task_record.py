@@ -1,8 +1,8 @@
 """Reads an ended task from its folder: texts of people, the plan, commands that failed and then passed, the end.
 
-The module never writes, has one line of a file in memory at a time, and bounds every list.  The module takes texts of
-people from the fenced regions of the conversation only.  The module thus cannot mistake other text of a message for the
-text of a person: rules of the repository, memories of earlier tasks, the summary of an earlier run.
+`task_record.py` never writes, has one line of a file in memory at a time, and bounds every list. The module takes texts
+of people from the fenced regions of the conversation only. The module thus cannot mistake other text of a message for
+the text of a person: rules of the repository, memories of earlier tasks, the summary of an earlier run.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 
 ISSUE_TITLE, ISSUE, COMMENT = "issue title", "issue", "comment"
 PEOPLE = (ISSUE_TITLE, ISSUE, COMMENT)
-"""The sources of fenced regions that have the text of a person."""
+"""The sources of fenced regions of which the text is a person's."""
 
 MOST_STATEMENTS = 200
 MOST_FAILURES = 40
 LONGEST = 32_000
-"""Maximum number of characters of one text."""
+"""Maximum number of characters of one text in a task record."""
 OUTPUT = 1500
 """Maximum number of characters of the output of a failed command."""
 
@@ -67,9 +67,9 @@ class Statement:
 class Failure:
     """A command that failed `tries` times in a row.
 
-    `ending` is the exit code or signal.  `output` has the lines that report failures, and the last lines.  `passed` is
-    the command that succeeded afterwards, as call number `passed_seq`; it is "" if none did.  `files` are the files
-    that the task edited between the failure and the success.
+    `ending` is the exit code or signal. `output` has the lines that report failures, and the last lines. `passed` is
+    the command that succeeded afterwards, as call number `passed_seq`; it is "" if none did. `files` are the files that
+    the task edited between the failure and the success of the command.
     """
 
     command: str
@@ -85,7 +85,7 @@ class Failure:
 
 @dataclass(slots=True)
 class TaskRecord:
-    """One ended task.
+    """The facts about one ended task, read from its folder.
 
     `marker` is the random marker of the fences in the task's conversation.  `origin` and `delivery` are the receipts of
     `worker/task_facts.py`, {} if the task ended before they were written; `end` is end.json.  `summary` is the model's
@@ -257,8 +257,9 @@ class _Repairs:
         self.folder = folder
         self.places = [f"{folder.parent.parent / name / folder.name}/workspace/" for name in ("running", "completed")]
         self.commands = Commands()
-        self.found: dict[int, Failure] = {}  # seq of a failed call → its record, resolved or not
-        self.edits: dict[int, dict[str, None]] = {}  # seq of an unresolved failed call → files edited since
+        self.found: dict[int, Failure] = {}  # number of a failed call → its record, resolved or not
+        # Number of an unresolved failed call → files that were edited since.
+        self.edits: dict[int, dict[str, None]] = {}
 
     def add(self, record: Json) -> None:
         """Add the record of one command, in the order of the calls."""
@@ -295,14 +296,15 @@ class _Repairs:
             files[path] = None
 
     def _bound(self) -> None:
-        """Above MOST_FAILURES, drop the oldest unresolved failure, or the oldest of all if every one is resolved."""
+        """If there are more than MOST_FAILURES, drop the oldest unresolved failure, or the oldest of all if every one
+        is resolved."""
         if len(self.found) > MOST_FAILURES:
             oldest = min(self.found.values(), key=lambda one: (bool(one.passed), one.seq)).seq
             del self.found[oldest]
             self.edits.pop(oldest, None)
 
     def result(self) -> list[Failure]:
-        """All failures, the oldest first."""
+        """All failures of commands, the oldest first."""
         return [self.found[seq] for seq in sorted(self.found)]
 
 

@@ -1,4 +1,5 @@
-"""The sandbox for commands that a model, a repository or its dependencies wrote.  `base.py` has the contract."""
+"""The sandbox for commands that a model, a repository or its dependencies wrote. The contract of a sandbox is in
+`base.py`."""
 
 from __future__ import annotations
 
@@ -17,11 +18,11 @@ __all__ = ["SANDBOXES", "Mounts", "Refused", "Sandbox", "Streams", "Verdict", "m
 
 
 def make_sandbox(settings: Settings, *, uuid: str, base_dir: Path) -> Sandbox:
-    """The sandbox of one task, according to `sandbox.kind`.
+    """Make the sandbox of one task, according to `sandbox.kind`.
 
-    If commands cannot be isolated, the function returns a sandbox that refuses every command, so that a task that needs
-    no command can continue.  A sandbox never isolates less than the configuration demands.  Raises ConfigError for an
-    unknown kind or an invalid `sandbox.read_only`.
+    If commands cannot be isolated, `make_sandbox` returns a sandbox that refuses every command, so that a task that
+    needs no command can continue. A sandbox never isolates less than the configuration demands. Raises ConfigError for
+    an unknown kind or an invalid `sandbox.read_only`.
     """
     verdict = probe(settings)
     if not verdict.ok:

@@ -7,25 +7,25 @@ Every entry of `SANDBOXES` guarantees the following (tests/contract/test_contrac
 
 - The command is a shell command line, run in the work tree.  The environment of a command is built from scratch:
   `MAKIMONO_UUID`, the variables of `environment.inside`, and the caller's `env`; it inherits nothing from this process.
-- Without `streams`, stdin is empty, and stdout and stderr are one stream.  The result contains the head and tail of the
-  output, `cap` bytes in all; if the output is longer, `spool` receives all of it.  With `streams` the command has the
-  descriptors in `streams` as stdin and stdout, and the result contains stderr.
-- `timeout` may be infinite; the command then ends by itself or by `stop`.
+- Without `streams`, stdin is empty, and stdout and stderr are one stream. The result contains the head and tail of the
+  command's output, `cap` bytes in all; if the output is longer, `spool` receives all of it. With `streams` the command
+  has the descriptors in `streams` as stdin and stdout, and the result contains stderr.
+- `timeout` may be infinite; then the command ends by itself or by `stop`.
 - No process of another user sees the values of `env` (they are in no argument list).
-- `run` returns when the direct child has ended, even if a process that the child started still holds the pipe; no
-  process of the command is alive afterwards.  At the time-out, or when `stop()` returns True, all processes of the
-  command are killed at once; the result contains the output so far, and `timed_out` is set.
+- `run` returns when the direct child has ended, even if a process that the child started still holds the pipe;
+  afterwards no process of the command is alive. At the time-out, or when `stop()` returns True, all processes of the
+  command are killed at once; the result contains the output until then, and `timed_out` is set.
 - `returncode` is the exit code of the command itself.  A command that died by signal N gives 128 + N, as in a shell; -9
   occurs only together with `timed_out`.
 - `network` lists the hosts that the command may reach; if it is empty, the command has no network access; `contacts` of
-  the result lists the hosts that the command reached or was refused.  Without isolation, every host is reachable and
-  `contacts` is empty.
+  the result lists the hosts that the command reached or was refused. A sandbox without isolation lets commands reach
+  every host, and leaves `contacts` empty.
 - A command that ran never raises an error, even if its exit code is not 0.  SandboxUnavailable is raised if the command
   could not be isolated and did not run.  ToolError is raised if the command line cannot be passed to the kernel (too
   long, contains a NUL).  DiskError is raised if `spool` cannot be written.
 
-`run` may be called from any thread that lives until `run` returns.  The calling thread must live because a sandbox is
-killed when the *thread* that started the sandbox ends: `--die-with-parent` refers to the thread.
+Any thread that lives until `run` returns may call `run`. The calling thread must live because a sandbox is killed when
+the *thread* that started the sandbox ends: `--die-with-parent` refers to the thread.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ SANDBOXES = Registry(
         "none": "agent.sandbox.unconfined:Unconfined",
     },
 )
-"""`auto` is bubblewrap if it works, otherwise every command is refused; it never falls back to `none`."""
+"""The kind `auto` is bubblewrap if it works, otherwise every command is refused; `auto` never falls back to `none`."""
 
 WORK = "/work"
 GIT = "/git"
@@ -81,7 +81,8 @@ class Mounts:
 
 @dataclass(frozen=True, slots=True)
 class Streams:
-    """Descriptors of the caller that a command gets as its stdin and stdout; the caller closes these descriptors.
+    """Descriptors of the caller that a command gets as its stdin and stdout; the caller closes these descriptors
+    itself.
 
     `started` is called with the pid of the process that contains the command, which is above all its processes.
     """
@@ -114,7 +115,7 @@ class Limits(Protocol):
 
 
 class SandboxSettings(Protocol):
-    """The section `sandbox` of the configuration."""
+    """The section `sandbox` of the configuration, as the package `sandbox` reads it."""
 
     @property
     def kind(self) -> str: ...
@@ -129,7 +130,7 @@ class SandboxSettings(Protocol):
 
 
 class Settings(Protocol):
-    """The part of the configuration that this package needs."""
+    """The part of the configuration that the package `sandbox` needs."""
 
     @property
     def sandbox(self) -> SandboxSettings: ...

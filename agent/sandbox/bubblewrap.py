@@ -1,5 +1,5 @@
 """`sandbox.kind: auto` and `bubblewrap`: commands in a separate minimal root, without network access except to allowed
-hosts.  All processes of a command are killed together.
+hosts. Bubblewrap ends all processes of a command together.
 
 `Bubblewrap` has the state that all commands of a task share; `profile` builds the mounts, `launch` runs a command.
 """
@@ -118,8 +118,8 @@ class Bubblewrap:
 
 
 def unreached(uid: int | None, closed: Sequence[Path], base_dir: Path, failed: str) -> str:
-    """The reason why commands cannot run: the user `uid` has no access to a folder on the path to `closed`, and the
-    attempt to bind the folders as root failed with the message `failed`."""
+    """The reason why commands cannot run here: the user `uid` has no access to a folder on the path to `closed`, and
+    the attempt to bind the folders as root failed with the message `failed`."""
     names = [str(base_dir if path.parent == base_dir else path) for path in closed]
     return (
         f"commands run as user {uid}, which cannot reach {', '.join(names)}: {failed}\n"

@@ -1,6 +1,6 @@
-"""The surroundings of a command: its environment, the shell that sets its limits, and the small files of /etc.
+"""Provides the surroundings of a command: its environment, the shell that sets its limits, and the small files of /etc.
 
-No function of this module changes anything outside, or reads this process's own environment.
+No function of `environment.py` changes anything outside, or reads this process's own environment.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LONGEST = 128 * 1024 - 1
 """The maximum number of bytes of one argument that Linux accepts (MAX_ARG_STRLEN, 32 pages of 4 KiB)."""
 
 CORES = os.cpu_count() or 1
-"""The number of cores of this machine; it is read once, because reading it opens a file of the kernel."""
+"""The number of cores of this machine; it is read only once, because reading it opens a file of the kernel."""
 
 QUIET = {
     "LANG": "C.UTF-8",
@@ -52,7 +52,7 @@ GITCONFIG = b"""\
 """
 """The work tree and /git belong to different users; git refuses such a repository without `safe.directory`.
 
-A test that commits in a repository of its own needs a name and an address; the task's own commits are not made with
+A test that commits in a repository of its own needs a name and a mail address; the task's own commits are not made with
 this name.
 """
 
@@ -60,8 +60,8 @@ USER = "agent"
 
 
 def accounts(uid: int, gid: int, home: str, shell_path: str) -> dict[str, bytes]:
-    """/etc/passwd and /etc/group with only the user that runs commands and root: `getpwuid`, `whoami` and
-    `os.userInfo()` read these files."""
+    """The content of /etc/passwd and /etc/group with only the user that runs commands and root: `getpwuid`, `whoami`
+    and `os.userInfo()` read these files."""
     lines = {f"{USER}:x:{uid}:{gid}:{USER}:{home}:{shell_path}": uid, "root:x:0:0:root:/root:/bin/sh": 0}
     # Groups of the user other than the main one are not mapped inside and appear as nogroup; `id` fails for a group
     # without a name.
@@ -81,8 +81,8 @@ ETC_OFFLINE = {
     "/etc/hosts": b"127.0.0.1\tlocalhost sandbox\n::1\tlocalhost\n",
     "/etc/nsswitch.conf": b"passwd: files\ngroup: files\nhosts: files\n",
 }
-"""With these files, `localhost` still resolves in the sandbox, and any other name fails at once instead of after a
-time-out: only the proxy of the sandbox resolves names."""
+"""With these files of /etc, `localhost` still resolves in the sandbox, and any other name fails at once instead of
+after a time-out: only the proxy of the sandbox resolves names."""
 
 ETC_TRUST = (
     "ssl/certs",
@@ -95,7 +95,7 @@ ETC_TRUST = (
 )
 
 ETC_ALWAYS = ("ld.so.cache", "alternatives", "localtime", "mime.types", "protocols", "services", "ssl/openssl.cnf")
-"""Public files that ordinary programs open by their fixed names (docs/security.md, "Commands")."""
+"""Public files of /etc that ordinary programs open by their fixed names (docs/security.md, "Commands")."""
 
 
 def inside(
@@ -133,11 +133,12 @@ def search_path(interpreter: str | None) -> str:
 def limited(command: str, limits: Limits, timeout: float, *, processes: bool, shell_path: str) -> list[str]:
     """The argument list that sets the limits and then executes `shell -c command`.
 
-    `ulimit` of /bin/sh sets the limits *inside* the sandbox.  Limits that are set inside affect neither bubblewrap nor
-    this process, and no code runs between fork and exec.  Since Linux 5.14, the number of processes is counted within
-    the sandbox's own user namespace.  `-d` (RLIMIT_DATA) counts writable memory; `-v` would kill every program that
-    reserves address space without using it (node, Go, the JVM).  RLIMIT_CPU is the time-out multiplied by the number of
-    cores; there is none for an infinite time-out.  Raises ToolError for a command line that the kernel does not accept.
+    `ulimit` of /bin/sh sets the limits *inside* the sandbox. Limits that are set inside affect neither bubblewrap nor
+    this process, and no code runs between fork and exec. Since Linux 5.14, the number of processes is counted within
+    the sandbox's own user namespace. `-d` (RLIMIT_DATA) counts writable memory; `-v` would kill every program that
+    reserves address space without using it (node, Go, the JVM). RLIMIT_CPU is set to the time-out multiplied by the
+    number of cores; with an infinite time-out it is not set. Raises ToolError for a command line that the kernel does
+    not accept.
     """
     size = len(command.encode("utf-8", "surrogateescape"))
     if size > LONGEST:
@@ -165,7 +166,7 @@ def limited(command: str, limits: Limits, timeout: float, *, processes: bool, sh
 def _ulimit(flag: str, value: int) -> str:
     """A shell command that sets one limit with `ulimit`.
 
-    If the limit cannot be set, a hard limit must already be in force; otherwise the command does not run.
+    If the limit cannot be set, a hard limit must already hold; otherwise the command does not run.
     """
     lower = f'[ "$(ulimit -H {flag} 2>/dev/null || echo unlimited)" != unlimited ]'
     return f"{{ ulimit {flag} {value} 2>/dev/null || {lower}; }}"

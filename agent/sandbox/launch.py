@@ -1,4 +1,4 @@
-"""Runs one command in bubblewrap: passes its descriptors, changes to the uid, and reads bubblewrap's own report.
+"""Runs one command in bubblewrap: passes descriptors to it, changes to the uid, and reads bubblewrap's own report.
 
 `bubblewrap.Bubblewrap` uses this module for every command and `probe` for the trial; this module does not depend on
 settings or tasks.
@@ -112,13 +112,13 @@ def launch(
         # Only descriptors that bubblewrap itself closes may be passed to it, since the command would inherit any other
         # descriptor.
         as_user, handed = uid, [writer, variables, *data.values(), *([] if seccomp is None else [seccomp])]
-        # `network/socket_opener.py`, which runs before the command, closes the proxy's descriptor
+        # `network/socket_opener.py`, which runs before the command, closes the descriptor of the proxy
         handed += [] if proxy is None else [proxy.descriptor]
         if staged:
             assert uid is not None
             inner = profile.stage(str(tool.path), _setpriv(), uid, groups, sources, outer_writer) + inner
             handed.append(outer_writer)
-            as_user = None  # the outer bubblewrap binds folders as root; `setpriv` then changes to the uid
+            as_user = None  # the outer bubblewrap binds folders as root, and then `setpriv` changes to the uid
         try:
             finished = proc.run(
                 inner,

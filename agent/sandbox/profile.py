@@ -1,8 +1,8 @@
-"""The profile of bubblewrap as an argument list: the parts of the host that a command sees.
+"""Builds the profile of bubblewrap as an argument list: the parts of the host that a command sees.
 
-The functions are pure, apart from checks whether paths exist; this module starts no process.  docs/security.md,
-"Commands" has the profile as a table.  The root is minimal: a path that is not in the profile does not exist inside.
-A minimal root is safer than a list of forbidden paths.
+The functions of `profile.py` are pure, apart from checks whether paths exist; they start no process. docs/security.md,
+"Commands" has the profile as a table. The root of the sandbox is minimal: a path that is not in the profile does not
+exist inside. A minimal root is safer than a list of forbidden paths.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ one command sees the mounts."""
 
 TAKEN = (base.WORK, base.GIT, base.HOME, "/proc", "/dev", "/etc")
 """Paths that the sandbox itself uses: a host path that equals, contains or lies below one of these paths cannot be
-mounted at its own path inside the sandbox."""
+mounted at its own path inside."""
 
 MIRROR = "/mirror.git"
 
@@ -59,7 +59,7 @@ class Sources:
     count: int = 0
 
     def of(self, path: Path | str, *, writable: bool = False) -> str:
-        """The name of `path` for the inner bubblewrap."""
+        """The name under which the inner bubblewrap can open `path`."""
         if not self.staged:
             return str(path)
         name = f"{STAGE}/{self.count}"
@@ -89,7 +89,7 @@ def stage(bwrap: str, setpriv: str, uid: int, groups: Sequence[int], sources: So
 
 
 def clashes(path: Path | str) -> str | None:
-    """The path of the sandbox itself that `path` equals, contains or lies below; None if there is none."""
+    """The path of the sandbox itself that `path` equals, contains or lies below; None if `path` clashes with none."""
     wanted = Path(path)
     for place in TAKEN:
         if wanted.is_relative_to(place) or Path(place).is_relative_to(wanted):
@@ -118,7 +118,8 @@ def system(network: bool) -> list[str]:
 
 
 def scratch(limits: Limits, sources: Sources, home: Path | None) -> list[str]:
-    """/proc, /dev and the writable folders beside the work tree; bubblewrap applies `--size` to the next `--tmpfs`."""
+    """The mounts of /proc, /dev and the writable folders beside the work tree; bubblewrap applies `--size` to the next
+    `--tmpfs`."""
 
     def tmpfs(path: str, size: int | None) -> list[str]:
         return [*(["--size", str(size)] if size else []), "--perms", "0700", "--tmpfs", path]
@@ -131,7 +132,7 @@ def scratch(limits: Limits, sources: Sources, home: Path | None) -> list[str]:
 
 
 def repository(mounts: Mounts, sources: Sources, data: Mapping[str, int]) -> list[str]:
-    """The work tree, its git directory and the mirror from which the git directory borrows objects."""
+    """The mounts of the work tree, its git directory and the mirror from which the git directory borrows objects."""
     found = ["--bind", sources.of(mounts.work, writable=True), base.WORK]
     if mounts.git is not None:
         found += ["--ro-bind", sources.of(mounts.git), base.GIT]
@@ -145,7 +146,8 @@ def repository(mounts: Mounts, sources: Sources, data: Mapping[str, int]) -> lis
 
 
 def files(mounts: Mounts, opening: bytes | None = None) -> dict[str, bytes]:
-    """Small files created for each command, by their path inside; `opening` is the opener program for network access.
+    """Small files that are created for each command, by their path inside the sandbox; `opening` is the opener program
+    for network access.
 
     A mirror at a path that the sandbox itself uses (a base_dir below /work) is mounted at /mirror.git.  A file with the
     path of /mirror.git then covers the `alternates` file of the git directory.
@@ -178,7 +180,7 @@ def arguments(
     status: int,
     seccomp: int | None = None,
 ) -> list[str]:
-    """The argument list of the whole inner command.
+    """The argument list for the whole inner command of the sandbox.
 
     `data` maps the paths of `files` to descriptors with their content.  bubblewrap writes its report to `status`, and
     reads the system call filter from `seccomp`, and the options of `variables(env)` from `variables`.  With `network`

@@ -54,7 +54,7 @@ def uid_of(uuid: str, mapped: list[tuple[int, int]] | None = None) -> int:
 
 
 def own_uid(uuid: str) -> int | None:
-    """The result of `uid_of` if this process is root and can change to that user, else None.
+    """The uid of the task (`uid_of`) if this process is root and can change to that user, else None.
 
     The function also returns None for the root of a container with a user namespace that maps no other user, or without
     the necessary capabilities.
@@ -96,7 +96,8 @@ SETFCAP = 31
 
 
 def has(*capabilities: int, status: Path = Path("/proc/self/status")) -> bool:
-    """Whether all `capabilities` are effective in this process; True if that cannot be read."""
+    """Whether all of the given capabilities are effective in this process; True if the process's status cannot be
+    read."""
     try:
         lines = status.read_text(encoding="ascii", errors="replace").splitlines()
     except OSError:
@@ -108,7 +109,7 @@ def has(*capabilities: int, status: Path = Path("/proc/self/status")) -> bool:
 def can_become(uid: int, mapped: list[tuple[int, int]] | None = None, status: Path = Path("/proc/self/status")) -> bool:
     """Whether this process, as root, may give files to `uid` and start commands as `uid`.
 
-    In a container, root may lack that user or the necessary capabilities.
+    In a container, root may lack the user `uid` or the necessary capabilities.
     """
     if not any(first <= uid <= last for first, last in (spans() if mapped is None else mapped)):
         return False
@@ -116,7 +117,7 @@ def can_become(uid: int, mapped: list[tuple[int, int]] | None = None, status: Pa
 
 
 def reachable(path: Path, uid: int | None) -> bool:
-    """Whether a command that runs as `uid`, with the group of that number and the group `readers()`, has access to
+    """Whether a command that runs as `uid`, with the group of the same number and the group `readers()`, has access to
     every folder on the way to `path`.
 
     The result is True if `uid` is None, which means the user of this process.  `reachable` ignores access control

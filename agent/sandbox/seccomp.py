@@ -34,7 +34,7 @@ FAIL = 0x0005_0000  # SECCOMP_RET_ERRNO, the error in the low bits
 def instruction(code: int, value: int, when_true: int = 0, when_false: int = 0) -> bytes:
     """One `struct sock_filter`: u16 code, u8 jt, u8 jf, u32 k, in the byte order of this machine.
 
-    `when_true` and `when_false` are the numbers of instructions to skip.
+    `when_true` and `when_false` are the numbers of BPF instructions to skip.
     """
     return struct.pack("=HBBI", code, when_true, when_false, value)
 
@@ -94,7 +94,7 @@ def describe(settings: Settings, machine: str = "") -> tuple[bool, str]:
 
 
 def environment(settings: Settings) -> dict[str, str]:
-    """Environment variables for programs that cannot adapt to the filter by themselves.
+    """Environment variables for programs that cannot adapt to the system call filter by themselves.
 
     LeakSanitizer, a part of every program built with -fsanitize=address, stops its own threads with ptrace at the end,
     and makes the program fail if that is not possible.  So the variables switch LeakSanitizer off; the rest of

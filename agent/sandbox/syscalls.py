@@ -1,12 +1,12 @@
 """The system calls that a command must not make, as data for `seccomp`.
 
 The numbers come from Linux's tables (arch/x86/entry/syscalls/syscall_64.tbl, include/uapi/asm-generic/unistd.h for
-aarch64); the kernel never changes a number.  A call is on this list for one of two reasons: the sandbox's namespaces do
-not bound its state or its effect, or it exposes much kernel code that builds and test suites do not need.
+aarch64); the kernel never changes a number. A system call is on this list for one of two reasons: the sandbox's
+namespaces do not bound its state or its effect, or it exposes much kernel code that builds and test suites do not need.
 
-Each refusal returns an error that programs also get on other systems, so that they fall back to another way: ENOSYS for
-a call that a kernel may lack, EPERM for a call that an ordinary user may be denied, EAFNOSUPPORT for a missing socket
-family.
+Each refused system call returns an error that programs also get on other systems, so that they fall back to another
+way: ENOSYS for a call that a kernel may lack, EPERM for a call that an ordinary user may be denied, EAFNOSUPPORT for a
+missing socket family.
 """
 
 from __future__ import annotations
@@ -55,9 +55,10 @@ loaded on demand, and the netlink protocols for administrators, such as packet f
 class Call:
     """One refused system call.
 
-    `group` is the purpose of the call, and its name in `sandbox.allow` if that key accepts it.  `numbers` has one
-    number for each machine type, in the order of `ARCHITECTURES`.  With `argument` (0 to 5), the call is refused only
-    if the low 32 bits of that argument are not in `permitted`; several entries may check several arguments of one call.
+    `group` is the purpose of the refused call, and the name by which `sandbox.allow` can permit it, if that key accepts
+    it. `numbers` has one number for each machine type, in the order of `ARCHITECTURES`. With `argument` (0 to 5), the
+    system call is refused only if the low 32 bits of that argument are not in `permitted`; several entries may check
+    several arguments of one call.
     """
 
     group: str
@@ -76,7 +77,7 @@ CALLS = (
     Call("keys", "add_key", (248, 217), errno.ENOSYS),
     Call("keys", "request_key", (249, 218), errno.ENOSYS),
     Call("keys", "keyctl", (250, 219), errno.ENOSYS),
-    # Sockets to a hypervisor or into rarely used kernel modules.
+    # Sockets to a hypervisor or of rarely used kernel modules are refused.
     Call("families", "socket", (41, 198), errno.EAFNOSUPPORT, 0, FAMILIES),
     Call("families", "socketpair", (53, 199), errno.EAFNOSUPPORT, 0, FAMILIES),
     Call("protocols", "socket", (41, 198), errno.EPROTONOSUPPORT, 2, PROTOCOLS),
@@ -111,4 +112,4 @@ TITLES = {
     "ptrace": "ptrace",
     "log": "the kernel's log",
 }
-"""Group → its name for a person."""
+"""Group of refused system calls → its name for a person."""

@@ -1,9 +1,10 @@
-"""The sandbox for `sandbox.kind: none`: it has the same interface without isolation, for users who choose this on
-purpose.
+"""The sandbox for `sandbox.kind: none`: it has the same interface as the others without isolation, for users who choose
+this on purpose.
 
-A command has all rights of its user.  A command still gets an environment built from scratch, an empty stdin, limits, a
-session of its own and a time-out, and no process of the command is alive afterwards.  A process of a command that left
-its session and cleared its environment becomes a child of this process, a subreaper, which kills it.
+A command without isolation has all rights of its user. A command without isolation still gets an environment built from
+scratch, an empty stdin, limits, a session of its own and a time-out, and afterwards no process of the command is alive.
+A process of a command that left its session and cleared its environment becomes a child of this process, a subreaper,
+which kills it.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ command of the same task may be running."""
 
 _running = 0
 _before: set[int] = set()
-"""The child processes of this process at the time when the first of the running commands was started."""
+"""The child processes that this process had when the first of the running commands was started."""
 _counting = threading.Lock()
 
 
@@ -44,7 +45,7 @@ _counting = threading.Lock()
 def _strays_ended() -> Iterator[None]:
     """A context manager around a command: when the last running command ends, it kills all processes that any of the
     commands left behind."""
-    global _running, _before  # noqa: PLW0603 - the state is global, since the children belong to the process
+    global _running, _before  # noqa: PLW0603 - the state is global, since the child processes belong to the whole process
     with _counting:
         proc.become_subreaper()
         if _running == 0:
@@ -53,7 +54,7 @@ def _strays_ended() -> Iterator[None]:
     try:
         yield
     finally:
-        with _counting:  # while the lock is held, no new command starts
+        with _counting:  # no new command starts while this lock is held
             _running -= 1
             if _running == 0:
                 process_tree.end_strays(_before)
@@ -96,7 +97,7 @@ class Unconfined:
         if self.interpreter is not None and not sandbox_user.reachable(self.interpreter / "x", self.uid):
             self.interpreter = None
         self.shell = environment.shell()
-        # a task has this folder, which this process has locked; `doctor` has none
+        # a task has this folder, which this process has locked; the command `doctor` has none
         if (base_dir / "running" / uuid).is_dir():
             self._clear()
         who = f"user {os.geteuid() if self.uid is None else self.uid}"
@@ -172,7 +173,7 @@ class Unconfined:
                 os.chown(tmp, self.uid, self.uid)
             yield tmp if home is None else str(home), tmp
         finally:
-            try:  # nearly always the folder is empty
+            try:  # the folder is empty nearly always
                 os.rmdir(tmp)  # noqa: PTH106 - `os.rmdir` takes the path as text  # ours
             except OSError:
                 with suppress(OSError):

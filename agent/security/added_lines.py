@@ -1,6 +1,6 @@
-"""Yields the lines that a diff adds, for the searches for secrets and hidden characters.
+"""Yields the lines that a diff adds, for the searches for secrets and for hidden characters.
 
-The module reads a stream in bounded memory, for any length of line and any size of chunk.
+`added_lines.py` reads a stream in bounded memory, for any length of line and any size of chunk.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ def added_lines(
 ) -> Iterator[tuple[str, bytes]]:
     """(where, line) of the lines that a diff adds, in order.
 
-    `diff` is git's output in chunks of any size.  `suspects` is a fast filter: it gets a block of lines and returns
-    False if none of them matters.  Removed and unchanged lines are skipped; text outside of hunks (file names, commit
-    messages) counts as added.  `where` is like `src/app.py, line 3`.  The pieces of a long line overlap by `overlap`
-    bytes.
+    `diff` is git's output in chunks of any size. `suspects` is a fast filter: it gets a block of lines and returns
+    False if none of them matters. Removed and unchanged lines of a diff are skipped; text outside of hunks (file names,
+    commit messages) counts as added. `where` is like `src/app.py, line 3`. The pieces of a long line overlap by
+    `overlap` bytes.
     """
     path = where = ""
     kind = b""
@@ -38,7 +38,7 @@ def added_lines(
             continue
         for line in block.split(b"\n"):
             if continued:
-                continued = False  # the block continues a long line of the block before
+                continued = False  # whether the block continues a long line of the block before
             elif left_old > 0 or left_new > 0:
                 # Inside a hunk `+++ x` is an added line `++ x`; the hunk's header gives the number of its lines.
                 kind = line[:1]

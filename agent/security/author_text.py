@@ -1,9 +1,9 @@
 """Extracts the text of a comment that its author wrote, without quotations, code and hidden parts.
 
-A comment may be a command to this program; text in a quotation, a log or a template is no command.  The Markdown parser
+A comment may be a command to this program; text in a quotation, a log or a template is no command. The Markdown parser
 recognises nested quotations, lazy continuation lines, every kind of code, comments, `<?…?>` and CDATA as the rendered
-page shows them.  Raw HTML that is a quotation, code or hidden is left out too; if that is uncertain, the text is left
-out.  The parser is imported on first use.
+page shows them. Raw HTML that is a quotation, code or hidden is left out too; if it is uncertain whether HTML is one of
+these, it is left out. The parser is imported on first use.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _BREAKS = frozenset(("softbreak", "hardbreak"))
 
 
 def own_text(text: str) -> str:
-    """The author's own text, line by line; an empty line separates blocks."""
+    """The text of a comment that its author wrote, line by line; an empty line separates blocks."""
     from markdown_it import MarkdownIt
 
     return "".join(_words(MarkdownIt("commonmark").parse(parsed_part(text)), _Html())).strip("\n")

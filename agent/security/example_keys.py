@@ -1,4 +1,4 @@
-"""Keys that are not secret: examples from the vendors' documents, and placeholders.
+"""Recognises keys that are not secret: examples from the vendors' documents, and placeholders.
 
 A test, a fixture or a README may contain an example key or a placeholder.  Any other text in the form of a key stops
 the publication of a change, and is masked in a published text.
@@ -29,7 +29,7 @@ DOCUMENTED: tuple[tuple[str, bytes], ...] = (
         b"ngeVfQFYQlKU0ufo8x5d1A.TwL2iGABf9DHoTf-09kqeF8tAmbihYzrnopKc-1s5cr",
     ),
 )
-"""(page that documents the example key, end of the key)."""
+"""(page that documents the example key, end of the example key)."""
 
 _WORDS = re.compile(
     rb"example|placeholder|not[-_]?a[-_]?real|redacted|change[-_]?me|your[-_](?:api|key|token)", re.IGNORECASE

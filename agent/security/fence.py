@@ -1,7 +1,7 @@
 """Marks text from outside as data for a model.
 
 The marker is random, one per run, and saved in the task's metadata.json, so text that was written before the run cannot
-contain it.  The marker helps a model to distinguish data from instructions.  A fence is no security boundary
+contain it. The random marker helps a model to distinguish data from instructions. A fence is no security boundary
 (docs/security.md, "Text from outside").
 """
 
@@ -29,7 +29,7 @@ def new_marker() -> str:
 
 
 def fence(text: str, marker: str, *, source: str, author: str | None = None) -> str:
-    """`text` between an opening and a closing line with the marker of this run.
+    """Put `text` between an opening and a closing line with the marker of this run.
 
     `source` ("issue #3", "file README.md") and `author` are shortened to one line.  Forged fence lines in `text`, with
     any marker, and the marker itself are defused, so that there is exactly one fenced region.
@@ -48,7 +48,7 @@ def edges(marker: str, *, source: str, author: str | None = None) -> tuple[str, 
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A fenced text: `source` and `author` as its opening line shows them, "" for no author."""
+    """A fenced text: `source` and `author` are as its opening line shows them, "" for no author."""
 
     source: str
     author: str

@@ -164,7 +164,7 @@ RULES: dict[str, Rule] = {rule.id: rule for rule in _ALL}
 
 
 def markdown() -> str:
-    """The table of docs/security.md."""
+    """The table of findings for docs/security.md."""
     lines = ["| rule | risk | meaning |", "|---|---|---|"]
     lines += [f"| {rule.id} | {rule.risk} | {rule.meaning} |" for rule in _ALL]
     return "\n".join(lines) + "\n"

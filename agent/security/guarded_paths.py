@@ -1,8 +1,8 @@
 """Decides which paths of a change stop its publication, and which are listed for the reviewer.
 
-The module checks names only, never the file system.  A person may change the paths that stop a publication; this
-program does not publish a change of its own at these paths.  The rules are in `path_rules.py`; the operator adds to
-them by `policy.refuse` and `policy.look`.
+`guarded_paths.py` checks names of paths only, never the file system. A person may change files at the paths that stop a
+publication; this program does not publish its own change of such a file. The rules are in `path_rules.py`; the operator
+adds to them by `policy.refuse` and `policy.look`.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _GIT = re.compile(r"(?:\.git|git~[0-9]+)(?:[. ]*|:.*)", re.IGNORECASE)
 
 _NAME = re.compile(r"(?:\*\*/[^*?\[/]+/)?[^*?\[/]+")
 _FOLDER = re.compile(r"\*\*/([^*?\[/]+)/\*\*")
-"""Patterns of the forms `name`, `**/folder/name` and `**/folder/**` are matched by a lookup in a dict instead of a
-search."""
+"""Patterns of paths in the forms `name`, `**/folder/name` and `**/folder/**` are matched by a lookup in a dict instead
+of a search."""
 
 BARE = ("head", "objects", "refs")
 """Git recognises a folder with the entries HEAD, objects and refs as a repository; a file `commondir` replaces the last
@@ -105,8 +105,8 @@ def _sentence(path: str, said: str) -> str:
 def _of_groups(groups: tuple[Group, ...]) -> Match:
     """Return a function that maps a path to the rule and reason of the first group that matches it, or to "".
 
-    Most patterns have no wildcard except for the folders around a name; a lookup in a dict replaces the search for
-    these patterns."""
+    Most patterns of paths have no wildcard except for the folders around a name; a lookup in a dict replaces the search
+    for these patterns."""
     names: dict[str, str] = {}
     folders: dict[str, str] = {}
     wild: dict[str, str] = {}
@@ -152,8 +152,8 @@ def _is_of_root(pattern: str) -> bool:
 
 
 def _folded(path: str) -> str:
-    """`path` as the most lenient file system interprets it: without ignorable characters, composed, with one kind of
-    slash and one case."""
+    """A path in the form in which the most lenient file system interprets it: without ignorable characters, composed,
+    with one kind of slash and one case."""
     text = "".join(letter for letter in path if unicodedata.category(letter) not in ("Cf", "Cc", "Cn"))
     return unicodedata.normalize("NFKC", text).replace("\\", "/").casefold()
 

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MOST = 10
-"""Maximum number of lines that are listed."""
+"""Maximum number of hidden lines that are listed."""
 
 SHOWN = 120
-"""A listed line is shortened to this many characters."""
+"""A listed hidden line is shortened to this many characters."""
 
 SIGNS = "\u037e\u1fef\u01c3\u2024\u2044\u2215\u2236\u02d0\ua789\u0589\u05c3\u2223\u01c0\u2028\u2029\x85"
-"""Characters that look like characters of code (`;`, a backtick, `!`, `.`, `/`, `:`, `|`), or that end a line in some
-editors only; from Unicode's confusables.txt (UTS 39)."""
+"""Characters that look like characters of code (`;`, a backtick, `!`, `.`, `/`, `:`, `|`), or that only some editors
+treat as a line end; from Unicode's confusables.txt (UTS 39)."""
 
 _SIGN = re.compile(f"[{re.escape(SIGNS)}]")
 _STYLE = re.compile(
@@ -68,9 +68,10 @@ MOST_KNOWN = 1 << 14
 
 
 def _is_harmless(text: str) -> bool:
-    """Whether no rule concerns any character of the text, as for most lines, which then need no further check.
+    """Whether no rule about hidden characters concerns any character of the text, as for most lines, which then need no
+    further check.
 
-    Characters that no rule concerns are stored in `_harmless`, at most MOST_KNOWN of them.
+    Characters that no rule about hidden characters concerns are stored in `_harmless`, at most MOST_KNOWN of them.
     """
     if _harmless.issuperset(text):
         return True

@@ -1,7 +1,8 @@
 """Removes HTML and Markdown that a reader of the rendered page does not see.
 
 The time of the removal is linear in the length of any text: every pattern stops at the next `<`, `[` or end of line.
-The module is applied to texts from a forge, never to files of a repository, where HTML comments are part of the source.
+The removal of hidden markup is applied to texts from a forge, never to files of a repository, where HTML comments are
+part of the source.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _LINK = re.compile(rf"(\]\((?:<[^<>\n]*+>|[^\s()<>]++))[ \t]++{_TITLE}[ \t]*+\)"
 def unhide(text: str, found: Counter[str]) -> tuple[str, bool]:
     """(`text` without hidden markup, whether an unclosed comment cut off its end).
 
-    The function adds the number of removed elements to `found`, by rule.
+    The number of removed elements is added to `found`, by rule.
 
     Fenced code is left unchanged, since a forge renders it literally.
     """
@@ -56,8 +57,8 @@ def code_blocks(text: str) -> list[tuple[int, int]]:
     """(start, end) of the fenced code blocks of `text` that every Markdown renderer treats as code.
 
     Nothing counts as code from the first fence on that could be inside a list, a quotation or raw HTML: renderers
-    disagree whether such a fence begins code, and an attacker could exploit that.  Also, nothing counts as code after
-    raw HTML with rules of its own, such as `<pre`, and after a fence that nothing closes.
+    disagree whether such a fence begins code, and an attacker could exploit that. Nothing counts as code after raw HTML
+    with rules of its own, such as `<pre`, or after a fence that nothing closes.
     """
     found: list[tuple[int, int]] = []
     if ("```" not in text and "~~~" not in text) or not any(sign in text for sign in ("<", "](", "]:", "![")):

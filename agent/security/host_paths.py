@@ -1,7 +1,7 @@
 """Replaces paths of this machine by names in published texts.
 
-An error message names files, and their paths reveal who runs this program and how the machine is set up.  The part
-below a known folder is preserved, so that the operator can find the file: `base_dir/running/…`.
+An error message names files, and their paths reveal who runs this program and how the machine is set up. In a replaced
+path, the part below a known folder is preserved, so that the operator can find the file: `base_dir/running/…`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 SHORTEST = 4
-"""A path with fewer characters (`/`, `/a`) is not replaced, since it occurs in ordinary text."""
+"""A path of this machine with fewer characters (`/`, `/a`) is not replaced, since it occurs in ordinary text."""
 
 _COMMON = (
     "bin boot dev etc home lib lib64 media mnt opt proc run sbin srv sys tmp usr var usr/bin usr/local var/tmp "

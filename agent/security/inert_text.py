@@ -1,12 +1,13 @@
-"""Makes published text inert: it closes no issue, notifies no person and triggers no action.
+"""Makes published text inert, so that it closes no issue, notifies no person and triggers no action.
 
-Forges and bots act on text of our account: a closing keyword before a reference (`fixes #2`, also in a commit message),
-a mention (`@octocat`), a quick action (`/close`), a command to a bot (`bors r+`, `[skip ci]`).  Templates of this
-program may trigger an action of a forge or a bot on purpose (`prompts.Live`).  Text of a model, an issue or a command
-is published only after this module has made it inert.  Every reference and every mention is disarmed, with any words
-before it, since closing keywords are configurable.  To disarm a reference, mention or command, an invisible character
-(U+200B) is inserted, like Renovate and Dependabot do; URLs of issues become code.  Code is left unchanged, since forges
-ignore commands and references in code, with one exception: the body of a pull request (`description`).
+Forges and bots act on texts of the program's account: a closing keyword before a reference (`fixes #2`, also in a
+commit message), a mention (`@octocat`), a quick action (`/close`), a command to a bot (`bors r+`, `[skip ci]`).
+Templates of this program may trigger an action of a forge or a bot on purpose (`prompts.Live`). Text of a model, an
+issue or a command is published only after this module has made it inert. Every reference and every mention is disarmed,
+with any words before it, since closing keywords are configurable. To disarm a reference, mention or command, an
+invisible character (U+200B) is inserted, like Renovate and Dependabot do; URLs of issues become code. Code is left
+unchanged, since forges ignore commands and references in code, with one exception: the body of a pull request
+(`description`).
 
 Sources: docs.github.com "Linking a pull request to an issue" and "Skipping workflow runs"; docs.gitlab.com "Default
 closing pattern" and "Quick actions"; dependabot/dependabot-core#2820; renovatebot/renovate lib/util/markdown.ts.
@@ -30,11 +31,12 @@ _ADDRESS = re.compile(r"\bhttps?://[^\s<>\"'`|\\^{}]+", re.IGNORECASE)
 _OF_ITEM = re.compile(
     r"/(?=[ipmwed])(?:issues|pulls?|merge_requests|work_items|epics|discussions)/(?=[0-9])", re.IGNORECASE
 )
-# Each pattern begins with its rarest character and looks back from there, so that `re` skips other text quickly.
+# Each pattern of a command begins with its rarest character and looks back from there, so that `re` skips other text
+# quickly.
 _SIGNS = re.compile(
     r"@(?<![^\W_]@)(?=\w)|#(?<!&#)(?=[0-9])|!(?<!&!)(?=[0-9])|g(?<=\bg)[hlHL]-(?=[0-9])|G(?<=\bG)[hlHL]-(?=[0-9])"
 )
-_C = r"[cCfFrRiI\u0130\u0131]"  # the first letters of keywords, and Turkish letters that fold to them
+_C = r"[cCfFrRiI\u0130\u0131]"  # the first letters of closing keywords, and Turkish letters that fold to them
 _CLOSING = rf"{_C}(?<=\b{_C})(?i:(?<=c)lose|(?<=f)ix|(?<=r)esolve|(?<=i)mplement)(?i:s|d|es|ed|ing)?\b:?"
 _CLOSING_KEY = re.compile(rf"({_CLOSING}\s{{1,9}}+(?i:[A-Z][A-Z0-9_]{{1,30}}+-))(?=[0-9])")
 _CLOSING_WORD = re.compile(rf"({_CLOSING})(?=\s{{0,9}}+(?i:[\w./-]{{0,200}}+[#!]|G[HL]-|https?:)[0-9]?)")
@@ -43,15 +45,15 @@ _ENTITY = re.compile(
     r"&(?=#|(?:commat|num|excl|sol|dash|hyphen|colon|quest|equals|period|bsol|lpar|rpar|lsqb|lbrack|rsqb|rbrack|Tab"
     r"|NewLine|grave|DiacriticalGrave|lowbar|UnderBar|ast|midast|percnt|shy|ZeroWidthSpace|zwj|zwnj|NoBreak);)"
 )
-"""`&#64;octocat` is a mention and `&#104;ttps:` begins a URL, so entities that may encode such characters are
+"""Since `&#64;octocat` is a mention and `&#104;ttps:` begins a URL, entities that may encode such characters are
 escaped."""
 _ORDER = re.compile(r"^([^\S\n]{0,20}(?:[>*+-][^\S\n]{0,4}){0,4}/)(?=[A-Za-z])(?![\w.+~-]{1,255}/[\w.])", re.MULTILINE)
-"""A path of several parts is no command: no forge and no bot accepts a command that ends at a slash."""
+"""A path of several parts such as `/a/b` is no command: no forge and no bot accepts a command that ends at a slash."""
 _MACHINE = re.compile(
     r"^([^\w\n]{0,20}[bhrtoa])(?=(?:ors|omu|echeck|etest|est\sthis|k\sto\stest|dd\sto\swhitelist)(?:[\s,:]|$))",
     re.MULTILINE | re.IGNORECASE,
 )
-"""Bots with commands that need no slash or mention: bors-ng, Zuul, Jenkins' pull request builder."""
+"""Matches commands to bots that need no slash or mention: bors-ng, Zuul, Jenkins' pull request builder."""
 _SKIP = re.compile(
     r"\[(?=[^\S\n]?\w)(?=[^\S\n]?(?:(?i:skip|no)[ -]\w++|\w++[ -](?i:skip))[^\S\n]?\])"
     r"|\*\*\*(?=(?i:NO_CI))"
@@ -63,14 +65,14 @@ _TICKS = re.compile(r"`+")
 
 
 class Inert:
-    """Makes text inert.  Pictures and links of the hosts in `own` are left unchanged; `found` gets the number of
-    changes by rule."""
+    """Makes texts for one forge inert. Pictures and links of the hosts in `own` are left unchanged; `found` gets the
+    number of changes by rule."""
 
     def __init__(self, own: Collection[str], found: Counter[str]) -> None:
         self.own, self.found = own, found
 
     def plain(self, text: str) -> str:
-        """Make text inert that is not Markdown: a title or a commit message."""
+        """Make a text inert that is not Markdown: a title or a commit message."""
         return self._stilled(self._unskipped(text), is_markdown=False)
 
     def markdown(self, text: str) -> str:
@@ -80,10 +82,10 @@ class Inert:
     def description(self, text: str) -> str:
         """Make the body of a pull request inert.
 
-        A squash merge can turn the body into a commit message, in which code is not recognised (docs.github.com
-        "Configuring commit squashing").  So the rules for commit messages are applied to the whole body of a pull
-        request, code included.  GitLab also searches the whole body for closing keywords; inside code only the keyword
-        is separated from its reference."""
+        The body is treated as a commit message too, since a squash merge can turn it into one, in which code is not
+        recognised (docs.github.com "Configuring commit squashing"). So the rules for commit messages are applied to the
+        whole body of a pull request, code included. GitLab also searches the whole body for closing keywords; inside
+        code only the keyword is separated from its reference."""
         return "".join(
             self._unskipped(self._put(_CLOSING_WORD, rf"\1{APART}", part) if is_code else self._stilled(part))
             for part, is_code in parts(text)
@@ -96,11 +98,11 @@ class Inert:
         return text
 
     def _unskipped(self, text: str) -> str:
-        """Disarm commands that skip CI checks, and trailers of commit messages."""
+        """Disarm the commands in a text that skip CI checks, and trailers of commit messages."""
         return self._put(_TRAILER, rf"\1{APART}", self._put(_SKIP, rf"\g<0>{APART}", text))
 
     def _stilled(self, text: str, *, is_markdown: bool = True) -> str:
-        """Disarm `text` that is not code."""
+        """Disarm the references, mentions and commands in `text`, which is not code."""
         if is_markdown:  # entities are escaped first, since an entity may encode a character of a URL
             text = _ENTITY.sub("&amp;", text)
         text = links.defang_links(text, self.own, self.found, is_markdown=is_markdown)
@@ -137,7 +139,7 @@ def parts(text: str) -> Iterator[tuple[str, bool]]:
 
 
 def _parts(text: str) -> Iterator[tuple[str, bool]]:
-    """As `parts`, but neighbouring pieces are not joined if both are code or both are not code.
+    """Pairs like those of `parts`, but neighbouring pieces are not joined if both are code or both are not code.
 
     A block of code begins and ends with a fence at the start of a line.  In doubt (a fence in a list or a quotation,
     raw HTML in the same paragraph, backticks across lines) the text does not count as code, since renderers disagree.
@@ -169,7 +171,7 @@ def _parts(text: str) -> Iterator[tuple[str, bool]]:
 
 
 def _end_of_block(lines: list[str], start: int, fence: str) -> int | None:
-    """The line number of the closing fence; None if there is none."""
+    """The number of the line with the closing fence of a code block; None if there is none."""
     for number in range(start + 1, len(lines)):
         closing = lines[number].strip()
         indent = len(lines[number]) - len(lines[number].lstrip(" "))
@@ -179,8 +181,8 @@ def _end_of_block(lines: list[str], start: int, fence: str) -> int | None:
 
 
 def _inline(line: str) -> Iterator[tuple[str, bool]]:
-    """(text, whether it is code) of one line: a code span reaches from a run of backticks to the next run of the same
-    length."""
+    """(text, whether it is code) for each part of one line: a code span reaches from a run of backticks to the next run
+    of the same length."""
     runs = [(found.start(), found.end()) for found in _TICKS.finditer(line)]
     following: dict[int, deque[int]] = {}
     for place, (start, end) in enumerate(runs):

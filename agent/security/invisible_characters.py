@@ -1,4 +1,4 @@
-"""Lists invisible characters, by rule.
+"""Lists the invisible characters that are removed from texts, by rule.
 
 `str.isprintable` and the category Cf are not enough: variation selectors are marks, the Hangul fillers letters, the
 Braille blank a symbol (docs/security.md, "Rules").
@@ -16,12 +16,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _CONTROL = r"[0-?]*+[ -/]*+[@-~]"  # CSI
-_STRING = r"[^\x07\x1b\x9c\n]*+(?:\x07|\x1b\\|\x9c)?"  # OSC, DCS, SOS, PM, APC
+_STRING = r"[^\x07\x1b\x9c\n]*+(?:\x07|\x1b\\|\x9c)?"  # a control string: OSC, DCS, SOS, PM or APC
 ESCAPES = re.compile(
     rf"\x1b(?:\[{_CONTROL}|[\]PX^_]{_STRING}|[ -/]*+[0-~])"  # the last alternative matches all shorter escape sequences
     rf"|\x9b{_CONTROL}|\x90{_STRING}|\x98{_STRING}|\x9d{_STRING}|\x9e{_STRING}|\x9f{_STRING}"
 )
-"""ANSI sequences in 7-bit and 8-bit form.  A control string without a terminator ends at the end of its line."""
+"""Matches ANSI sequences in 7-bit and 8-bit form. An ANSI control string without a terminator ends at the end of its
+line."""
 
 STARTS = re.compile(r"[\x1b\x90\x98\x9b\x9d-\x9f]")
 
@@ -45,7 +46,8 @@ JOINER = re.compile(f"\u200d(?<=[{_EMOJI}]\u200d)(?=[{_EMOJI}])")
 
 @lru_cache(maxsize=1 << 14)
 def rule_of(character: str) -> str | None:
-    """The rule that removes `character`; None if it is preserved (the line breaks U+2028 and U+2029 are)."""
+    """The rule that removes `character` from a text; None if it is preserved (the line breaks U+2028 and U+2029
+    are)."""
     if character in _KEPT:
         return None
     code = ord(character)

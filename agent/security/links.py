@@ -1,11 +1,12 @@
 """Disarms pictures and links in published texts that could send data to a foreign server.
 
 A browser that renders a picture requests a URL that the writer of the text chose (https://embracethered.com, "ASCII
-smuggling" and Markdown pictures).  A link with a query sends data in the same way when somebody clicks it, or when a
-program fetches its preview.  A picture of a foreign host becomes a link, and the query of a link to a foreign host is
-masked.  Pictures and links of the configured hosts are left unchanged.
+smuggling" and Markdown pictures). A link with a query sends data in the same way when somebody clicks it, or when a
+program fetches its preview. A picture of a foreign host becomes a link, and the query of a link to a foreign host is
+masked. Pictures and links of the configured hosts are not changed.
 
-No Markdown parser is used, since forges differ in their Markdown: everything that could be a picture is disarmed.
+No Markdown parser is used to find links, since forges differ in their Markdown: everything that could be a picture is
+disarmed.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 APART = "\u200b"
-"""An invisible separator (U+200B), which no pattern treats as white space."""
+"""An invisible separator (U+200B) after a URL, which no pattern treats as white space."""
 
 _PICTURE = re.compile(r"!(?=\[)(?:\[[^\[\]\n]{0,1000}+\]\((?P<address>[^\s()<>\\&\"']{1,2000}+)\))?")
 _TAG = re.compile(
@@ -33,8 +34,8 @@ _ADDRESS = re.compile(
     r"(?:[hHfF](?<=\b[hHfF])(?i:(?<=h)ttps?|(?<=f)tp)\\?:\\?/\\?/\\?|/(?<![\w:/.\\]/)/|[wW](?<=\b[wW])(?i:ww)\\?\.)"
     r"(?P<rest>[^\s<]+)"
 )
-"""A URL as any Markdown renderer recognises it: with or without scheme, with backslash escapes, up to the next space
-(github.github.com/gfm, 6.9)."""
+"""Matches a URL as any Markdown renderer recognises it: with or without scheme, with backslash escapes, up to the next
+space (github.github.com/gfm, 6.9)."""
 
 _CLOSERS = {"<": ">", '"': '"', "'": "'", "[": "]"}
 _RELATIVE = re.compile(r"(?!//)[\w./%-]+\Z")
@@ -43,8 +44,8 @@ _RELATIVE = re.compile(r"(?!//)[\w./%-]+\Z")
 def defang_links(text: str, own: Collection[str], found: Counter[str], *, is_markdown: bool = True) -> str:
     """`text`, which is not code, with pictures and queries of foreign hosts disarmed.
 
-    `own` are the hosts whose pictures and links are left unchanged (`example.org`, `[::1]:8080`, in lower case).
-    `found` gets the number of changes by rule: PU-01 for pictures and tags that load a URL, PU-02 for links."""
+    Pictures and links of the hosts in `own` are not changed (`example.org`, `[::1]:8080`, in lower case). `found` gets
+    the number of changes by rule: PU-01 for pictures and tags that load a URL, PU-02 for links."""
 
     def picture(match: re.Match[str]) -> str:
         address = match["address"]
@@ -67,7 +68,7 @@ def defang_links(text: str, own: Collection[str], found: Counter[str], *, is_mar
         found["PU-02"] += 1
         place = rest[len(name[0] + name[1]) : start if has_query else end].removesuffix("\\")
         behind = rest[end:]
-        # without the separator a renderer could treat the next character as part of the URL
+        # without this separator a renderer could treat the next character as part of the URL
         if any(map(str.isalnum, behind)):
             behind = f"{behind[0]} {behind[1:]}"
         return f"{head}{place}{'?' + MASK if has_query else ''}{behind}"

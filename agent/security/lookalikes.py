@@ -1,7 +1,7 @@
 """Finds words that look Latin but contain letters of other scripts.
 
-The module knows a subset of Unicode's confusables.txt (UTS 39), letters that look alike in most fonts, and letters that
-programs normalise to Latin ones (NFKC: Python treats a mathematical `eval` as `eval`).
+`lookalikes.py` knows a subset of Unicode's confusables.txt (UTS 39): letters that look alike in most fonts, and letters
+that programs normalise to Latin ones (NFKC: Python treats a mathematical `eval` as `eval`).
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 _NOT_ASCII = r"\b[0-9A-Za-z_]*+(?![\x00-\x7f])\w++"
 _WORD = re.compile(_NOT_ASCII)
-"""A whole word with a character that is not ASCII."""
+"""Matches a whole word with a character that is not ASCII."""
 _IN_CODE = re.compile(rf"(?<=\.){_NOT_ASCII}|{_NOT_ASCII}(?=[(\[])")
-"""A word with a character that is not ASCII, behind a dot, or in front of a bracket."""
+"""Matches a word with a character that is not ASCII that follows a dot, or precedes a bracket."""
 _AROUND_CODE = frozenset(".([")
 SHORT = 40
 """The kinds of words with at most this many characters are cached, since a text repeats its words."""
@@ -86,8 +86,8 @@ def _is_foreign(letter: str) -> bool:
 
 
 FOREIGN, LATIN, TWIN, UNLIKE, OF_SCRIPT, WIDE_LATIN = (1 << bit for bit in range(6))
-"""Kinds of a character, as bits: a letter of `SCRIPTS`; a Latin letter; one of `TWINS`; a letter that is not in `TWINS`
-or `NEAR`; a letter of `SCRIPTS` that is not in `TWINS` or `NEAR`; a letter that programs normalise to a Latin
+"""The kinds of a character, as bits: a letter of `SCRIPTS`; a Latin letter; one of `TWINS`; a letter that is not in
+`TWINS` or `NEAR`; a letter of `SCRIPTS` that is not in `TWINS` or `NEAR`; a letter that programs normalise to a Latin
 letter."""
 
 
@@ -98,7 +98,8 @@ def kinds_of(character: str) -> int:
     if not character.isalpha():
         return kinds
     if "\u3040" <= character <= "\u9fff" or "\uac00" <= character <= "\ud7a3":
-        return kinds | UNLIKE  # Japanese, Chinese and Korean: looking their names up would take most of the time
+        # For Japanese, Chinese and Korean characters, looking up their names would take most of the time.
+        return kinds | UNLIKE
     kinds |= TWIN if character in TWINS else 0
     kinds |= 0 if character in TWINS or character in NEAR else UNLIKE
     if _is_foreign(character):

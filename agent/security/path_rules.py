@@ -1,9 +1,10 @@
-"""The rules of `security/guarded_paths.py` as data: files that only a person may change or must review, with reasons.
+"""Lists the rules of `security/guarded_paths.py` as data: files that only a person may change or must review, with
+reasons.
 
-A pattern without `/` is a name in any folder, a pattern with `/` is a path from the root (`globs.py`).  Matching
-ignores the case of letters.  Braces in a pattern hold alternatives.  If several rules match a path, only one of them is
-reported.  `policy.refuse` and `policy.look` of config.yaml add to the rules.  The source of each rule is the
-documentation of the product that reads the file.
+A pattern without `/` is a name in any folder, a pattern with `/` is a path from the root (`globs.py`). Matching a path
+with a pattern ignores the case of letters. Braces in a pattern of paths hold alternatives. If several rules match a
+path, only one of them is reported. `policy.refuse` and `policy.look` of config.yaml add to the rules. Each rule comes
+from the documentation of the product that reads the file.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ REFUSED = (
         ),
     ),
 )
-"""Groups of files; a change of such a file is not published, unless `policy.look` matches its path."""
+"""Groups of files of which a change is not published, unless `policy.look` matches the path."""
 
 LOOKED_AT = (
     Group(
@@ -198,4 +199,4 @@ LOOKED_AT = (
         ),
     ),
 )
-"""Groups of files; a change of such a file is published, and listed for the reviewer."""
+"""Groups of files of which a change is published, and listed for the reviewer."""

@@ -5,8 +5,8 @@ without metadata.  Image decoders are large and have a history of exploits, so t
 and an empty environment, and the process with the secrets decodes none.  PNG, JPEG, WebP and GIF (first frame) are
 accepted.
 
-The token count is an upper estimate: pixels / 750 (docs.anthropic.com, Vision) + 85.  At the sizes that this module
-produces, the tiles of OpenAI and of common local models cost less than the estimate.
+The token count is an upper estimate: pixels / 750 (docs.anthropic.com, Vision) + 85. At the picture sizes that this
+module produces, the tiles of OpenAI and of common local models cost less than the estimate.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from agent.errors import PictureRefused
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF")
 LARGEST = 10_000_000
-"""Maximum number of bytes of a picture file, as on GitHub and GitLab.com (10 MB); a larger file is refused."""
+"""Maximum number of bytes of a picture file, as on GitHub and GitLab.com (10 MB); a larger picture is refused."""
 MOST_PIXELS = 50_000_000
 """A picture with more pixels than MOST_PIXELS is refused before it is decoded."""
 EDGE = 1568
 PIXELS = 1_150_000
-"""Longest edge and largest number of pixels that are sent; Anthropic scales larger pictures down itself."""
+"""Longest edge and largest number of pixels of a picture that is sent; Anthropic scales larger pictures down itself."""
 LEAST_EDGE = 64
 """Shortest edge in pixels to which a picture may be scaled down; a smaller picture would be unreadable."""
 PER_PICTURE = 85
@@ -41,7 +41,7 @@ _CHILD = "import sys; sys.path[:] = sys.argv[2:]; from agent.security.pictures i
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A picture as it is sent: `data` is a complete PNG or JPEG file, `tokens` its highest cost."""
+    """A picture in the form in which it is sent: `data` is a complete PNG or JPEG file, `tokens` its highest cost."""
 
     data: bytes
     media_type: str
@@ -60,7 +60,8 @@ def tokens_of(width: int, height: int) -> int:
 
 
 def size_within(width: int, height: int, tokens: int) -> tuple[int, int]:
-    """The size at which a picture is sent, with the same proportions: at most EDGE, PIXELS and `tokens`."""
+    """The size at which a picture is sent, with the same proportions: at most EDGE long, with at most PIXELS pixels and
+    a cost of at most `tokens`."""
     pixels = min(PIXELS, max(1, (tokens - PER_PICTURE) * PIXELS_PER_TOKEN))
     scale = min(1.0, EDGE / max(width, height), math.sqrt(pixels / (width * height)))
     return max(1, int(width * scale)), max(1, int(height * scale))
@@ -97,7 +98,7 @@ def prepare(data: bytes, *, tokens: int) -> Picture:
 
 
 def main() -> None:
-    """The child process: reads a file on stdin, writes one line of JSON and the new file to stdout."""
+    """The child process: it reads a picture file from stdin, and writes one line of JSON and the new file to stdout."""
     import resource
 
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
@@ -134,7 +135,7 @@ def _made(data: bytes, tokens: int) -> tuple[dict[str, object], bytes]:
     except (OSError, ValueError, SyntaxError, EOFError, IndexError, TypeError) as error:
         return {"error": f"it is damaged ({type(error).__name__})"}, b""
     size = size_within(*plain.size, tokens)
-    if plain.mode == "RGBA":  # transparent pixels become white, as on a page
+    if plain.mode == "RGBA":  # transparent pixels of the picture become white, as on a page
         white = Image.new("RGBA", plain.size, "white")
         plain = Image.alpha_composite(white, plain).convert("RGB")
     if size != plain.size:

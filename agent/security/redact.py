@@ -1,7 +1,7 @@
 """Masks declared secrets by exact value and by the encodings in which they leave by accident.
 
-The masker is applied to comments, logs, context files and tool results.  The masker does not know undeclared secrets;
-`secrets` searches for texts with the shape of a secret.
+The masker of declared secrets is applied to comments, logs, context files and tool results. The masker does not know
+undeclared secrets; `secrets` searches for texts with the shape of a secret.
 
 A process has one masker for its configuration (`masker_of`).  Code that obtains a secret at run time (a token from a
 forge, a key read from a file) calls `learn` before using it.  From the call of `learn` on, every writer masks the
@@ -42,8 +42,8 @@ AFTERWARDS = timedelta(days=1)
 class Redactor:
     """`Redactor(secrets)(text)` returns `text` with each secret and each of its encodings replaced by `***`.
 
-    Values shorter than 8 characters are not masked.  The method `bytes` masks secrets in bytes.  The attribute
-    `secrets` has the values that are masked now.  Thread-safe.
+    Values shorter than 8 characters are not masked as secrets. The method `bytes` of a Redactor masks secrets in bytes.
+    The attribute `secrets` has the values that are masked now. Thread-safe.
     """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
@@ -77,7 +77,8 @@ class Redactor:
         return secret not in self._forgotten or (until is None and self._forgotten[secret] is not None)
 
     def __call__(self, text: str) -> str:
-        # One search per needle: CPython's substring search passes 10 MB in milliseconds, an alternation in seconds.
+        # The text is searched once per needle: CPython's substring search passes 10 MB in milliseconds, a regular
+        # expression with alternatives in seconds.
         for needle in self.needles:
             if needle in text:
                 text = text.replace(needle, MASK)
@@ -98,8 +99,8 @@ _making = threading.Lock()
 def masker_of(settings: Settings) -> Redactor:
     """The masker of this process for the configuration `settings`, shared by all copies of it.
 
-    The masker has the secrets of the configuration and the secrets that were learnt at run time.  Only this function
-    constructs a masker.
+    The masker masks the secrets in the configuration and the secrets that were learnt at run time. Only the function
+    `masker_of` constructs a masker.
     """
     with _making:
         masker = _maskers.get(settings.loaded)

@@ -1,10 +1,10 @@
-"""Cleans text from outside (`clean`).
+"""Cleans text from outside (the function `clean`).
 
-`clean` removes content that a person would not see, and counts this content by rule.  The cleaned text is still
-untrusted and goes into a `fence`.  `clean` does not decode encoded parts of a text.  Phrases that look like a prompt
-injection are counted for the log but not removed (docs/security.md, "Text from outside").
+The function `clean` removes content that a person would not see, and counts this content by rule. The cleaned text is
+still untrusted and has to go into a `fence`. The function `clean` does not decode encoded parts of a text. Phrases that
+look like a prompt injection are counted for the log but not removed (docs/security.md, "Text from outside").
 
-Use `clean(text)` for titles, bodies and comments of a forge.  Use `clean(text, markup=False)` for output of commands
+Call `clean(text)` for titles, bodies and comments of a forge. Call `clean(text, markup=False)` for output of commands
 and files of a repository, in which HTML comments are part of the content.
 """
 
@@ -97,11 +97,12 @@ class Cleaned:
 
     @property
     def high(self) -> bool:
-        """Whether a rule matched of which the matches have no legitimate use (`Risk.HIGH`)."""
+        """Whether the text matched a rule of which matches have no legitimate use (`Risk.HIGH`)."""
         return any(RULES[rule].risk is Risk.HIGH for rule in self.findings)
 
     def summary(self) -> str:
-        """The findings for a person: "2 HTML comments (PI-02), 14 tag characters (PI-05)"; "" without findings."""
+        """The findings in the text, for a person: "2 HTML comments (PI-02), 14 tag characters (PI-05)"; "" without
+        findings."""
         return ", ".join(f"{count} {RULES[rule].noun} ({rule})" for rule, count in sorted(self.findings.items()))
 
 
@@ -110,9 +111,9 @@ def clean(text: str, *, limit: int | None = None, markup: bool = True) -> Cleane
 
     The function removes terminal sequences, then invisible characters, then (with `markup`) hidden HTML and Markdown.
     The function repeats the removal until nothing changes, at most three times; if the third time still changed the
-    text, it escapes the remaining openers of HTML comments (with `markup`).  Japanese and every other script, emoji
-    without joiners, tabs and newlines are preserved; other line breaks become newlines.  The time of cleaning is
-    linear: 10 MB take well under a second.
+    text, it escapes the remaining openers of HTML comments (with `markup`). In a cleaned text, Japanese and every other
+    script, emoji without joiners, tabs and newlines are preserved; other line breaks become newlines. The time of
+    cleaning is linear in the length of the text: 10 MB take well under a second.
     """
     found: Counter[str] = Counter()
     truncated = False
@@ -189,7 +190,8 @@ def _without_characters(text: str, found: Counter[str]) -> str:
 
 
 def _listen(text: str, found: Counter[str]) -> None:
-    """Count phrases of prompt injection.  The phrases are fixed strings, so the time is linear."""
+    """Count the phrases of prompt injection in a text. The phrases are fixed strings, so the time of the search is
+    linear."""
     lowered = text.lower()
     for rule, phrases in _WORDS.items():
         if count := sum(lowered.count(phrase) for phrase in phrases):

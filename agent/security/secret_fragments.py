@@ -1,12 +1,12 @@
 """Masks declared secrets that are spaced out, reversed or partial in published texts.
 
-`redact` finds exact values and their encodings.  A model can reveal a secret in other forms: `g h p _ 1 …`, the value
-reversed, its first half on one line and the second on the next.  `Pieces` compares only letters and digits of a text
-and a secret, in either case and both directions, and masks a run of at least half of a secret.  Letters that look like
-ASCII (`Ｚ`, `𝐙`, `Ⓩ`) are mapped to ASCII, and the encodings of `secret_spellings` are searched too.
+The module `redact` finds only exact values and their encodings. A model can reveal a secret in other forms: `g h p _ 1
+…`, the value reversed, its first half on one line and the second on the next. `Pieces` compares only letters and digits
+of a text and a secret, in either case and both directions, and masks a run of at least half of a secret. Letters that
+look like ASCII (`Ｚ`, `𝐙`, `Ⓩ`) are mapped to ASCII, and the encodings of `secret_spellings` are searched too.
 
-The time of a search is linear: each quarter of a secret is searched separately, and each match is extended to both
-sides.
+The time of a search for fragments is linear: each quarter of a secret is searched for separately, and each match is
+extended to both sides.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ DIVISIBLE = 16
 text."""
 
 LONGEST_PART = 32
-"""A part of a secret that is searched separately has at most this many letters, so that a key of many lines is divided
-into more than four parts."""
+"""A part of a secret that is searched for separately has at most this many letters, so that a key of many lines is
+divided into more than four parts."""
 
 _UPPER, _LOWER = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ", b"abcdefghijklmnopqrstuvwxyz"
 _FOLD = bytes.maketrans(_UPPER, _LOWER)
@@ -55,7 +55,8 @@ class _Needle:
 
 
 class Pieces:
-    """`Pieces(secrets)(text)` returns (`text` with each revealing run replaced by `***`, their number).
+    """`Pieces(secrets)(text)` returns (`text` with each run that reveals a secret replaced by `***`, the number of
+    these runs).
 
     Thread-safe.
     """

@@ -1,8 +1,8 @@
 """Lists encodings of a secret that a simple command can undo, and that therefore reveal it.
 
-`redact` covers encodings that happen by accident, for everything that is written.  The encodings of this module hide a
-secret on purpose: `secrets` searches a published change for them, `secret_fragments` a published text.  Encryption and
-compression are not covered.
+`redact` covers encodings of secrets that happen by accident, for everything that is written. The encodings of this
+module hide a secret on purpose: `secrets` searches a published change for them, `secret_fragments` a published text.
+Encryption and compression of a secret are not covered.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 WIDE = ("utf-16-le", "utf-16-be")
-"""Encodings in which another program may pass on text (UTF-16) before the text is encoded once more."""
+"""UTF-16 encodings in which another program may pass on a text before it is encoded once more."""
 
 
 def spellings(value: str) -> set[str]:
@@ -26,7 +26,7 @@ def spellings(value: str) -> set[str]:
 
 
 def _encoded(value: str) -> Iterator[str]:
-    """`value` reversed, in rot13, base32 and base85, and as base64 of an encoded value."""
+    """`value` in reverse, in rot13, base32 and base85, and as base64 of an encoded value."""
     data = value.encode("utf-8", "surrogatepass")
     yield value[::-1]
     yield data[::-1].hex()
@@ -65,4 +65,4 @@ def _counted(value: str) -> Iterator[str]:
 
 
 _AROUND = (("\\x", ""), ("%", ""), ("=", ""), ("&#x", ";"), ("\\u00", ""))
-"""(prefix, suffix) around the number of each character in strings, URLs, mails, web pages and JSON."""
+"""(prefix, suffix) that surround the number of each character in strings, URLs, mails, web pages and JSON."""

@@ -1,7 +1,7 @@
 """Searches a change for secrets before it is published: declared ones, and shapes of well-known tokens and keys.
 
-The module reads the diff as a stream, in bounded memory for any length of line.  A finding names file, line and kind,
-never the value.
+The search for secrets reads the diff as a stream, in bounded memory for any length of line. A finding about a secret
+names file, line and kind, never the value.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ OVERLAP = 4096
 overlap is larger if a declared secret is longer."""
 
 MOST = 50
-"""Maximum number of findings that are listed."""
+"""Maximum number of findings about secrets that are listed."""
 
 _START = rb"(?<![A-Za-z0-9_-])"
 
@@ -64,11 +64,11 @@ HINTS = re.compile(
 def scan(diff: Iterable[bytes], declared: Iterable[str] = ()) -> list[str]:
     """Findings in the lines that a diff adds, in order, each once: `SE-02 GitHub token in src/app.py, line 3`.
 
-    `diff` is git's output in chunks of any size.  `declared` are the values of the configuration's secrets; their
-    encodings (`redact`, `secret_spellings`) are searched too.  Removed and unchanged lines are skipped; text outside of
-    hunks (file names, messages) is searched.  Git shows the content of binary files only if they are forced to text
-    (`work/changes.history`).  The list has at most 50 findings, then a line with the number of the findings that were
-    left out.
+    `diff` is git's output in chunks of any size. `declared` are the values of the configuration's secrets; their
+    encodings (`redact`, `secret_spellings`) are searched too. Removed and unchanged lines of the diff are skipped; text
+    outside of hunks (file names, messages) is searched. Git shows the content of binary files only if they are forced
+    to text (`work/changes.history`). The list has at most 50 findings, then a line with the number of the findings that
+    were left out.
     """
     search = _Search(declared)
     pieces = added_lines(diff, search.suspects, search.overlap)
@@ -83,11 +83,12 @@ are compared without NUL bytes: one search covers five encodings, and a file of 
 """
 
 WIDE, WIDEST = ("utf-32-le", "utf-32-be"), 4
-"""Encodings in which only the value itself is searched, not its other forms, and their bytes per character."""
+"""Encodings in which only the value of a secret itself is searched for, not its other forms, and their bytes per
+character."""
 
 
 class _Search:
-    """Searches a piece of text; yields the kind of each secret as words for a person."""
+    """Searches a piece of text for secrets; yields the kind of each secret as words for a person."""
 
     def __init__(self, declared: Iterable[str]) -> None:
         declared = [value for value in (one.strip() for one in declared) if len(value) >= SHORTEST]

@@ -1,7 +1,7 @@
-"""SecurityFilter: `sanitise` and `fence` under the names that docs/design/consensus.md uses.
+"""SecurityFilter provides `sanitise` and `fence` under the names that docs/design/consensus.md uses.
 
-Patterns for phrases of prompt injection are telemetry and no protection.  So a match of such a pattern refuses no text,
-unless the operator sets `security.block`: "system prompt" is a legitimate term in an issue.
+Patterns for phrases of prompt injection are telemetry and no protection. So a match of such a pattern refuses a text
+only if the operator sets `security.block`: "system prompt" is a legitimate term in an issue.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from agent.security.sanitise import clean
 
 FORGED = "PI-11"
 STAYS = frozenset(("PI-01", "PI-04", "PI-13", "PI-15"))
-"""Rules for phrases, which are counted but not removed."""
+"""Ids of rules for phrases, which are counted but not removed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +29,8 @@ class SanitizedText:
 
 @dataclass(frozen=True, slots=True)
 class DetectionResult:
-    """`matched_rules`: the ids of all rules that match, sorted.  `blocked`: one of the matching rules has the risk
-    `high`, and `security.block` is on."""
+    """`matched_rules`: the ids of all rules that match the text, sorted. `blocked`: one of the matching rules has the
+    risk `high`, and `security.block` is on."""
 
     blocked: bool
     matched_rules: tuple[str, ...]
@@ -39,7 +39,8 @@ class DetectionResult:
 class SecurityFilter:
     """Cleans text from outside and decides whether it is blocked.
 
-    `block` is `security.block`.  `marker` marks the text as data; the default is a random marker.
+    `block` is the value of the setting `security.block`. `marker` is the marker by which the text is marked as data;
+    the default is a random marker.
     """
 
     def __init__(self, *, block: bool = False, marker: str | None = None) -> None:

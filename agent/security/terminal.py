@@ -33,7 +33,7 @@ def marked(text: str) -> str:
 def plain_json(text: str) -> str:
     r"""Equivalent JSON that is safe to print: each unsafe character is escaped as `\u009b` or as a surrogate pair.
 
-    In valid JSON, such as `text`, unsafe characters occur inside strings only.
+    In valid JSON such as `text`, unsafe characters can be only inside strings.
     """
     bad = _unsafe(text)
     return invisible_characters.replaced(text, bad, _escape)[0] if bad else text

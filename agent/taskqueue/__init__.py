@@ -1,4 +1,4 @@
-"""The ledger: the rows of all tasks, the processes that hold them, and the order of the queue.
+"""The ledger stores the rows of all tasks, the processes that hold them, and the order of the queue.
 
 `base.py` has the contract, `transitions.py` the table of status changes.  Only the row of a task decides about the
 task; a broker, if configured, transports only the uuids of rows.  The files of a task are in the package `context`, the

@@ -72,8 +72,8 @@ PUBLISHING = "publishing"
 
 
 def is_decided(outcome: str | None) -> bool:
-    """Whether the `outcome` of an open row says that the end of the task is decided (`ENDING`), so that people may
-    already have been notified of it."""
+    """Whether the column `outcome` of an open row says that the end of the task is decided (`ENDING`), so that people
+    may already have been notified of it."""
     return (outcome or "").startswith(f"{ENDING} ")
 
 
@@ -88,7 +88,8 @@ _NUMBERS = frozenset(
 
 
 def _may_hold(name: str, value: Any) -> bool:
-    """Whether a value is valid for a column; this is checked because SQLite accepts any type in any column."""
+    """Whether a value is valid for a column of the table `tasks`; this is checked because SQLite accepts any type in
+    any column."""
     if name in _NUMBERS:
         return isinstance(value, Number)
     if not isinstance(value, str):
@@ -229,7 +230,7 @@ class AtOnce:
     server: int | None = None
 
     def __bool__(self) -> bool:
-        """Whether any of the maximums is set."""
+        """Whether any of the maximum numbers is set."""
         return (self.repository, self.person, self.server) != (None, None, None)
 
 
@@ -251,14 +252,14 @@ class LedgerEntry(Protocol):
     """The contract of the function or class that the setting `taskqueue.ledger` names: an entry of `LEDGERS`, or a
     plug-in `package.module:name`.
 
-    The entry is called with `(base_dir, address)` and returns an open BaseLedger; if the database is missing, the entry
-    creates it.  `address` is the value of `taskqueue.ledger`; a plug-in interprets the text after
-    `package.module:name://` itself.  The entry has to pass `place=row_holder.place(base_dir)` to `Ledger`, which
+    The entry is called with `(base_dir, address)` and returns an open BaseLedger; if the database does not exist, the
+    entry creates it. `address` is the value of `taskqueue.ledger`; a plug-in interprets the text after
+    `package.module:name://` itself. The entry has to pass `place=row_holder.place(base_dir)` to `Ledger`, which
     recognises by this place the holders with the same base_dir.
 
     The attributes and methods of LedgerEntry are attributes of the function or class itself, which the program uses
-    before it opens the ledger.  Each attribute is optional; `store/ledgers.LedgerKind` has the defaults.  The entry may
-    raise LedgerError, DiskError or HostError.
+    before it opens the ledger. Each attribute is optional; `store/ledgers.LedgerKind` has the defaults. The entry of a
+    ledger may raise LedgerError, DiskError or HostError.
     """
 
     is_local: bool
@@ -283,7 +284,7 @@ class LedgerEntry(Protocol):
         ...
 
     def exists(self, base_dir: Path, address: str) -> bool:
-        """Whether the ledger exists; the default is True.  The method `exists` creates nothing."""
+        """Whether the ledger at the address exists; the default is True. The method `exists` creates nothing."""
         ...
 
     def look(self, base_dir: Path, address: str) -> Database:
@@ -299,10 +300,10 @@ class LedgerEntry(Protocol):
         ...
 
     def backup(self, base_dir: Path, address: str, target: Path) -> tuple[str, str]:
-        """Copy the rows into the folder `target`.
+        """Copy the rows of the ledger into the folder `target`.
 
         Returns (name of the new file, a sentence about it, "" if the file can be used unchanged to restore the ledger).
-        The default writes each row as a line of `tasks.jsonl`.
+        The default implementation writes each row as a line of `tasks.jsonl`.
         """
         ...
 
@@ -372,18 +373,19 @@ class BaseLedger(Protocol):
         ...
 
     def get(self, uuid: str) -> Row | None:
-        """The row with this uuid, None if there is none."""
+        """The row of the task with this uuid, None if there is none."""
         ...
 
     def resolve(self, prefix: str) -> str:
-        """The uuid that begins with `prefix`.
+        """The uuid of the task of which the uuid begins with `prefix`.
 
-        Raises UsageError when no uuid or several uuids match; in the second case the message names some of them.
+        Raises UsageError when no uuid or several uuids begin with `prefix`; in the second case the message names some
+        of them.
         """
         ...
 
     def list(self, status: Status | str | None = None, limit: int | None = None) -> Rows:
-        """Rows of the ledger, the newest first.  Raises UsageError for an unknown status."""
+        """The rows of the ledger, the newest first. Raises UsageError for an unknown status."""
         ...
 
     def running_here(self) -> Rows:
@@ -403,8 +405,8 @@ class BaseLedger(Protocol):
 
     def due(self, limit: int, now: datetime | None = None, *, outcome: str | None = None) -> Uuids:
         """The uuids of queued rows that are due (`not_before` is past) and not reserved, by priority and then by age;
-        with `outcome` only those with this outcome.  The method reserves nothing; `reserve` decides which rows start
-        next."""
+        with `outcome` only those with this outcome. The method `due` reserves nothing; `reserve` decides which rows
+        start next."""
         ...
 
     def reserve(
@@ -421,12 +423,12 @@ class BaseLedger(Protocol):
         """Reserve the rows that `owner` is to start next; returns at most `limit` uuids, in the order in which to start
         them.
 
-        Rows with the highest priority come first.  Rows of one priority come round robin over the pairs (person who
-        asked, repository): first the pair that was served longest ago, and for one pair the oldest row.  A reserved row
-        is not given to any other owner for `seconds`.  A reserved row counts as running for the limits `at_once`: no
-        row is reserved for a person, a repository or a model server (`server`) that already has that many running
-        tasks, on any host.  `without` has the uuids of rows to skip for now.  With `outcome` only rows with this
-        outcome are reserved.
+        Among the rows to reserve, those with the highest priority come first. Rows of one priority come round robin
+        over the pairs (person who asked, repository): first the pair that was served longest ago, and for one pair the
+        oldest row. A reserved row is not given to any other owner for `seconds`. A reserved row counts as running for
+        the limits `at_once`: no row is reserved for a person, a repository or a model server (`server`) that already
+        has that many running tasks, on any host. `without` has the uuids of rows that must not be reserved now. With
+        `outcome` only rows with this outcome are reserved.
         """
         ...
 
@@ -443,9 +445,9 @@ class BaseLedger(Protocol):
     def publish(self, limit: int, again_after: float | None = None) -> Rows:
         """Get the rows of which the uuids must be sent to the broker: due rows that were not published since they were
         queued, and with `again_after` also rows that were published more than this many seconds ago and are still
-        queued.  Each row is returned to one caller only.  Rows that the method returns count as published from this
-        call on.  Rows with the highest priority come first, then the oldest rows.  Rows with the outcome `publishing`
-        are never returned, since their unpublished work is on one host only.
+        queued. Each row to publish is returned to one caller only. Rows that the method returns count as published from
+        this call on. Among the rows to publish, those with the highest priority come first, then the oldest. Rows with
+        the outcome `publishing` are never returned, since their unpublished work is on one host only.
         """
         ...
 
@@ -521,12 +523,12 @@ class BaseLedger(Protocol):
         or in a new container.  The function `is_alive` may kill processes that a dead holder has left running.
 
         If the dead holder made no model or tool call since its claim, the column `deaths` is incremented, unless
-        `blamed` says that the task is not to blame; if the dead holder made such a call, `deaths` becomes 0.  After
-        three deaths without progress, one after the other, the row becomes `failed` with the error code `poison`.  The
-        counters in a row are written once a turn, so they may be out of date.  For a row for which `is_alive` decides,
+        `blamed` returns that the task is not the cause; if the dead holder made such a call, `deaths` becomes 0. After
+        three deaths without progress, one after the other, the row becomes `failed` with the error code `poison`. The
+        counters in a row are written once a turn, so they may be out of date. For a row for which `is_alive` decides,
         the function `tool_calls` therefore returns the number of tool calls in the task's folder, and the row is
-        updated with this number.  Before a row becomes `failed` after three deaths, `publish` is called with the error
-        code and message.  If `publish` returns True, the row is queued once more instead, for an attempt that publishes
+        updated with this number. Before a row becomes `failed` after three deaths, `publish` is called with the error
+        code and message. If `publish` returns True, the row is queued once more instead, for an attempt that publishes
         the work.
         """
         ...
@@ -562,12 +564,12 @@ class BaseLedger(Protocol):
     ) -> Status:
         """Request a stop, pause or resume from outside; returns the new status of the row.
 
-        `comment`: the id of the comment with the command.  The id is stored in the same transaction, so that a repeated
-        request with this id changes nothing.  `waiting`: an outcome; the row is changed only if it is paused with this
-        outcome.  `waiting` is given when an event for which a task waits has occurred, since the event must not resume
-        a task that a person has paused in the meantime.  `why`: the reason for a stop that takes effect at once; it
-        becomes the `error_message` of the row, of which people are notified.  `who` gave the request; the column
-        `requested_by` has this until the next request.
+        `comment`: the id of the comment with the command. The id of the comment is stored in the same transaction, so
+        that a repeated request with this id changes nothing. `waiting`: an outcome; the row is changed only if it is
+        paused with this outcome. `waiting` is given when an event for which a task waits has occurred, since the event
+        must not resume a task that a person has paused in the meantime. `why`: the reason for a stop that takes effect
+        at once; it becomes the `error_message` of the row, of which people are notified. `who` is the person or program
+        that gave the request; the column `requested_by` has this until the next request.
 
         The status of a queued or paused row changes at once, and a notification of people becomes due.  If a row is
         paused for another reason than a pause, a pause changes its outcome to `paused`, unless its work waits on one
@@ -582,12 +584,13 @@ class BaseLedger(Protocol):
     def move_instance(self, source: str, old: str, new: str) -> Uuids:
         """Change the `instance` of a forge's rows from `old` to `new`; returns the uuids of the changed rows.
 
-        A row is not changed if the new instance already has a row with the same key.  A repeated call changes nothing.
+        A row is not changed if the ledger already has a row with the same key in the new instance. A repeated call of
+        `move_instance` changes nothing.
         """
         ...
 
     def open_instances(self) -> dict[tuple[str, str], int]:
-        """(source, instance) of a forge → number of its open rows."""
+        """The open rows of the forges: (source, instance) of a forge → number of its open rows."""
         ...
 
     def rows_to_watch(self, source: str, instance: str, since: datetime) -> Rows:
@@ -679,7 +682,7 @@ class BaseLedger(Protocol):
         ...
 
     def usage_today(self, *, owner: str, repo: str, instance: str, source: str | None = None) -> tuple[int, float]:
-        """What one repository has used since midnight UTC, for daily limits: (runs, money).
+        """The usage of one repository since midnight UTC, for daily limits: (runs, money).
 
         Runs that started today or wait to start are counted, and the whole cost of every task that worked today, so
         that a limit is reached rather too early than too late.
@@ -702,5 +705,5 @@ class BaseLedger(Protocol):
         ...
 
     def close(self) -> None:
-        """Close the database; a second call does nothing."""
+        """Close the database of the ledger; a second call does nothing."""
         ...

@@ -1,11 +1,11 @@
 """Sends and receives messages of a broker, which wakes workers on other hosts: a message contains the uuid of a row,
 never the row itself.
 
-The contract is `BaseBroker`; `KombuBroker` implements it over kombu for RabbitMQ, Redis and kombu's other transports.
-The broker may lose, repeat or reorder messages: the claim of the row decides which worker runs the task, and the uuids
-of rows that are still queued are published again from time to time.  A worker acknowledges a message after its claim,
-within seconds, so the time-out of a broker does not affect a task that takes hours.  Only one thread of a process uses
-a broker object (`daemon/broker_client.py`).
+The contract of a broker is `BaseBroker`; `KombuBroker` implements it over kombu for RabbitMQ, Redis and kombu's other
+transports. The broker may lose, repeat or reorder messages: the claim of the row decides which worker runs the task,
+and the uuids of rows that are still queued are published again from time to time. A worker acknowledges a message after
+its claim, within seconds, so the time-out of a broker does not affect a task that takes hours. Only one thread of a
+process uses a broker object (`daemon/broker_client.py`).
 """
 
 from __future__ import annotations
@@ -62,15 +62,16 @@ class Delivery(Protocol):
         ...
 
     def ack(self) -> None:
-        """Acknowledge the message.  A second call does nothing.  Raises BrokerAway when the connection is cut."""
+        """Acknowledge the message, so that the broker does not deliver it again. A second call of `ack` does nothing.
+        Raises BrokerAway when the connection is cut."""
         ...
 
 
 class BaseBroker(Protocol):
     """The contract of a broker, with one queue of messages.
 
-    Only one thread uses a broker object.  The methods raise BrokerAway for every error that may disappear with a new
-    connection.
+    Only one thread uses a broker object. The methods of a broker raise BrokerAway for every error that may disappear
+    with a new connection.
     """
 
     where: str
@@ -88,18 +89,18 @@ class BaseBroker(Protocol):
     def get(self) -> Delivery | None:
         """Take the next message, None if there is none at present; the method never waits.
 
-        A message is delivered again, to this host or another, when this connection ends without an `ack`.  Invalid
-        messages are discarded.
+        A message is delivered again, to this host or another, when this connection ends without an `ack`. Invalid
+        messages of the broker are discarded.
         """
         ...
 
     def depth(self) -> int:
-        """The number of messages in the queue, without those that were delivered; 0 when the broker does not report
-        it."""
+        """The number of messages in the broker's queue, without those that were delivered; 0 when the broker does not
+        report it."""
         ...
 
     def close(self) -> None:
-        """Close the connection; a second call does nothing."""
+        """Close the connection to the broker; a second call does nothing."""
         ...
 
 
@@ -112,7 +113,8 @@ class KombuDelivery:
         self._message = message
 
     def ack(self) -> None:
-        with self._broker.translated(), suppress(MessageStateError):  # the message was acknowledged before
+        # The message was acknowledged before, which is no error.
+        with self._broker.translated(), suppress(MessageStateError):
             self._message.ack()
 
 
@@ -134,7 +136,7 @@ class KombuBroker:
         self._channel: Any = None
         try:
             made = self._made()
-            made.transport  # noqa: B018 - reading it loads the client library
+            made.transport  # noqa: B018 - reading this attribute loads the client library
         except (ImportError, KeyError, ValueError, TypeError) as error:
             raise ConfigError(
                 f"taskqueue.broker: {self.where} cannot be used ({error}); install the client library that kombu needs "
@@ -179,7 +181,7 @@ class KombuBroker:
         return 0
 
     def delete(self) -> None:
-        """Remove the queue with its messages, including those that were delivered to other consumers."""
+        """Remove the broker's queue with its messages, including those that were delivered to other consumers."""
         self._connected()
         with self.translated():
             self._queue.purge()  # transports without bindings do not remove the messages of a deleted queue

@@ -37,7 +37,7 @@ def row_of(db: Database, uuid: str) -> Row | None:
 
 
 def seen(row: Row) -> dict[str, Any]:
-    """The parameters with which a query changes the row only if its status and its attempt are still those of `row`."""
+    """The parameters with which a query changes a row only if the row's status and attempt are still those of `row`."""
     return {"uuid": row.uuid, "was": str(row.status), "attempt": row.attempt}
 
 
@@ -48,7 +48,7 @@ def shown(text: str | None) -> str | None:
 
 
 class RowChanges:
-    """Changes rows of one database.  The methods return False when another process changed the row first.
+    """Changes rows of one database. The methods of RowChanges return False when another process changed the row first.
 
     `remembers`: a row that ends becomes due for long-term memory, if a worker has worked on it.
     """
@@ -58,8 +58,8 @@ class RowChanges:
         self.remembers = False
 
     def change(self, uuid: str, change: Callable[[Row], bool]) -> None:
-        """Read the row and change it in one transaction, which is repeated while `change` returns False: another
-        process has changed the row in between, which is possible in a database without a global write lock."""
+        """Read the row and change it in one transaction, which is repeated while the function `change` returns False:
+        another process has changed the row in between, which is possible in a database without a global write lock."""
         for _ in range(TRIES):
             with self.db.transaction():
                 row = row_of(self.db, uuid)
@@ -77,8 +77,8 @@ class RowChanges:
         return back and (to is Status.QUEUED or self.pause(replace(row, status=Status.QUEUED)))
 
     def stay(self, row: Row, word: Request, requested: str | None) -> bool:
-        """Apply a request (`word`) that does not change the status of the row, but may change for what a paused row
-        waits, or when a queued row is due."""
+        """Apply a request (`word`) that does not change the status of the row, but may change the reason why a paused
+        row waits, or the time when a queued row is due."""
         if word == "pause" and row.status is Status.PAUSED and row.outcome != "paused":
             return self.hold_paused(row)
         if word == "resume" and row.status is Status.QUEUED and row.attempt > 0 and row.not_before is not None:

@@ -33,8 +33,9 @@ _START_FIELD = 22  # position of the field starttime (in clock ticks since boot)
 def machine() -> str:
     """12 hexadecimal digits that identify this machine since its last boot.
 
-    The digits are a digest of machine id, boot id and host name; no single one of these suffices: containers of one
-    image have the same machine id, containers of one host the same boot id, copied virtual machines the same host name.
+    The digits are a digest of machine id, boot id and host name, since no single one of these suffices: containers of
+    one image have the same machine id, containers of one host the same boot id, copied virtual machines the same host
+    name.
     """
     ids = [_text("/etc/machine-id") or _text("/var/lib/dbus/machine-id"), _text("/proc/sys/kernel/random/boot_id")]
     return blake2b("\0".join([*ids, hostname()]).encode(), digest_size=6).hexdigest()
@@ -52,7 +53,7 @@ def is_alone(settings: Settings) -> bool:
 
 
 def of_another_host(row: Row, settings: Settings) -> bool:
-    """Whether the host that last worked on the task is another one that shares the ledger."""
+    """Whether the host that last worked on the task is another host that shares the ledger."""
     return not is_alone(settings) and row.hostname not in (None, hostname())
 
 

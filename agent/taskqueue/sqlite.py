@@ -22,7 +22,7 @@ class SqliteLedger(Ledger):
     title = db.TASKS
     preload = ()
 
-    def __init__(self, base_dir: Path, address: str = "") -> None:  # noqa: ARG002 - a parameter of the contract
+    def __init__(self, base_dir: Path, address: str = "") -> None:  # noqa: ARG002 - this is a parameter of the contract
         super().__init__(db.open_tasks(base_dir), place=row_holder.place(base_dir))
 
     @staticmethod

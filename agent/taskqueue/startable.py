@@ -1,4 +1,4 @@
-"""Which queued rows may start by the limits `limits.at_once`, without reserving any.
+"""Finds the queued rows that may start by the limits `limits.at_once`, without reserving any.
 
 The rows are selected with the part of the query `ledger_take` before its UPDATE, so that a page shows what
 `Ledger.reserve` decides.
@@ -25,7 +25,7 @@ def startable(db: Database, *, server: str, at_once: AtOnce) -> frozenset[str]:
     `server`."""
     choice, _, _ = queries(LEDGER)["ledger_take"].partition(CHANGE)
     found = db.execute(
-        f"{choice.replace(LOCKING, '')} SELECT uuid FROM next",  # noqa: S608 - both parts are of this program
+        f"{choice.replace(LOCKING, '')} SELECT uuid FROM next",  # noqa: S608 - both parts of the statement come from this program
         now=clock.stamp(db.now()),
         outcome=None,
         without="",

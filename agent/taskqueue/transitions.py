@@ -5,11 +5,11 @@ each status.
     queued → paused ← running          paused → queued
     queued, paused → stopped           queued → failed (it can never start)
 
-A request that the holder of a running row has not executed is executed when the holder puts the row back or dies
+A request that the holder of a running row has not executed takes effect when the holder puts the row back or dies
 (`status_after_release`).
 
-The functions of this module are pure.  A closed row never becomes open
-again: a new run of the same issue gets a new row.
+The functions of `transitions.py` are pure. A closed row never becomes open again: a new run of the same issue gets a
+new row.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from agent.values import CLOSED_STATUSES, Status
 Request = Literal["stop", "pause", "resume"]
 REQUESTS: tuple[Request, ...] = get_args(Request)
 DONE: dict[Request, str] = {"stop": "stopped", "pause": "paused", "resume": "resumed"}
-"""Request → its past participle, for sentences."""
+"""Request → its past participle, for sentences to people."""
 
 TRANSITIONS: dict[Status, frozenset[Status]] = {
     Status.QUEUED: frozenset({Status.RUNNING, Status.PAUSED, Status.STOPPED, Status.FAILED}),

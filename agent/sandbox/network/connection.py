@@ -1,5 +1,5 @@
-"""One connection of a client inside the sandbox to the proxy: reads the request, checks it, and serves it or answers
-with the reason for a refusal."""
+"""Serves one connection of a client inside the sandbox to the proxy: reads the request, checks it, and passes it on or
+answers with the reason for a refusal."""
 
 from __future__ import annotations
 
@@ -67,11 +67,13 @@ def serve(client: socket.socket, dialer: Dialer, traffic: Traffic, keep: Callabl
 
 
 def answer(client: socket.socket, status: int, why: str) -> None:
-    """Send an answer of the proxy itself.  Most clients show the text of the status line, but not the body."""
+    """Send to the client an answer of the proxy itself. Most clients show the text of the status line, but not the
+    body."""
     words = why.encode("ascii", "replace")
     head = b"HTTP/1.1 %d %s\r\nContent-Type: text/plain\r\nContent-Length: %d\r\nConnection: close\r\n\r\n"
     client.sendall(head % (status, words, len(words) + 1) + words + b"\n")
-    with suppress(OSError):  # closing a socket with unread bytes would discard the answer
+    # Closing a socket with unread bytes would discard the answer, so these bytes are read first.
+    with suppress(OSError):
         client.shutdown(socket.SHUT_WR)
         client.settimeout(PARTING_SECONDS)
         while client.recv(1 << 16):

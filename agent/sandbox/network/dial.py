@@ -1,7 +1,7 @@
 """Decides whether a host may be reached, and opens the connection to it.
 
-The name of the host is resolved once, in this module.  Each resolved address is checked, and a direct connection goes
-to a checked address, so a name that resolves differently the next time gains nothing.  If this machine itself needs a
+The name of a host is resolved only once, in this module. Each resolved address is checked, and a direct connection goes
+to a checked address, so a name that resolves differently the next time gains nothing. If this machine itself needs a
 proxy for the host, the connection goes through that proxy, which may resolve the name itself (`host_proxy`).
 """
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from agent.config.private_addresses import Address
 
 SECONDS = 20.0
-"""The time-out of one connection in seconds."""
+"""The time-out of one connection attempt in seconds."""
 
 TRIES = 4
 """The maximum number of addresses of one host name to which a connection is tried."""
@@ -80,7 +80,7 @@ class Dialer:
 
     def judged(self, host: str, found: Sequence[str], entries: Sequence[AllowedHost]) -> list[Address]:
         """The addresses in `found` to which a connection is allowed, at most TRIES; raises HostRefused, with the first
-        reason, if there are none."""
+        reason, if none is allowed."""
         fit: dict[Address, None] = {}
         reasons = []
         for text in found:
@@ -94,7 +94,7 @@ class Dialer:
         return list(fit)[:TRIES]
 
     def refusal(self, address: Address, entries: Sequence[AllowedHost]) -> str:
-        """The reason why a connection to `address` is not allowed, "" if it is."""
+        """The reason why a connection to `address` is not allowed, "" if it is allowed."""
         real = private_addresses.effective_address(address)
         if word := private_addresses.never_reachable(real):
             return f"has the address {address} ({word})"
@@ -122,7 +122,8 @@ class Dialer:
 
 
 NOBODYS = {4: "240.0.0.1", 6: "100::1"}
-"""Addresses that no machine has: of a reserved network, and of the discard-only network (RFC 1112, RFC 6666)."""
+"""Addresses that no machine has: one of a reserved network, and one of the discard-only network (RFC 1112, RFC
+6666)."""
 
 
 def is_own(address: Address) -> bool:

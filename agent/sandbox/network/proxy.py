@@ -1,4 +1,4 @@
-"""The proxy of one command: from the socket created inside to the end of every connection.
+"""The network proxy of one command: it serves the socket created inside the sandbox until the end of every connection.
 
 One thread accepts connections, and each connection has a thread that serves it.  When the command ends, the proxy is
 closed, which ends all connections.
@@ -24,17 +24,17 @@ MOST = 64
 """The maximum number of simultaneous connections to the proxy; further connections wait."""
 
 LAST_SECONDS = 5.0
-"""Maximum seconds until the closed connections have counted their last bytes.  The sockets of closed connections are
-shut down, so the wait for them is short."""
+"""Maximum seconds to wait until the closed connections have counted their last bytes. The sockets of closed connections
+are shut down, so this wait is short."""
 
 
 class SandboxProxy:
     """The proxy of one command, as a context manager around the command.
 
     - `descriptor`: the descriptor through which the opener inside the sandbox sends its listening socket.
-    - `file`: the content of the opener's executable file; None if there is no executable for this machine type.
-      Without an executable the interpreter `python` inside runs the opener.  SandboxUnavailable is raised if the
-      executable and the interpreter are both missing.
+    - `file`: the content of the opener's executable file; None if there is no executable for this machine type. Without
+      an executable for the machine type, the interpreter `python` inside the sandbox runs the opener.
+      SandboxUnavailable is raised if the executable and the interpreter are both missing.
     - `opened`: whether the worker has got the listening socket that the opener created.
     """
 
@@ -79,7 +79,8 @@ class SandboxProxy:
         self.traffic.wait(LAST_SECONDS)
 
     def contacts(self) -> tuple[Contact, ...]:
-        """The hosts that were reached or refused so far; after the context, with all bytes that were passed on."""
+        """The hosts that the command has reached or was refused so far; after the end of the context, with all bytes
+        that were passed on."""
         return self.traffic.contacts()
 
     def _keep(self, one: socket.socket) -> bool:

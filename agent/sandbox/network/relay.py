@@ -1,4 +1,5 @@
-"""Copies bytes between a client and a server in both directions, in bounded memory, until both have sent all."""
+"""Copies bytes between a client and a server in both directions, in bounded memory, until both have ended their
+streams."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ class _Way:
         return not self.ended and len(self.buffer) < CHUNK and self.left != 0
 
     def take(self) -> int:
-        """Read the available bytes; returns their number."""
+        """Read the available bytes from the source; returns their number."""
         try:
             chunk = self.source.recv(CHUNK if self.left is None else min(CHUNK, self.left))
         except WAITS:
@@ -78,9 +79,9 @@ def relay(
 ) -> None:
     """Copy bytes until both directions have ended, one connection fails, or no byte moves for `idle` seconds.
 
-    `first` is sent to the server before anything else.  `body` is the number of further bytes copied from the client,
-    None for no limit; with a number, the connection ends after the server's answer.  `sent(bytes)` is called after each
-    send to the server, and `received(bytes)` after each send to the client, before anything else can fail.
+    The bytes `first` are sent to the server before anything else. `body` is the number of further bytes copied from the
+    client, None for no limit; with a number, the connection ends after the server's answer. `sent(bytes)` is called
+    after each send to the server, and `received(bytes)` after each send to the client, before anything else can fail.
     """
     out, back = _Way(client, server, sent, body, bytearray(first)), _Way(server, client, received)
     client.setblocking(False)

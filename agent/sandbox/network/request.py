@@ -1,9 +1,9 @@
 """Reads the head of a client's request to the proxy, and rewrites it for `http://` addresses.
 
-The proxy answers CONNECT with a tunnel (RFC 9110, 9.3.6).  A request other than CONNECT must name the absolute address
-(RFC 9112, 3.2.2), and a connection serves only one such request.  The proxy removes header fields that concern the
-connection, derives `Host` from the address, and passes on exactly the bytes of the body.  So a second request in the
-bytes that follow a request cannot reach another host.
+The proxy answers CONNECT with a tunnel (RFC 9110, 9.3.6). A request other than CONNECT must name the absolute address
+(RFC 9112, 3.2.2), and a connection serves only one such request. The proxy removes header fields that concern the
+connection, derives `Host` from the address, and passes on exactly the bytes of the body. This prevents that a second
+request in the bytes that follow a request reaches another host.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import socket
 
 LONGEST = 1 << 16
-"""The maximum number of bytes in the head of a request."""
+"""The maximum number of bytes in the head of a client's request."""
 
 END = b"\r\n\r\n"
 
@@ -32,11 +32,11 @@ _OF_THE_CONNECTION = {b"connection", b"keep-alive", b"te", b"trailer", b"upgrade
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """`host` has the form that `host_allowlist.normalize_host` returns.
+    """`host` is the target host of the request, in the form that `host_allowlist.normalize_host` returns.
 
-    `scheme` is "https" for a tunnel: then `first` is the data that the client sent after the head, and `body` is None.
-    For an `http://` request `first` begins with the head for the server, and `body` is the number of body bytes still
-    to read.
+    `scheme` is "https" for a tunnel: then `first` is the data that the client sent after the head of the request, and
+    `body` is None. For an `http://` request `first` begins with the head for the server, and `body` is the number of
+    body bytes still to read.
     """
 
     host: str
@@ -63,7 +63,7 @@ def receive(client: socket.socket) -> tuple[bytes, bytes]:
 
 
 def read(head: bytes, rest: bytes) -> Request:
-    """Parse the request; raises RequestUnreadable for a request that the proxy does not serve."""
+    """Parse the head of the client's request; raises RequestUnreadable for a request that the proxy does not serve."""
     first, *fields = head.split(b"\r\n")
     match = _LINE.fullmatch(first)
     if match is None:
@@ -105,7 +105,7 @@ def _plain(method: bytes, target: str, fields: list[bytes], rest: bytes) -> Requ
 
 
 def _fields(lines: list[bytes]) -> tuple[int, list[bytes]]:
-    """(length of the body, header fields for the server)."""
+    """(length of the request's body, header fields for the server)."""
     found = []
     for line in lines:
         match = _FIELD.fullmatch(line)

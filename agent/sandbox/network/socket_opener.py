@@ -1,4 +1,5 @@
-"""The program that runs inside before the command: it creates a listening socket and passes it to the worker.
+"""Provides the program that runs inside the sandbox before the command: it creates a listening socket and passes it to
+the worker.
 
 A socket belongs to the network namespace of the process that creates it, even if another process uses it later.  So a
 program of about 200 bytes, the opener, creates the listening socket on 127.0.0.1 inside the sandbox, sends the socket
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 PORT = 31280
-"""The port inside each sandbox; it is below the kernel's ephemeral ports, and no known service uses it."""
+"""The port of the proxy inside each sandbox; it is below the kernel's ephemeral ports, and no known service uses it."""
 
 BACKLOG = 128
 FAILED = 125
@@ -29,7 +30,7 @@ PLACE = "/etc/makimono-network"
 """The path of the opener inside the sandbox."""
 
 ADDRESS = struct.pack("=HHI", socket.AF_INET, socket.htons(PORT), socket.htonl(0x7F00_0001))
-"""The first eight bytes of struct sockaddr_in."""
+"""The first eight bytes of a struct sockaddr_in with the proxy's address and port."""
 
 FIXED = 0x40_0000
 HEADERS = 64 + 2 * 56
@@ -57,7 +58,7 @@ def code(descriptor: int) -> bytes:
         bytes.fromhex("4154"),  # push r12: the descriptor that is sent
         bytes.fromhex("48b80100000001000000 50"),  # movabs rax, SOL_SOCKET | SCM_RIGHTS << 32; push rax
         bytes.fromhex("6a14 4989e0"),  # push 20: cmsg_len; mov r8, rsp: struct cmsghdr
-        bytes.fromhex("6a00 4989e1"),  # push 0; mov r9, rsp: the byte that goes with it
+        bytes.fromhex("6a00 4989e1"),  # push 0; mov r9, rsp: the one byte of data that is sent with the descriptor
         bytes.fromhex("6a01 4151 4989e1"),  # push 1; push r9; mov r9, rsp: struct iovec
         bytes.fromhex("6a00 6a18 4150"),  # msg_flags; msg_controllen 24; msg_control
         bytes.fromhex("6a01 4151 6a00 6a00"),  # msg_iovlen; msg_iov; msg_namelen; msg_name: struct msghdr
@@ -66,7 +67,7 @@ def code(descriptor: int) -> bytes:
         bytes.fromhex("b82e000000 0f05"),  # sendmsg
         bytes.fromhex("83f801 7528"),  # cmp eax, 1; jne failed
         bytes.fromhex("bf") + where + bytes.fromhex("b803000000 0f05"),  # close
-        bytes.fromhex("4883c478"),  # add rsp, 120: argc is on top again
+        bytes.fromhex("4883c478"),  # add rsp, 120: argc is at the top of the stack again
         bytes.fromhex("488b0c24 488d742410 488b3e"),  # mov rcx, [rsp]; lea rsi, [rsp+16]; mov rdi, [rsi]
         bytes.fromhex("488d54cc10"),  # lea rdx, [rsp+rcx*8+16]: the environment
         bytes.fromhex("b83b000000 0f05"),  # execve

@@ -1,4 +1,4 @@
-"""Counts a command's connections by host and port, for the log and for the model."""
+"""Counts the connections of a command by host and port, for the log and for the model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OTHERS = "(others)"
 
 
 class Traffic:
-    """The counters of one command, which many threads update."""
+    """The connection counters of one command, which many threads update."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, int, str], list[int]] = {}
@@ -40,8 +40,8 @@ class Traffic:
 
     @contextmanager
     def connected(self) -> Iterator[None]:
-        """A context manager around one connection to a server, inside which its bytes are counted; `wait` waits for its
-        end."""
+        """A context manager around one connection to a server, inside which its bytes are counted; the method `wait`
+        waits for its end."""
         with self._lock:
             self._connected += 1
         try:
@@ -52,7 +52,8 @@ class Traffic:
                 self._lock.notify_all()
 
     def wait(self, seconds: float) -> bool:
-        """Wait until no server is connected, after which all bytes are counted; False if that takes longer."""
+        """Wait until no server is connected, after which all bytes are counted; returns False if that takes longer than
+        `seconds`."""
         with self._lock:
             return self._lock.wait_for(lambda: not self._connected, seconds)
 
