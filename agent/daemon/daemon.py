@@ -200,7 +200,7 @@ class Daemon:
         if self.role != "worker":
             self.pollers = self._pollers(wiring)
             asked = not self.pollers.poll_once()
-        supervisor.requeue_dead()
+        supervisor.dead_rows.requeue()
         self._tell(wiring)
         if self.role == "producer":
             return 0 if asked else HostError.exit_code

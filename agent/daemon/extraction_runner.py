@@ -9,15 +9,14 @@ is off, no job is due, and the packages `memory` and `extraction` are not import
 
 from __future__ import annotations
 
-import os
 import signal
-from contextlib import suppress
 from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent import clock, proc
+from agent import clock
+from agent.daemon import forkserver
 from agent.error_text import reason
 from agent.taskqueue.row_holder import hostname, is_alone
 from agent.wiring.folders import folder_of
@@ -82,7 +81,7 @@ class ExtractionRunner:
             self._read()
             if self._process.exitcode is None:
                 if clock.monotonic() >= self._overdue_at:
-                    self._end(signal.SIGKILL)
+                    forkserver.send_signal(self._process, signal.SIGKILL)
                 return
             self._reap()
             look = True  # another job may be due now
@@ -148,18 +147,12 @@ class ExtractionRunner:
             self._done_with_request()
 
     def _fork(self, target: Callable[..., None], what: str | IndexRequest) -> None:
-        receive, send = self.context.Pipe(duplex=False)
         try:
-            made = self.context.Process(target=target, args=(self.wiring.settings, what, send), daemon=False)
-            made.start()
+            self._process, self._report = forkserver.fork(self.context, target, self.wiring.settings, what)
         except (OSError, EOFError) as error:  # this host has no free process or descriptor
-            receive.close()
             uuid = what if isinstance(what, str) else ""
             self.wiring.events.emit("memory_unavailable", uuid=uuid, error=reason(error))
             return
-        finally:
-            send.close()
-        self._process, self._report = made, receive
         self._overdue_at = clock.monotonic() + OVERDUE_SECONDS
 
     def descriptors(self) -> list[int]:
@@ -197,20 +190,13 @@ class ExtractionRunner:
             self.request.remove(self.wiring.settings.base_dir)
             self.request = None
 
-    def _end(self, number: signal.Signals) -> None:
-        """Send a signal to the job's process and its children, even before the process leads a session."""
-        if self._process is not None and self.pid is not None:
-            proc.kill_group(self.pid, number)
-            with suppress(ProcessLookupError):
-                os.kill(self.pid, number)
-
     def stop(self) -> None:
         """End the job's process; the job is then due again later."""
         if self._process is None:
             return
-        self._end(signal.SIGTERM)
+        forkserver.send_signal(self._process, signal.SIGTERM)
         self._process.join(END_SECONDS)
         if self._process.exitcode is None:
-            self._end(signal.SIGKILL)
+            forkserver.send_signal(self._process, signal.SIGKILL)
             self._process.join()
         self._reap()

@@ -1,29 +1,26 @@
-"""Starts workers, at most `scheduling.max_workers` at once, and requeues the tasks of workers that died.
+"""Starts workers, at most `scheduling.max_workers` at once, and handles their ends.
 
 The ledger alone is authoritative: rows and locks show which tasks run, so workers of a daemon that was killed count
-too.  Workers are forked by a forkserver that has all common modules loaded.  `daemon/daemon.py` calls `step` after each
-event and at intervals; `step` does not wait for a worker.
+too.  `dead_rows.py` requeues the tasks of workers that died, `forkserver.py` forks the workers.  `daemon/daemon.py`
+calls `step` after each event and at intervals; `step` does not wait for a worker.
 """
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import signal
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from agent import clock, proc, process_tree
+from agent import clock, process_tree
+from agent.daemon import forkserver
 from agent.daemon.crash_blame import CrashBlame
+from agent.daemon.dead_rows import DeadRows
 from agent.daemon.disk_monitor import DiskMonitor
 from agent.daemon.extraction_runner import ExtractionRunner
-from agent.daemon.finalize import move_leftovers
 from agent.daemon.host_affinity import HostAffinity
 from agent.daemon.inherited_workers import InheritedWorkers
 from agent.daemon.log_tailer import LogTailer
-from agent.daemon.lost_rows import LostRows
 from agent.daemon.program_version import RESTART, InstalledProgram
-from agent.daemon.reconcile import adopt_ended, reconcile
 from agent.daemon.rows_here import RowsHere, workers_of
 from agent.daemon.self_check import SelfCheck
 from agent.daemon.start_delays import StartDelays
@@ -33,21 +30,14 @@ from agent.daemon.watchdog import Watchdog, end_worker
 from agent.daemon.worker_process import ExitCodes, WorkerProcess
 from agent.error_text import reason
 from agent.errors import DiskError, LedgerError
-from agent.issue.status import announce
 from agent.observe.events import Events
-from agent.store.jsonl import last_record
-from agent.store.ledgers import LedgerKind
-from agent.taskqueue import alive_by_lock
-from agent.taskqueue.row_holder import is_alone, living_holder
-from agent.tokens.preloaded import modules_for
-from agent.values import End, Outcome, Status
+from agent.values import Status
 from agent.worker import process_groups, unpublished_work, worker
 from agent.worker.attempt import CLAIMED
 
 if TYPE_CHECKING:
     from agent.daemon.broker_client import BrokerClient
     from agent.daemon.restarting_thread import RestartingThread
-    from agent.taskqueue import Row
     from agent.wiring.wiring import Wiring
 
 SWEEP_SECONDS = 5.0
@@ -94,7 +84,6 @@ class Supervisor:
         self.ledger = wiring.ledger
         self.owner = wiring.owner
         self.events = wiring.events
-        self.alive_by_lock = alive_by_lock(self.settings.base_dir)
         self.watch = LogTailer(self.settings.base_dir, heard or Events())
         self.blame = CrashBlame()
         self.here = RowsHere(wiring.ledger)
@@ -104,8 +93,10 @@ class Supervisor:
         self.holds = StartHolds(self.settings, self.ledger, self.events, self.delays.let_go)
         self.home = HostAffinity(self.settings)
         self.installed = InstalledProgram()
-        self.owed: dict[str, int] = {}  # uuid → pid of a worker that could not release its row itself
         self.children: dict[str, WorkerProcess] = {}
+        self.dead_rows = DeadRows(
+            wiring, self.children, here=self.here, watchdog=self.watchdog, blame=self.blame, ground=self.ground
+        )
         self.exit_codes = ExitCodes()
         # uuid of a worker's task → uuid in the broker's message that caused the start of the worker
         self.messages: dict[str, str] = {}
@@ -115,23 +106,9 @@ class Supervisor:
         self.queue_at = 0.0
         self.draining = False
         self.before = frozenset(process_tree.children())  # child processes of this process that are not workers
-        self.lost_rows = LostRows(wiring)
         self.inherited = InheritedWorkers(wiring)
         self.swept_at = -SWEEP_SECONDS
-        self.context = multiprocessing.get_context("forkserver")
-        summary = self.settings.context_storage.summary_model.model
-        self.context.set_forkserver_preload(
-            [
-                *LedgerKind.of(self.settings).preload,
-                # imported first, since this module must import `requests` before the package of a tokenizer does
-                "agent.llm.transport",
-                *modules_for([self.settings.provider().model, *([summary] if summary else [])]),
-                *(["agent.observe.otlp"] if self.settings.observe.otlp else []),
-                *(["agent.prompts.loader"] if self.settings.prompts.is_set else []),
-                *(["agent.daemon.preload_memory"] if self.settings.memory.enabled else []),
-                "agent.daemon.preload",  # must be the last module, since it freezes all objects that exist
-            ]
-        )
+        self.context = forkserver.context_for(self.settings)
         self.extraction = ExtractionRunner(wiring, self.context)
 
     def step(self, *, woken: bool = True) -> None:
@@ -149,13 +126,14 @@ class Supervisor:
         self.reap()
         if self.watchdog.check():
             self.here.forget()
-            self.requeue_dead()
+            self.dead_rows.requeue()
         now = clock.monotonic()
         swept = now - self.swept_at >= self.sweep_seconds()
         if swept:
             self.swept_at = now
             process_tree.reap_orphans()
-            self.requeue_dead()
+            self.dead_rows.requeue()
+            self.delays.forget_old()
             self.holds.check_probe()
             if self.draining:
                 self.drain_inherited()
@@ -253,17 +231,17 @@ class Supervisor:
         if not child.claimed:
             self.handle_unclaimed(uuid, code, child.why)
         if code == DiskError.exit_code and child.claimed and child.process.pid is not None:
-            self.requeue_running(uuid, child.process.pid, why="it could not write its row")
+            self.dead_rows.release(uuid, child.process.pid, why="it could not write its row")
         if code >= 0:
             self.delays.note_progress(uuid)
         else:
             if child.claimed:
-                self.close_if_too_large(uuid, child.process.pid)
+                self.watchdog.close_if_over_limit(uuid, child.process.pid)
                 process_groups.end_tree(self.settings.base_dir, uuid)
             if child.claimed or not self.draining:  # it is no error if the drain killed the worker before its claim
                 self.events.emit("worker_died", uuid=uuid, signal=-code)
             self.wait_after(uuid, child)
-            self.requeue_dead()
+            self.dead_rows.requeue()
         if child.claimed:
             self.holds.record_end(uuid)
 
@@ -301,93 +279,6 @@ class Supervisor:
             self.holds.note_unclaimed(uuid)
         if code >= 0 and not self.draining:
             self.events.emit("worker_unclaimed", uuid=uuid, exit_code=code, why=why, seconds=seconds)
-
-    def close_if_too_large(self, uuid: str, pid: int | None) -> None:
-        """Close the task of a worker that the kernel killed because the task exceeded its memory limit."""
-        if pid is None or self.settings.limits.memory is None:
-            return
-        if process_groups.ran_over(self.settings.base_dir, uuid):
-            self.watchdog.note_too_large(uuid, pid)
-
-    def requeue_dead(self) -> None:
-        """Requeue running rows with a dead holder, after the processes that the holder left have been killed."""
-        if self.owed or self.watchdog.too_large:
-            self.here.forget()
-        items = self.wiring.items("give_back")
-        for uuid, pid in list(self.owed.items()):
-            with items.handling(uuid):
-                self.requeue_running(uuid, pid, why="it could not write its row")
-        for uuid in list(self.watchdog.too_large):
-            with items.handling(uuid):
-                self.watchdog.close_too_large(uuid)
-        items.finish()
-        if self.ground.check():
-            reconcile(self.wiring)
-            self.ground.lost.set()
-            self.here.forget()
-        elif self.lost_rows.restore():
-            self.ground.lost.set()
-            self.here.forget()
-        self.ledger.repair_future_times()
-        settled: list[Row] = []
-        if adopt_ended(self.wiring, self.here.read()):
-            self.here.forget()
-        found = self.ledger.requeue_dead(
-            self.is_alive,
-            on_settled=settled.append,
-            # with a local ledger, all workers run on this machine, and their locks show which of them live
-            everywhere=is_alone(self.settings),
-            tool_calls=self.tool_calls,
-            publish=self.publish,
-            blamed=self.blame.may_be_the_task,
-        )
-        for uuid in found:
-            self.events.emit("task_requeued", uuid=uuid, why="its worker died")
-        for row in settled:
-            if row.status is Status.FAILED:
-                self.events.emit("task_ended", uuid=row.uuid, status="failed", end="failed", code=row.error_code)
-            else:
-                announce(self.events, row.uuid, row.status, row.attempt, "its worker died")
-        if found or settled:
-            self.here.forget()
-        self.forget_ended()
-        move_leftovers(self.wiring, self.here.read())
-        process_groups.remove(self.settings.base_dir)
-
-    def forget_ended(self) -> None:
-        """Drop data about ended tasks that no decision needs any more, since a daemon lives for months."""
-        if self.blame.known:
-            self.blame.forget_others({row.uuid for row in self.here.read()})
-        self.delays.forget_old()
-
-    def is_alive(self, row: Row) -> bool:
-        """Whether a worker of the row lives, for a row of this base_dir; if no worker lives, the processes of the task
-        are killed."""
-        child = self.children.get(row.uuid)
-        if child is not None and child.process.exitcode is None:
-            return True
-        # the row gets the memory limit as the reason of its end
-        if self.watchdog.is_too_large(row) or self.alive_by_lock(row):
-            return True
-        pid = living_holder(row.lease_owner)
-        if pid is not None and proc.has_title(pid, f"makimono: {row.uuid}"):
-            proc.kill_group(pid)  # the process is killed, since somebody removed the task's folder while it ran
-            proc.wait_gone(pid)
-        process_groups.end_tree(self.settings.base_dir, row.uuid)
-        return False
-
-    def publish(self, row: Row, code: str, message: str) -> bool:
-        """If a task's workers die repeatedly, leave its work to one more worker, which publishes it; returns whether
-        the task has any work."""
-        return unpublished_work.leave_to_publish(self.wiring, row, Outcome(End.FAILED, message, code=code))
-
-    def tool_calls(self, row: Row) -> int:
-        """The number of tool calls in the files of a row of this base_dir, which show the progress of a process that
-        dies in a long turn; the row itself does not show this progress."""
-        newest = None
-        with suppress(OSError):  # an unreadable file of tool calls counts as no progress
-            newest = last_record(self.settings.base_dir / "running" / row.uuid / "tools.jsonl")
-        return int(newest["seq"]) if newest else 0
 
     def start_due(self, *, swept: bool = False) -> None:
         """Start the next queued tasks of the ledger while fewer workers run than are allowed.
@@ -544,25 +435,19 @@ class Supervisor:
 
     def start(self, uuid: str) -> None:
         """Fork one worker.  Raises OSError or EOFError when the fork fails; then no part of the worker remains."""
-        receive, send = self.context.Pipe(duplex=False)
         self.watch.start(uuid)
         try:
-            process = self.context.Process(target=worker.main, args=(self.settings, uuid, send), daemon=False)
-            process.start()  # if the forkserver was killed, the next start of a process makes another forkserver
+            process, report = forkserver.fork(self.context, worker.main, self.settings, uuid)
         except BaseException:
-            receive.close()
             self.watch.finish(uuid)
             raise
-        finally:
-            send.close()
-        self.children[uuid] = WorkerProcess(process, receive)
+        self.children[uuid] = WorkerProcess(process, report)
 
     def drain(self) -> None:
-        """Start no more tasks, and signal every worker to end at the next turn of its task and release its row."""
-        self.draining = True
-        self.fetch_nothing()
-        self.extraction.stop()
-        self.signal(signal.SIGTERM)
+        """Start no more tasks, and signal every worker to end at its next turn and release its row."""
+        self.start_nothing()
+        for child in self.children.values():
+            forkserver.send_signal(child.process, signal.SIGTERM)
         self.drain_inherited()
 
     def drain_inherited(self) -> None:
@@ -572,38 +457,20 @@ class Supervisor:
             self.inherited.drain(self.children)
 
     def kill(self) -> None:
-        """End every worker and its process tree now, and release their rows; this does not count as a death caused by
-        the tasks, since a person requested it."""
-        self.draining = True
-        self.fetch_nothing()
-        self.extraction.stop()
+        """End every worker and its process tree now, and release their rows; this does not count as a death of the
+        tasks, since a person requested it."""
+        self.start_nothing()
         self.drain_inherited()
         pids = {uuid: child.process.pid for uuid, child in self.children.items()}
         for uuid, pid in {**pids, **self.inherited.pids()}.items():
             if pid is not None:
                 end_worker(self.settings.base_dir, uuid, pid)
-                self.requeue_running(uuid, pid, why="its worker was ended")
+                self.dead_rows.release(uuid, pid, why="its worker was ended")
         self.end_strays()
 
-    def requeue_running(self, uuid: str, pid: int, why: str) -> None:
-        """Release the row of a worker that was ended by this daemon; if the row cannot be written now, each sweep tries
-        it again."""
-        self.owed[uuid] = pid
-        with suppress(LedgerError, DiskError):
-            row = self.ledger.get(uuid)
-            if row is not None and row.status is Status.RUNNING and row.process_id == pid:
-                announce(self.events, uuid, self.ledger.release(uuid, row.attempt), row.attempt, why)
-            del self.owed[uuid]
-
-    def fetch_nothing(self) -> None:
-        """Fetch no more messages from the broker, so that other daemons get them."""
+    def start_nothing(self) -> None:
+        """Start no more tasks and jobs, and fetch no more messages from the broker, so that other daemons get them."""
+        self.draining = True
         if self.courier is not None:
             self.courier.room = 0
-
-    def signal(self, number: signal.Signals) -> None:
-        """Send a signal to every living worker of this daemon."""
-        for child in self.children.values():
-            if child.process.exitcode is None and child.process.pid is not None:
-                proc.kill_group(child.process.pid, number)
-                with suppress(ProcessLookupError):  # a worker that has just been forked leads no process group yet
-                    os.kill(child.process.pid, number)
+        self.extraction.stop()

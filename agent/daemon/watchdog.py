@@ -169,6 +169,11 @@ class Watchdog:
         with suppress(LedgerError, DiskError):
             self.close_too_large(uuid)
 
+    def close_if_over_limit(self, uuid: str, pid: int | None) -> None:
+        """Close the task of the worker `pid` if the kernel killed it because the task exceeded its memory limit."""
+        if pid is not None and self.limit is not None and process_groups.ran_over(self.wiring.settings.base_dir, uuid):
+            self.note_too_large(uuid, pid)
+
     def is_too_large(self, row: Row) -> bool:
         """Whether the row's worker was ended because of its memory and the row does not record this yet."""
         return row.uuid in self.too_large and self.too_large[row.uuid].pid == row.process_id

@@ -95,7 +95,7 @@ def work(config, ahead=0.0, **_):
     with clock.use(later(ahead)):
         wiring = Wiring(settings, events=Events([]))
         fetch_and_enqueue_tasks(settings, wiring.ledger, wiring.forges, wiring.events)
-        Supervisor(wiring).requeue_dead()
+        Supervisor(wiring).dead_rows.requeue()
         due = wiring.ledger.due(1)
         wiring.close()
         if due:

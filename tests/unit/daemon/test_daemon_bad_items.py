@@ -131,7 +131,7 @@ def test_a_dead_worker_is_found_beside_a_row_whose_files_are_odd(place):
     here.wiring.db.execute("UPDATE tasks SET lease_owner = lease_owner || '1'")
     (here.settings.base_dir / "running" / (UUID % 1) / "tools.jsonl").write_text('{"seq": "x"}\n')
     supervisor = Supervisor(here.wiring)
-    supervisor.requeue_dead()
+    supervisor.dead_rows.requeue()
     assert here.ledger.get(UUID % 2).status is Status.QUEUED
     assert Watchdog(here.wiring).check() is False
 

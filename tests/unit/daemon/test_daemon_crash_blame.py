@@ -7,13 +7,14 @@ import sys
 
 import pytest
 
-from agent import clock, proc
+from agent import clock, durable_files, proc
 from agent.daemon.crash_blame import CrashBlame, memory_kills
 from agent.daemon.start_delays import FREE_KILLS, LONGEST_SECONDS
 from agent.daemon.supervisor import Supervisor
 from agent.daemon.worker_process import WorkerProcess
 from agent.taskqueue.row_holder import machine
 from agent.values import Status
+from agent.wiring.folders import make_folder
 
 
 @pytest.mark.parametrize(
@@ -70,11 +71,13 @@ def test_a_daemon_of_months_remembers_the_ends_of_workers_only_while_their_rows_
         hung = here.claim(6)
         pid = here.ledger.get(hung.uuid).process_id
         supervisor.blame.record_hang(hung.uuid, pid)
-        supervisor.forget_ended()
+        lock = durable_files.lock(make_folder(here.settings, hung.uuid) / "lock")
+        supervisor.step()
+        durable_files.unlock(lock)
         assert supervisor.blame.known == {hung.uuid: (pid, True)}
         assert len(supervisor.delays.known) == 5, "they still wait"
         time.move(8 + LONGEST_SECONDS)
-        supervisor.forget_ended()
+        supervisor.step()
         assert supervisor.delays.known == {}
 
 

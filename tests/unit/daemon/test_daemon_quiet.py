@@ -269,7 +269,9 @@ def test_a_sweep_asks_no_more_for_hundreds_of_tasks_that_run_here_or_elsewhere(p
     here = place()
     supervisor = Supervisor(here.wiring)
     shared = here.settings.taskqueue.model_copy(update={"ledger": "postgresql://of.many.hosts/"})
-    supervisor.settings = here.settings.model_copy(update={"taskqueue": shared})  # others are judged by their leases
+    supervisor.dead_rows.settings = here.settings.model_copy(
+        update={"taskqueue": shared}
+    )  # others are judged by their leases
     supervisor.tells = True
     supervisor.step()
     names = asked(here.wiring.db, monkeypatch)

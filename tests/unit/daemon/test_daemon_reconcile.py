@@ -36,7 +36,7 @@ def aged(path):
 def started(here):
     """What a daemon's start does before it starts a task."""
     reconcile(here.wiring)
-    Supervisor(here.wiring).requeue_dead()
+    Supervisor(here.wiring).dead_rows.requeue()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user's folders are for that user alone")

@@ -240,17 +240,17 @@ def test_rows_that_vanish_under_a_daemon_without_a_folder_are_known_to_be_lost(p
     here = place()
     uuid = here.ledger.enqueue(here.key(1), not_before=here.ledger.now() + HELD if held else None)
     supervisor = Supervisor(here.wiring, starts=False)
-    supervisor.requeue_dead()
+    supervisor.dead_rows.requeue()
     assert not supervisor.ground.lost.is_set()
     if held:
         assert here.ledger.withdraw(uuid)
     else:
         here.wiring.db.execute("DROP TABLE tasks")
         here.row(2)  # the poller was quicker
-    supervisor.requeue_dead()
+    supervisor.dead_rows.requeue()
     assert supervisor.ground.lost.is_set() is lost
     supervisor.ground.lost.clear()
-    supervisor.requeue_dead()
+    supervisor.dead_rows.requeue()
     assert not supervisor.ground.lost.is_set(), "said once"
 
 

@@ -101,7 +101,7 @@ def test_rows_are_made_again_from_the_folders(worked, harm, mended_by):
     if mended_by == "start":
         reconcile(here.wiring)
     else:
-        Supervisor(here.wiring).requeue_dead()
+        Supervisor(here.wiring).dead_rows.requeue()
     for number, row in before.items():
         again = here.ledger.get(UUID % number)
         for column in COLUMNS[1:] if number > 2 else (*COLUMNS, *COUNTED):
@@ -134,15 +134,15 @@ def taken_up_elsewhere(here, number=3):
 def test_a_host_notices_that_rows_were_lost_also_where_another_one_has_made_some_again(worked):
     here = worked
     supervisor = Supervisor(here.wiring)
-    supervisor.requeue_dead()
+    supervisor.dead_rows.requeue()
     assert not here.named("row_restored")
     drop(here)
     taken_up_elsewhere(here)
-    supervisor.requeue_dead()
+    supervisor.dead_rows.requeue()
     assert supervisor.ground.lost.is_set()
     assert {one["uuid"] for one in here.named("row_restored")} == {UUID % 1, UUID % 2, UUID % 4}
     supervisor.ground.lost.clear()
-    supervisor.requeue_dead()
+    supervisor.dead_rows.requeue()
     assert not supervisor.ground.lost.is_set(), "once"
 
 
@@ -155,11 +155,11 @@ def test_a_row_that_nobody_waits_for_is_missed_too(place, status):
         here.wiring.db.run("ledger_pause", outcome="asked", uuid=claim.uuid, was="running", attempt=1)
     supervisor = Supervisor(here.wiring)
     lock = durable_files.lock(here.settings.base_dir / "running" / claim.uuid / "lock")
-    supervisor.requeue_dead()
+    supervisor.dead_rows.requeue()
     assert here.ledger.get(claim.uuid).status == status
     drop(here)
     here.row(2)
-    supervisor.requeue_dead()
+    supervisor.dead_rows.requeue()
     durable_files.unlock(lock)
     assert supervisor.ground.lost.is_set()
 
@@ -170,9 +170,9 @@ def test_an_empty_ledger_is_noticed_by_a_host_that_had_none_of_the_tasks(place):
     here.claim(1)
     here.ledger.db.execute("UPDATE tasks SET hostname = 'another-host', lease_owner = 'another:/contexts:1:1'")
     supervisor = Supervisor(here.shared().wiring)
-    supervisor.requeue_dead()
+    supervisor.dead_rows.requeue()
     drop(here)
-    supervisor.requeue_dead()
+    supervisor.dead_rows.requeue()
     assert supervisor.ground.lost.is_set()
 
 
@@ -182,13 +182,13 @@ def test_a_task_that_ended_and_was_cleaned_up_between_two_sweeps_is_not_lost(pla
     folder = make_folder(here.settings, claim.uuid)
     lock = durable_files.lock(folder / "lock")
     supervisor = Supervisor(here.wiring)
-    supervisor.requeue_dead()
+    supervisor.dead_rows.requeue()
     here.ledger.finish(claim.uuid, 1, "completed")
     here.ledger.delete(claim.uuid)
     filetree.remove(folder)
     durable_files.unlock(lock)
     here.row(2)
-    supervisor.requeue_dead()
+    supervisor.dead_rows.requeue()
     assert not supervisor.ground.lost.is_set()
 
 

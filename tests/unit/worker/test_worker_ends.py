@@ -230,11 +230,11 @@ def test_a_task_whose_workers_are_gone_is_published_by_one_more_that_asks_no_mod
             supervisor.watchdog.note_too_large(UUID % 1, here.ledger.get(UUID % 1).process_id)
         else:
             for _ in range(3):  # the first death came after an answer
-                supervisor.requeue_dead()
+                supervisor.dead_rows.requeue()
                 attempt = here.ledger.claim(UUID % 1, here.wiring.owner, 60).attempt
                 with pytest.raises(KilledError):
                     TaskHandler(here.wiring, attempt=attempt).handle(task)
-            supervisor.requeue_dead()
+            supervisor.dead_rows.requeue()
     row = here.ledger.get(UUID % 1)
     assert (row.status, row.outcome, row.error_code) == (Status.QUEUED, "publishing", how)
     asked = len(here.script.asked)

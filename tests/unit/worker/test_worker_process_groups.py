@@ -46,7 +46,7 @@ def test_a_worker_that_the_kernel_killed_for_memory_fails_its_task_with_that_wor
     claim = here.claim(1)
     code, row = worked(here, claim, 300)
     assert code == -9
-    Supervisor(here.wiring).close_if_too_large(claim.uuid, row.process_id)
+    Supervisor(here.wiring).watchdog.close_if_over_limit(claim.uuid, row.process_id)
     row = here.ledger.get(claim.uuid)
     assert (row.status, row.error_code) == (Status.FAILED, "memory")
     assert "`limits.memory` is 100M" in row.error_message
@@ -56,10 +56,10 @@ def test_a_worker_that_was_killed_by_somebody_else_is_not_too_large(here):
     claim = here.claim(1)
     assert worked(here, claim, 1)[0] == 0
     supervisor = Supervisor(here.wiring)
-    supervisor.close_if_too_large(claim.uuid, os.getpid())
+    supervisor.watchdog.close_if_over_limit(claim.uuid, os.getpid())
     assert here.ledger.get(claim.uuid).status is Status.RUNNING
     name = process_groups._name(here.settings.base_dir, claim.uuid, claim.attempt)
-    supervisor.requeue_dead()
+    supervisor.dead_rows.requeue()
     assert not any((parent.folder / name).exists() for parent in process_groups.group_places().all())
 
 
@@ -67,7 +67,7 @@ def test_of_a_limit_that_is_a_share_of_the_machine_the_event_has_bytes(place, mo
     made = place("limits: {memory: 50%}\n")
     claim = made.claim(1)
     monkeypatch.setattr(process_groups, "ran_over", lambda *_: True)
-    Supervisor(made.wiring).close_if_too_large(claim.uuid, made.ledger.get(claim.uuid).process_id)
+    Supervisor(made.wiring).watchdog.close_if_over_limit(claim.uuid, made.ledger.get(claim.uuid).process_id)
     (event,) = made.named("task_too_large")
     assert event["bytes"] == event["limit"] == process_groups.in_bytes("50%")
     assert "`limits.memory` is 50% of this machine's memory" in made.ledger.get(claim.uuid).error_message
@@ -112,11 +112,11 @@ def test_that_a_task_is_too_large_is_said_once_the_ledger_answers_again(place, m
         else:
             supervisor.reap()
     assert not supervisor.busy()
-    supervisor.requeue_dead()
+    supervisor.dead_rows.requeue()
     row = here.ledger.get(claim.uuid)
     expected = (Status.QUEUED, "publishing") if has_work else (Status.FAILED, None)
     assert (row.status, row.outcome, row.error_code, row.deaths) == (*expected, "memory", 0)
     assert len(here.named("task_too_large")) == 1
-    supervisor.requeue_dead()
+    supervisor.dead_rows.requeue()
     assert supervisor.watchdog.too_large == {}
     assert len(here.named("task_too_large")) == 1
