@@ -12,7 +12,9 @@ from old_git import old_git  # noqa: F401 - a fixture
 
 from agent import clock, durable_files
 from agent.commands import doctor
-from agent.commands.doctor import FAIL, NOT_LOOKED_AT, OK, WARN, Check, examine, nearest_existing, worst
+from agent.commands.doctor import NOT_LOOKED_AT, examine, worst
+from agent.commands.doctor_base_dir import nearest_existing
+from agent.commands.doctor_check import FAIL, OK, WARN, Check
 from agent.config import load
 from agent.store.db import open_tasks
 from agent.store.learnt_model_facts import LearntModels

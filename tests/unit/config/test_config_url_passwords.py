@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from agent.commands import doctor
+from agent.commands import doctor, doctor_sources
 from agent.config import load, settings_of
 from agent.config.settings import passwords_in
 from agent.config.url_passwords import shown_command, without_passwords
@@ -88,9 +88,9 @@ def test_doctor_shows_no_short_password(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     repos = "{default: 'https://me:pw1@git.example/x.git', second: 'https://git.example/x?private_token=pw2'}"
     (tmp_path / "config.yaml").write_text(f"local: {{repos: {repos}}}\n")
-    said = [f"{one.found} {one.advice}" for one in doctor.forge(load(environ={}, complete=False), "local")]
+    said = [f"{one.found} {one.advice}" for one in doctor_sources.forge(load(environ={}, complete=False), "local")]
     assert any("pw1" in one for one in said), "the fault stands without the mask"
-    monkeypatch.setattr(doctor, "_parts", lambda settings: [("local", lambda: doctor.forge(settings, "local"))])
+    monkeypatch.setattr(doctor, "_parts", lambda settings: [("local", lambda: doctor_sources.forge(settings, "local"))])
     shown = " ".join(
         f"{one.found} {one.advice}" for one in doctor.examine(lambda complete: load(environ={}, complete=False))
     )

@@ -10,7 +10,8 @@ from forges.gitlab_place import GitLabPlace
 from forges.gitlab_state import DEVELOPER
 from run_home import Place
 
-from agent.commands.doctor import OK, WARN, examine
+from agent.commands.doctor import examine
+from agent.commands.doctor_check import OK, WARN
 from agent.config import load
 from agent.config.forge_sections import Start
 from agent.forge.base import ForgeReports, Labels

@@ -8,7 +8,8 @@ from forges.gitlab_place import GitLabPlace
 from forges.gitlab_state import REPORTER
 
 from agent import clock
-from agent.commands.doctor import WARN, examine
+from agent.commands.doctor import examine
+from agent.commands.doctor_check import WARN
 from agent.config import load
 
 NOT_YOURS = "Resource not accessible by personal access token"

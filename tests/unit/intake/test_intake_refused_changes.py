@@ -5,7 +5,7 @@ from forges.faults import CHANGE
 from forges.github_place import GitHubPlace
 
 from agent import clock
-from agent.commands import doctor
+from agent.commands import doctor_sources
 from agent.forge.refused_changes import FIRST_SECONDS, LONGEST_SECONDS, RefusedChanges
 
 NO = "Resource not accessible by personal access token"
@@ -77,11 +77,11 @@ def test_doctor_names_the_repository_the_issue_and_the_reason(tmp_path):
     refusals = RefusedChanges(place.settings.base_dir / "limits", place.forge.instance)
     refusals.note("acme/web", "github acme/web issue 7", NO)
     refusals.note("other/one", "github other/one issue 1", NO)
-    said = [one.found for one in doctor.forge(place.settings, "github") if NO in one.found]
+    said = [one.found for one in doctor_sources.forge(place.settings, "github") if NO in one.found]
     assert len(said) == 1
     assert "acme/web issue 7" in said[0]
     refusals.clear("acme/web")
-    assert [one.found for one in doctor.forge(place.settings, "github") if NO in one.found] == []
+    assert [one.found for one in doctor_sources.forge(place.settings, "github") if NO in one.found] == []
     place.close()
 
 

@@ -6,7 +6,7 @@ import shutil
 import pytest
 from run_home import UUID, Place
 
-from agent.commands.doctor import missing_sources
+from agent.commands.doctor_sources import missing_sources
 from agent.errors import ConfigError
 from agent.forge.local.forge import IDENTITY
 from agent.intake.poller import fetch_and_enqueue_tasks
