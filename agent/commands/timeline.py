@@ -18,7 +18,7 @@ import orjson
 
 from agent import durable_files
 from agent.context.outside_effects import ROW
-from agent.store.jsonl import DamagedLines, last_record, records
+from agent.store.jsonl import DamagedLines, as_int, last_record, records
 from agent.taskqueue.row_holder import base_dir_of, of_another_host
 from agent.tokens import counter_for
 from agent.wiring.folders import folder_of
@@ -250,9 +250,9 @@ def _messages(folder: Path) -> Iterator[TimelineEntry]:
             f"{role} ({kind})" if kind and kind != role else role,
             " ".join(part for part in (said, f"→ {calls}" if calls else "") if part),
             state=str(record.get("finish_reason") or ""),
-            tokens=_whole(record.get("tokens")),
-            prompt_tokens=_whole(usage.get("prompt_tokens")),
-            completion_tokens=_whole(usage.get("completion_tokens")),
+            tokens=as_int(record.get("tokens")),
+            prompt_tokens=as_int(usage.get("prompt_tokens")),
+            completion_tokens=as_int(usage.get("completion_tokens")),
         )
 
 
@@ -267,9 +267,9 @@ def _requests(folder: Path) -> Iterator[TimelineEntry]:
             record.get("purpose"),
             excerpt(record.get("error")) or f"{record.get('provider')} {record.get('model')}",
             state=str(record.get("status", "")),
-            prompt_tokens=_whole(usage.get("prompt_tokens")),
-            completion_tokens=_whole(usage.get("completion_tokens")),
-            duration_ms=_whole(record.get("duration_ms")),
+            prompt_tokens=as_int(usage.get("prompt_tokens")),
+            completion_tokens=as_int(usage.get("completion_tokens")),
+            duration_ms=as_int(record.get("duration_ms")),
         )
 
 
@@ -291,7 +291,7 @@ def _tools(folder: Path) -> Iterator[TimelineEntry]:
             record.get("tool"),
             f"{excerpt(record.get('args'))} → {excerpt(record.get('result'))}",
             state=str(record.get("status", "")),
-            duration_ms=_whole(record.get("duration_ms")),
+            duration_ms=as_int(record.get("duration_ms")),
             message=seq if call == record["seq"] else None,
         )
 
@@ -299,14 +299,14 @@ def _tools(folder: Path) -> Iterator[TimelineEntry]:
 def _results(folder: Path) -> Iterator[tuple[float, int | None]]:
     """(number of the call, number of the message that has its result) for each tool call, in order."""
     for record in _records(folder, "messages.jsonl", every=True):
-        if record.get("role") == "tool" and (call := _whole(record.get("tool_seq"))) is not None:
+        if record.get("role") == "tool" and (call := as_int(record.get("tool_seq"))) is not None:
             yield call, record["seq"]
 
 
 def _summaries(folder: Path) -> Iterator[TimelineEntry]:
     for record in _records(folder, "summaries.jsonl"):
         about = f"of {record.get('start_seq')} to {record.get('end_seq')}"
-        size = _whole(record.get("summary_tokens"))
+        size = as_int(record.get("summary_tokens"))
         yield _entry("summary", "summaries.jsonl", record, about, excerpt(record.get("summary")), tokens=size)
 
 
@@ -314,14 +314,10 @@ def _compactions(folder: Path) -> Iterator[TimelineEntry]:
     for record in _records(folder, "compactions.jsonl"):
         before, after = record.get("tokens_before"), record.get("tokens_after")
         text = f"messages {record.get('start_seq')} to {record.get('end_seq')}, {before} → {after} tokens"
-        yield _entry("compaction", "compactions.jsonl", record, record.get("strategy"), text, tokens=_whole(after))
+        yield _entry("compaction", "compactions.jsonl", record, record.get("strategy"), text, tokens=as_int(after))
 
 
 def _effects(folder: Path) -> Iterator[TimelineEntry]:
     for record in _records(folder, "effects.jsonl"):
         text = excerpt(record.get("receipt") or record.get("detail") or "")
         yield _entry("effect", "effects.jsonl", record, record.get("name"), text, state=str(record.get("state", "")))
-
-
-def _whole(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -9,13 +9,14 @@ of a task; the commands `show` and `show --watch` print the last turns.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 import orjson
 
 from agent.commands.timeline import FILES, excerpt, id_key
-from agent.store.jsonl import DamagedLines, tail
+from agent.store.jsonl import DamagedLines, as_int, tail
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -110,9 +111,9 @@ def last_turns(folder: Path, count: int = TURNS) -> LastTurns:
     shown = _window(messages, count)
     complete = whole and len(shown) == len(messages)
     since = "" if complete or not shown else str(shown[0].get("timestamp", ""))
-    numbers = [one["tool_seq"] for one in shown if type(one.get("tool_seq")) is int]
-    first = min(numbers, default=0)
-    tools, _ = read("tools.jsonl", lambda found: bool(found) and found[0]["seq"] <= first)
+    numbers = [number for one in shown if (number := as_int(one.get("tool_seq"))) is not None]
+    # without a call in these turns the last call suffices, which may have ended the work (`_said`)
+    tools, _ = read("tools.jsonl", lambda found: bool(found) and found[0]["seq"] <= min(numbers, default=math.inf))
     items: list[Turn | Between] = list(_turns(shown, {one["seq"]: one for one in tools}))
     for name, made in (("compactions.jsonl", _compaction), ("requests.jsonl", _request), ("effects.jsonl", _effect)):
         found, _ = read(name, lambda found: bool(found) and str(found[0].get("timestamp", "")) < since)
@@ -165,8 +166,8 @@ def _turns(messages: Iterable[Json], tools: dict[int, Json]) -> Iterable[Turn | 
                 record["seq"],
                 str(record.get("timestamp", "")),
                 excerpt(record.get("content")),
-                _whole(usage.get("prompt_tokens")),
-                _whole(usage.get("completion_tokens")),
+                as_int(usage.get("prompt_tokens")),
+                as_int(usage.get("completion_tokens")),
             )
             open_calls = {}
             for call in record.get("tool_calls") or ():
@@ -219,7 +220,7 @@ def _result(message: Json, record: Json | None) -> ToolCall:
         record["seq"],
         str(record.get("status") or ""),
         len(result) if isinstance(result, str) else len(orjson.dumps(result, default=str)),
-        _whole(record.get("duration_ms")),
+        as_int(record.get("duration_ms")),
     )
 
 
@@ -231,7 +232,7 @@ def _counts(name: str, record: Json) -> bool:
 
 
 def _compaction(record: Json) -> Between:
-    before, after = _whole(record.get("tokens_before")), _whole(record.get("tokens_after"))
+    before, after = as_int(record.get("tokens_before")), as_int(record.get("tokens_after"))
     sizes = f", {before or 0:,} → {after or 0:,} tokens" if before is not None or after is not None else ""
     text = f"{record.get('strategy')}: messages {record.get('start_seq')} to {record.get('end_seq')}{sizes}"
     return Between("compaction", str(record.get("timestamp", "")), record["id"], text)
@@ -264,7 +265,3 @@ def _said(tools: list[Json]) -> str:
         return ""
     parts = [str(args[name]).strip() for name in ("title", "summary", "question") if args.get(name)]
     return ". ".join([*(part.rstrip(".") for part in parts[:-1]), *parts[-1:]])
-
-
-def _whole(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None

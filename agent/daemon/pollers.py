@@ -51,7 +51,7 @@ class PolledSource:
     instance: str
     pokes: Pokes
     projects: tuple[str, ...] = ()  # the projects that the configuration names for this source
-    # The accounts of which comments and changes are never news; None before the first poll.
+    # The accounts of which comments and changes are never news; None until the source has told them.
     own: tuple[str, ...] | None = None
     lost: threading.Event = field(default_factory=threading.Event)
     stirred: threading.Event = field(default_factory=threading.Event)
@@ -62,6 +62,11 @@ class PolledSource:
     @property
     def label(self) -> str:
         return f"{self.name} {self.instance}"
+
+    def learn_own(self, forge: Forge) -> None:
+        """Set `own`; if the source does not answer, `own` stays None, and it is asked again after its next poll."""
+        with suppress(ForgeError):
+            self.own = tuple(map(str.casefold, ForgeReports(forge).agents_accounts()))
 
     def may_have(self, project: str) -> bool:
         """Whether the source may have this project: False only if the configuration names the source's projects and
@@ -198,9 +203,7 @@ class Pollers:
                     if poller.poll():
                         self.wake()
                     if source.own is None and not poller.away:
-                        source.own = ()
-                        with suppress(ForgeError):
-                            source.own = tuple(map(str.casefold, ForgeReports(forge).agents_accounts()))
+                        source.learn_own(forge)
                 with self.surviving("ledger"):
                     send_pending_notifications(wiring, partial(self._is_of, wiring.forges, number))
                 next_poll = min(poller.seconds_to_next_poll(), source.pokes.seconds())

@@ -125,12 +125,11 @@ class StartHold:
         if self.kind == "host":
             return (
                 f"{self.place} starts nothing: {len(self.tasks)} different tasks in a row failed here (the newest: "
-                f"{self.code}); one is tried after {self.until[:16].replace('T', ' ')} UTC, or when the daemon is "
-                f"started again"
+                f"{self.code}); one is tried after {minute(self.until)}, or when the daemon is started again"
             )
         return (
             f"no new task of {self.place} is started: {len(self.tasks)} different ones failed alike ({self.code}); "
-            f"one is tried after {self.until[:16].replace('T', ' ')} UTC, or when the daemon is started again"
+            f"one is tried after {minute(self.until)}, or when the daemon is started again"
         )
 
 
@@ -271,6 +270,11 @@ def read(base_dir: Path) -> list[StartHold]:
         return [StartHold(**one) for one in found if one["kind"] in get_args(Kind)]
     except (OSError, orjson.JSONDecodeError, TypeError, KeyError):
         return []
+
+
+def minute(stamp: str) -> str:
+    """A time stamp as `2026-01-31 09:15 UTC`."""
+    return f"{stamp[:16].replace('T', ' ')} UTC"
 
 
 def lines(base_dir: Path) -> list[str]:

@@ -26,6 +26,15 @@ from agent.daemon import program_version, start_holds
 from agent.daemon.health import read_health
 from agent.daemon.rows_here import workers_of
 from agent.daemon.start_limits import at_once_of, server_of
+from agent.errors import (
+    AnswerOdd,
+    ForgeAccessRefused,
+    ForgeError,
+    ForgeLimited,
+    ForgeUnreachable,
+    HostUnreached,
+    RemoteAway,
+)
 from agent.forge.rate_limiter import HostLimit, host_limits
 from agent.store.jsonl import last_record
 from agent.taskqueue import PUBLISHING, alive_by_lock, is_decided
@@ -71,9 +80,9 @@ starts tasks; `next`: nothing more."""
 REASONS: tuple[ReasonCode, ...] = get_args(ReasonCode)
 
 FORGE_CODES = frozenset(
-    ("forge", "forge_unreachable", "forge_access", "forge_odd", "git_unreachable", "host_unreached")
+    one.code for one in (ForgeError, ForgeUnreachable, ForgeAccessRefused, AnswerOdd, RemoteAway, HostUnreached)
 )
-LIMITED_CODE = "forge_limited"
+"""Codes of an attempt that ended because a forge or its repositories did not answer."""
 MOST_REPOSITORIES = 100
 """Maximum number of repositories for which the daily limits are read from the ledger; the repositories with the newest
 tasks come first."""
@@ -101,6 +110,7 @@ class TaskReasons:
         self.settings = settings
         self.ledger = ledger
         self.owner = owner
+        self._closed: dict[str, bool] = {}  # name of a place → whether its hold lets no task start
 
     def of(self, row: Row) -> Reason | None:
         """The reason why the task waits; None for a task that runs, or has ended, and waits for nothing."""
@@ -196,7 +206,9 @@ class TaskReasons:
         if self._shortage:
             return Reason("disk", self._shortage)
         if (delay := self._health.delays.get(row.uuid)) and delay.until > clock.stamp(clock.now()):
-            return Reason("delay", f"{delay.why}; a worker is started after {_minute(delay.until)}", delay.until)
+            return Reason(
+                "delay", f"{delay.why}; a worker is started after {start_holds.minute(delay.until)}", delay.until
+            )
         if not self._health.ready:
             return Reason("daemon", "; ".join(self._health.why))
         most = self.settings.scheduling.max_workers
@@ -210,7 +222,9 @@ class TaskReasons:
         return lies_elsewhere(self.settings, row, self._now)
 
     def _is_closed(self, hold: StartHold) -> bool:
-        return start_holds.is_closed(self.ledger, hold)
+        if hold.place not in self._closed:
+            self._closed[hold.place] = start_holds.is_closed(self.ledger, hold)
+        return self._closed[hold.place]
 
     def _running(self, row: Row) -> Reason | None:
         if row.requested:
@@ -239,7 +253,7 @@ class TaskReasons:
         if until is None or rounds_of(self.ledger, row) is None:
             return None
         stamp = clock.stamp(until)
-        return Reason("ci", f"CI of its pull request is watched until {_minute(stamp)}", stamp)
+        return Reason("ci", f"CI of its pull request is watched until {start_holds.minute(stamp)}", stamp)
 
 
 def _has_limits_of_the_day(settings: Settings) -> bool:
@@ -276,11 +290,11 @@ def _delayed(row: Row) -> Reason:
         return Reason("next", "it was just queued", until)
     code, what = _named(row.error_code or "")
     detail = f" ({row.error_message})" if row.error_message else ""
-    return Reason(code, f"{what}{detail}; it is tried again after {_minute(until)}", until)
+    return Reason(code, f"{what}{detail}; it is tried again after {start_holds.minute(until)}", until)
 
 
 def _named(error_code: str) -> tuple[ReasonCode, str]:
-    if error_code == LIMITED_CODE:
+    if error_code == ForgeLimited.code:
         return "forge_limit", "the forge's rate limit is used up"
     if error_code in FORGE_CODES:
         return "forge", "the forge does not answer"
@@ -291,9 +305,4 @@ def _named(error_code: str) -> tuple[ReasonCode, str]:
 
 def _limited(limit: HostLimit) -> str:
     until = clock.stamp(clock.now() + timedelta(seconds=limit.seconds))
-    return f"{limit.host} takes no requests ({limit.bucket}) before {_minute(until)}: {limit.why}"
-
-
-def _minute(stamp: str) -> str:
-    """A time stamp as `2026-01-31 09:15 UTC`."""
-    return f"{stamp[:16].replace('T', ' ')} UTC"
+    return f"{limit.host} takes no requests ({limit.bucket}) before {start_holds.minute(until)}: {limit.why}"

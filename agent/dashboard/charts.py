@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from agent import clock
 from agent.dashboard.conversation import COMPACTIONS, REQUESTS
 from agent.dashboard.file_window import read_before, sampled
+from agent.store.jsonl import as_int
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -136,7 +137,7 @@ def _height(value: float, highest: float) -> float:
 def _prompt(record: Json) -> int:
     usage = record.get("usage")
     value = usage.get("prompt_tokens") if isinstance(usage, dict) else None
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+    return as_int(value) or 0
 
 
 def _hour(stamp: Any, since: Any) -> int | None:

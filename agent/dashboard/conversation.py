@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from agent.dashboard.file_window import FileWindow, offset_of, read_before, read_from
+from agent.store.jsonl import as_int
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -97,14 +98,14 @@ def _entries(folder: Path, records: Sequence[Json], *, most: int = EXCERPT) -> t
     groups: dict[str, Json] = {}
     for record in records:
         if record.get("role") == "tool":
-            result = _result(record, calls.get(_int(record.get("tool_seq"))), most)
+            result = _result(record, calls.get(as_int(record.get("tool_seq")) or 0), most)
             call = groups.get(str(record.get("tool_call_id")))
             if call is not None and call["result"] is None:
                 call["result"] = result
                 continue
             entries.append({**_shown(record, most), "calls": [], "result": result})
             continue
-        entry = _entry(record, requests.get(_int(record.get("request"))), most)
+        entry = _entry(record, requests.get(as_int(record.get("request")) or 0), most)
         groups = {str(call["id"]): call for call in entry["calls"]}
         entries.append(entry)
     _place_compactions(folder, entries, damage)
@@ -175,7 +176,7 @@ def _place_compactions(folder: Path, entries: list[Json], damage: list[str]) -> 
     window = read_from(path, offset_of(path, first, key="at_seq", id_key="id"), COUNT, id_key="id")
     damage.extend(window.damage)
     for record in window.records:
-        at = _int(record.get("at_seq"))
+        at = as_int(record.get("at_seq")) or 0
         if at > last + MOST_RESULTS:
             break
         entry = next((one for one in reversed(entries) if one["seq"] <= at), None)
@@ -186,7 +187,7 @@ def _place_compactions(folder: Path, entries: list[Json], damage: list[str]) -> 
 def compaction_line(record: Json) -> Json:
     """The facts about one compaction, without its summary and its carried state."""
     numbers = ("id", "start_seq", "end_seq", "at_seq", "summary_id", "tokens_before", "tokens_after")
-    found = {name: one if type(one := record.get(name)) is int else None for name in numbers}
+    found = {name: as_int(record.get(name)) for name in numbers}
     return {**found, "strategy": record.get("strategy"), "at": record.get("timestamp")}
 
 
@@ -214,11 +215,7 @@ def _numbered(path: Path, numbers: Sequence[int], damage: list[str]) -> dict[int
 
 
 def _whole(records: Sequence[Json], name: str) -> list[int]:
-    return [value for record in records if (value := _int(record.get(name)))]
-
-
-def _int(value: Any) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+    return [value for record in records if (value := as_int(record.get(name)))]
 
 
 def as_text(value: Any) -> str:

@@ -342,4 +342,6 @@ class _Heard(logging.Handler):
 
     def close(self) -> None:
         self._logger.removeHandler(self)
+        if not any(isinstance(one, _Heard) for one in self._logger.handlers):
+            self._logger.propagate = True
         super().close()

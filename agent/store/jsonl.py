@@ -189,6 +189,11 @@ def last_newline(descriptor: int, size: int) -> int:
     return 0
 
 
+def as_int(value: Any) -> int | None:
+    """The value of a field of a record if it is a whole number, else None; `true` is none."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
 class JsonlFile:
     """One append-only JSONL file. The file is created at the first append; `id_key` is the key under which each record
     has its number.

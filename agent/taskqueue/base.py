@@ -569,7 +569,8 @@ class BaseLedger(Protocol):
         paused with this outcome. `waiting` is given when an event for which a task waits has occurred, since the event
         must not resume a task that a person has paused in the meantime. `why`: the reason for a stop that takes effect
         at once; it becomes the `error_message` of the row, of which people are notified. `who` is the person or program
-        that gave the request; the column `requested_by` has this until the next request.
+        that gave the request; the column `requested_by` has this until the next request that
+        changes something.
 
         The status of a queued or paused row changes at once, and a notification of people becomes due.  If a row is
         paused for another reason than a pause, a pause changes its outcome to `paused`, unless its work waits on one

@@ -17,7 +17,8 @@ from agent.errors import ClaimLost, Fenced, LedgerError, UsageError
 from agent.observe.item_loop import Items
 from agent.taskqueue import row_holder, transitions
 from agent.taskqueue.base import FREE, Claim, Row
-from agent.taskqueue.row_changes import RowChanges, row_of, seen, shown
+from agent.taskqueue.row_changes import RowChanges, is_changed_by, row_of, seen, shown
+from agent.taskqueue.startable import limit_or_all
 from agent.values import CLOSED_STATUSES, Status, TaskKey
 
 if TYPE_CHECKING:
@@ -38,7 +39,6 @@ POISON = 3
 """The number of deaths without progress, one after the other, after which a task is not started again."""
 
 WAITING = (Status.QUEUED, Status.PAUSED)
-ALL = 2**31 - 1
 _PREFIX = re.compile(r"[0-9a-f-]{1,36}")
 
 
@@ -142,8 +142,10 @@ class Ledger:
         return self._rows(self.db.run("ledger_paused_for", outcome=outcome))
 
     def list(self, status: Status | str | None = None, limit: int | None = None) -> Rows:
-        word = None if status is None else str(_status(status))
-        return self._rows(self.db.run("ledger_list", status=word, limit=_limit(limit)))
+        most = limit_or_all(limit)
+        if status is None:
+            return self._rows(self.db.run("ledger_list", limit=most))
+        return self._rows(self.db.run("ledger_list_status", status=str(_status(status)), limit=most))
 
     def _rows(self, found: Records) -> Rows:
         """Make rows from database records; an unreadable record is left out and logged once."""
@@ -159,7 +161,7 @@ class Ledger:
         return Row.from_record(found[0]) if found else None
 
     def due(self, limit: int, now: datetime | None = None, *, outcome: str | None = None) -> Uuids:
-        found = self.db.run("ledger_due", now=self._stamp(now), limit=_limit(limit), outcome=outcome)
+        found = self.db.run("ledger_due", now=self._stamp(now), limit=limit_or_all(limit), outcome=outcome)
         return [row["uuid"] for row in found]
 
     def reserve(
@@ -183,10 +185,10 @@ class Ledger:
             "without": " ".join(without),
             "outcome": outcome,
             "limited": "yes" if at_once else None,
-            **{name: _limit(number) for name, number in many.items()},
+            **{name: limit_or_all(number) for name, number in many.items()},
         }
         if not at_once:
-            found = self.db.run("ledger_take", limit=_limit(limit), depth=_limit(limit) + SLACK, **params)
+            found = self.db.run("ledger_take", limit=limit_or_all(limit), depth=limit_or_all(limit) + SLACK, **params)
             return [row["uuid"] for row in sorted(found, key=_by_age)]
         taken: Uuids = []
         # rows are reserved one after the other, and by one host at a time, since a reserved row counts for the limits
@@ -206,7 +208,7 @@ class Ledger:
     def publish(self, limit: int, again_after: float | None = None) -> Rows:
         now = self.db.now()
         before = "" if again_after is None else _after(now, -again_after)
-        found = self.db.run("ledger_publish", now=clock.stamp(now), before=before, limit=_limit(limit))
+        found = self.db.run("ledger_publish", now=clock.stamp(now), before=before, limit=limit_or_all(limit))
         rows = self._rows(found)
         return sorted(rows, key=lambda row: (-row.priority, row.created_at, row.uuid))
 
@@ -374,6 +376,7 @@ class Ledger:
         if word not in transitions.REQUESTS:
             raise UsageError(f"{word!r} cannot be asked of a task; allowed are {', '.join(transitions.REQUESTS)}")
         result: list[Status] = []
+        has_effect = True
 
         def ask(row: Row) -> bool:
             if comment is not None and comment in row.handled_comments:
@@ -381,7 +384,7 @@ class Ledger:
                 return True
             if not obey(row):
                 return False
-            if who != row.requested_by:
+            if has_effect and who != row.requested_by:
                 self.db.run("ledger_requested_by", uuid=uuid, who=who)
             if comment is not None:
                 self.changes.remember_comment(row, comment)
@@ -390,14 +393,18 @@ class Ledger:
             return True
 
         def obey(row: Row) -> bool:
+            nonlocal has_effect
+            has_effect = True
             if row.status in CLOSED_STATUSES:
                 raise UsageError(f"task {uuid} is {row.status} already and cannot be {transitions.DONE[word]}")
             if waiting is not None and (row.status, row.outcome) != (Status.PAUSED, waiting):
+                has_effect = False
                 result[:] = [row.status]
                 return True
             to, requested = transitions.apply_request(word, row.status, row.requested)
             result[:] = [to]
             if to is row.status:
+                has_effect = is_changed_by(row, word, requested)
                 return self.changes.stay(row, word, requested)
             if to is Status.QUEUED:
                 return self.changes.queue(
@@ -430,7 +437,7 @@ class Ledger:
         self.changes.change(uuid, remember)
 
     def due_notifications(self, limit: int | None = None) -> Rows:
-        found = self.db.run("ledger_untold", now=clock.stamp(), limit=_limit(limit))
+        found = self.db.run("ledger_untold", now=clock.stamp(), limit=limit_or_all(limit))
         return self._rows(found)
 
     def notify_again(self, uuid: str) -> bool:
@@ -448,7 +455,7 @@ class Ledger:
         self.changes.remembers = True
 
     def due_extractions(self, limit: int | None = None, *, host: str | None = None) -> Rows:
-        found = self.db.run("ledger_unremembered", now=clock.stamp(), hostname=host, limit=_limit(limit))
+        found = self.db.run("ledger_unremembered", now=clock.stamp(), hostname=host, limit=limit_or_all(limit))
         return self._rows(found)
 
     def begin_extraction(self, uuid: str, until: datetime | str) -> bool:
@@ -557,10 +564,6 @@ def _status(status: Status | str) -> Status:
         return Status(status)
     except ValueError:
         raise UsageError(f"{str(status)!r} is not a status; allowed are {', '.join(Status)}") from None
-
-
-def _limit(limit: int | None) -> int:
-    return ALL if limit is None else max(0, limit)
 
 
 def _time(moment: datetime | str | None) -> str | None:

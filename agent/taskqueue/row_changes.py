@@ -79,9 +79,9 @@ class RowChanges:
     def stay(self, row: Row, word: Request, requested: str | None) -> bool:
         """Apply a request (`word`) that does not change the status of the row, but may change the reason why a paused
         row waits, or the time when a queued row is due."""
-        if word == "pause" and row.status is Status.PAUSED and row.outcome != "paused":
+        if _pauses_anew(row, word):
             return self.hold_paused(row)
-        if word == "resume" and row.status is Status.QUEUED and row.attempt > 0 and row.not_before is not None:
+        if _makes_due(row, word):
             return bool(self.db.run("ledger_offer", uuid=row.uuid))
         return requested == row.requested or self.set_request(row, requested)
 
@@ -148,3 +148,17 @@ class RowChanges:
     def set_request(self, row: Row, requested: str | None) -> bool:
         """Store the request that the holder of the row has to execute."""
         return bool(self.db.run("ledger_ask", requested=requested, **seen(row)))
+
+
+def is_changed_by(row: Row, word: Request, requested: str | None) -> bool:
+    """Whether a request (`word`) that leaves the status of the row as it is changes anything else in the row;
+    `requested` is the request that stays for the holder."""
+    return _pauses_anew(row, word) or _makes_due(row, word) or requested != row.requested
+
+
+def _pauses_anew(row: Row, word: Request) -> bool:
+    return word == "pause" and row.status is Status.PAUSED and row.outcome != "paused"
+
+
+def _makes_due(row: Row, word: Request) -> bool:
+    return word == "resume" and row.status is Status.QUEUED and row.attempt > 0 and row.not_before is not None

@@ -16,25 +16,32 @@ if TYPE_CHECKING:
     from agent.taskqueue.base import AtOnce
 
 ALL = 2**31 - 1
+"""The limit of a query that shall find all rows."""
 CHANGE = "UPDATE tasks SET reserved_by"
 LOCKING = "-- postgresql: FOR UPDATE OF one SKIP LOCKED"
 
 
+def limit_or_all(limit: int | None) -> int:
+    """The value of a limit in a query; ALL for None."""
+    return ALL if limit is None else max(0, limit)
+
+
 def startable(db: Database, *, server: str, at_once: AtOnce) -> frozenset[str]:
-    """The uuids of the due and unreserved rows that `reserve` could select with `at_once` for the model server
-    `server`."""
+    """The uuids of the due rows that `reserve` could select with `at_once` for the model server `server`, and of those
+    that are reserved, which no limit holds back any more."""
     choice, _, _ = queries(LEDGER)["ledger_take"].partition(CHANGE)
     found = db.execute(
-        f"{choice.replace(LOCKING, '')} SELECT uuid FROM next",  # noqa: S608 - both parts of the statement come from this program
+        f"{choice.replace(LOCKING, '')} SELECT uuid FROM next UNION ALL "  # noqa: S608 - the parts are of this program
+        "SELECT uuid FROM tasks WHERE status = 'queued' AND reserved_until > :now",
         now=clock.stamp(db.now()),
         outcome=None,
         without="",
         depth=ALL,
         limit=ALL,
         limited="yes" if at_once else None,
-        of_repository=at_once.repository if at_once.repository is not None else ALL,
-        of_person=at_once.person if at_once.person is not None else ALL,
-        of_server=at_once.server if at_once.server is not None else ALL,
+        of_repository=limit_or_all(at_once.repository),
+        of_person=limit_or_all(at_once.person),
+        of_server=limit_or_all(at_once.server),
         server=server,
     )
     return frozenset(record["uuid"] for record in found)

@@ -843,6 +843,17 @@ def test_a_word_from_outside(ledger, base_dir, status, words, then, requested):
     assert (row.completed_at is not None) == (then == "stopped")
 
 
+@pytest.mark.parametrize(("status", "word", "late"), [("running", "stop", "pause"), ("paused", "pause", "pause")])
+def test_a_request_that_comes_too_late_does_not_change_who_asked(ledger, base_dir, status, word, late):
+    uuid = row_in(ledger, base_dir, Status(status))
+    ledger.request(uuid, "resume")
+    ledger.request(uuid, word, who="alice")
+    for more in ({}, {"who": "bob"}):
+        ledger.request(uuid, late, **more)
+    ledger.request(uuid, "resume", waiting="asked", who="bob")
+    assert ledger.get(uuid).requested_by == "alice"
+
+
 @pytest.mark.parametrize("status", CLOSED_STATUSES)
 @pytest.mark.parametrize("word", ["stop", "pause", "resume"])
 def test_a_closed_task_takes_no_word(ledger, base_dir, status, word):

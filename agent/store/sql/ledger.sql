@@ -38,10 +38,11 @@ SELECT * FROM tasks WHERE uuid = :uuid;
 SELECT uuid FROM tasks WHERE substr(uuid, 1, length(CAST(:prefix AS TEXT))) = :prefix ORDER BY uuid LIMIT 5;
 
 -- name: ledger_list
-SELECT * FROM tasks
-WHERE CAST(:status AS TEXT) IS NULL OR status = :status
-ORDER BY created_at DESC, uuid
-LIMIT :limit;
+SELECT * FROM tasks ORDER BY created_at DESC, uuid LIMIT :limit;
+
+-- name: ledger_list_status
+-- A query of its own: with `:status IS NULL OR status = :status` SQLite reads every row.
+SELECT * FROM tasks WHERE status = :status ORDER BY created_at DESC, uuid LIMIT :limit;
 
 -- name: ledger_running_here
 SELECT * FROM tasks WHERE status = 'running' AND hostname = :hostname ORDER BY created_at DESC, uuid;

@@ -343,6 +343,13 @@ def test_what_runs_here_is_found_by_index(place):
     assert "idx_tasks_running_host" in " ".join(row["detail"] for row in found)
 
 
+@pytest.mark.parametrize(("name", "index"), [("_status", "idx_tasks_status"), ("", "idx_tasks_created_at")])
+def test_a_list_of_rows_is_found_by_index(place, name, index):
+    explained = f"EXPLAIN QUERY PLAN {queries(LEDGER)[f'ledger_list{name}']}"
+    (found, *_) = place().wiring.db.execute(explained, limit=9, **({"status": "running"} if name else {}))
+    assert index in found["detail"]
+
+
 def test_rows_that_may_be_dead_are_found_by_two_indexes_on_a_ledger_of_many_hosts(tmp_path):
     from agent.taskqueue.postgresql import PostgresLedger
 

@@ -152,6 +152,24 @@ def test_a_hold_a_limit_and_a_full_disk_are_named_for_the_rows_they_hold(place, 
     assert any("`scheduling.min_free`" in note for note in found.notes())
 
 
+def test_a_hold_is_looked_at_once_and_a_row_that_is_reserved_waits_for_no_limit(place, time, alive, monkeypatch):
+    here = place("limits: {at_once: {repository: 1}}")
+    alive(here)
+    rows = [here.ledger.get(here.row(number)) for number in (1, 2)]
+    hold = StartHold("host", start_holds.resources_of(here.settings, rows[0])["host"], "git", ["a"] * 3, probe="gone")
+    hold.until = clock.stamp(clock.now() + timedelta(seconds=30))
+    (here.settings.base_dir / start_holds.NAME).write_bytes(orjson.dumps([hold.__dict__]))
+    looks = []
+    is_closed = start_holds.is_closed
+    monkeypatch.setattr(start_holds, "is_closed", lambda *given: looks.append(given) or is_closed(*given))
+    reasons = TaskReasons(here.settings, here.ledger, here.wiring.owner)
+    assert [reasons.of(row).code for row in rows] == ["hold", "hold"]
+    assert len(looks) == 1
+    (here.settings.base_dir / start_holds.NAME).unlink()
+    here.ledger.reserve(1, here.wiring.owner, seconds=60, at_once=here.settings.limits.at_once)
+    assert [reason(here, row.uuid).code for row in rows] == ["next", "at_once"]
+
+
 def test_a_running_task_says_that_its_model_does_not_answer_and_what_was_requested(place, time):
     here = place()
     uuid = here.row(1)

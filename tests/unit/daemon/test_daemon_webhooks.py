@@ -11,8 +11,12 @@ import time
 import uuid
 
 import pytest
+from forges.gitlab_place import GitLabPlace
 
+from agent import clock
 from agent.config import load
+from agent.daemon.pokes import Pokes
+from agent.daemon.pollers import PolledSource
 from agent.daemon.webhooks import MOST_BYTES, REMEMBERED, Webhooks
 from agent.errors import ConfigError, HostError
 from agent.forge.markers import marker, with_markers
@@ -278,3 +282,16 @@ def test_what_the_program_has_done_itself_causes_no_poll_and_ci_of_its_push_does
     given = github(raw, **{"X-GitHub-Event": event}) if event else {"X-Gitlab-Token": SECRET}
     assert here.ask(raw, given) == (202 if polls else 200)
     assert len(here.hooks) == len([one for one in here.events if one[0] == "poked"]) == polls
+
+
+def test_a_source_that_did_not_say_who_it_is_is_asked_again(tmp_path):
+    with clock.use(clock.FakeClock()):
+        place = GitLabPlace(tmp_path, bot_name="makimono")
+        source = PolledSource("gitlab", place.forge.instance, Pokes(60))
+        place.server.fault("GET", "/user$", status=502, times=-1, body={})
+        source.learn_own(place.forge)
+        assert source.own is None
+        place.server.faults.clear()
+        source.learn_own(place.forge)
+        assert source.own == ("makimono",)
+        place.close()

@@ -1,6 +1,7 @@
 """The trace of a task: an HTTP server reads what the exporter sends with OpenTelemetry's own protobuf messages."""
 
 import importlib.metadata
+import logging
 import socket
 import sys
 import threading
@@ -57,6 +58,14 @@ def play(events):
     events.emit("answer_received", purpose="turn", finish_reason="stop", seconds=0.1, **counts, **model)
     events.emit("verify_started", command=SECRET)
     events.emit("task_ended", uuid=UUID, status="completed", end="finished", code="")
+
+
+def test_the_log_of_the_library_goes_on_when_the_last_trace_has_ended(receiver, events):
+    library = logging.getLogger("opentelemetry")
+    with traced(receiver.address, UUID, 1, events):
+        assert otlp.probe(receiver.address) == ""
+        assert not library.propagate
+    assert library.propagate
 
 
 def test_a_task_is_one_trace_with_a_span_for_each_turn_request_and_tool_call(receiver, events, said, monkeypatch):
