@@ -80,7 +80,7 @@ class GitHubWire:
         self.answered_at: float | None = None  # time of the host's last answer, by the monotonic clock
         self.pause = 0.0  # seconds between two polls that GitHub last demanded
         self._manner = threading.local()
-        self._requesters: dict[str, Any] = {}
+        self._requesters = threading.local()  # PyGithub's Requester mixes up the requests of threads that share it
 
     def _account(self) -> str:
         """A name of the account that is the same in each process, for `SharedFacts`: the token is no such name, since
@@ -251,19 +251,20 @@ class GitHubWire:
         return None if self.trust is None else self.trust.file()
 
     def close(self) -> None:
-        """Close the connections to GitHub and remove the stored answers."""
-        if self._requesters:
+        """Close this thread's connections to GitHub and remove the stored answers."""
+        if self._requesters.__dict__:
             from agent.forge.github import requester
 
             requester.close_sessions()
-        self._requesters.clear()
+        self._requesters.__dict__.clear()
         self.kept.clear()
 
     # --- one request ------------------------------------------------------------------------------------------
 
     def _requester(self, kind: str) -> Any:
         ca_file = self.ca_file()
-        if kind not in self._requesters:
+        mine: dict[str, Any] = self._requesters.__dict__  # of this thread
+        if kind not in mine:
             from agent.forge.github import requester
 
             def as_app() -> str:
@@ -276,8 +277,8 @@ class GitHubWire:
                 return token
 
             current = self.tokens.current if kind == "user" else as_app
-            self._requesters[kind] = requester.make(self.base_url, current, ca_file, AGENT)
-        return self._requesters[kind]
+            mine[kind] = requester.make(self.base_url, current, ca_file, AGENT)
+        return mine[kind]
 
     def _send(
         self,

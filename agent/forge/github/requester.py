@@ -82,7 +82,12 @@ class _LiveToken(Auth):
 
 
 def make(base_url: str, current: Callable[[], str], ca_file: Path | None, agent: str) -> Requester:
-    """A PyGithub `Requester` that does not wait for a rate limit and does not repeat failed requests."""
+    """A PyGithub `Requester` that does not wait for a rate limit and does not repeat failed requests; only one thread
+    may use it.
+
+    A Requester of PyGithub 2.10 has one attribute for its newest connection, and the connection holds the request.
+    Between two threads another request is sent twice and one not at all.
+    """
     Requester.injectConnectionClasses(_Http, _Https)
     return Requester(
         auth=_LiveToken(current),
