@@ -1,16 +1,16 @@
 """Groups processes by cgroups (v2 and v1), so that every descendant of a worker can be found and killed.
 
-A worker joins a cgroup of its own (`join`).  All descendants of the worker are in the worker's cgroup, even a process
-that left the session, forked twice and cleared its environment.  `end` kills the processes of the groups with a given
-name prefix until these groups are empty or a time is over.  If a memory limit is given, the kernel also limits the
-memory of the group, and `ran_over` returns whether the kernel killed a process of the group at that limit.
+A worker joins a cgroup of its own (`join`). All descendants of the worker are in the worker's cgroup, even a process
+that left the session, forked twice and cleared its environment. `end` kills the processes of all groups with a given
+name prefix, and returns when these groups are empty or a time limit is over. If a group has a memory limit, the kernel
+enforces it, and `ran_over` returns whether the kernel killed a process of the group at that limit.
 
-Cgroups are optional.  A machine without a hierarchy that can be written (a container's read-only /sys/fs/cgroup, an
-ordinary user without a delegated subtree) has no groups, and every call does nothing; `proc` and `process_tree` then
-have to suffice.  A new group is a child of the present cgroup of the process that joins it, or of that cgroup's parent,
-and so lies in the subtree that is delegated to the process.  If v1 and v2 are both mounted, the group for killing
-processes and the group for the memory limit may be in different hierarchies.  `worker/process_groups.py` chooses the
-names of the groups.
+Cgroups are optional for this program. On a machine without a cgroup hierarchy that can be written (a container's
+read-only /sys/fs/cgroup, an ordinary user without a delegated subtree) no groups are made, and every call of this
+module does nothing; `proc` and `process_tree` then have to find the processes. A new cgroup is a child of the present
+cgroup of the process that joins it, or of that cgroup's parent, and so lies in the subtree that is delegated to the
+process. If cgroups v1 and v2 are both mounted, the group for killing processes and the group for the memory limit may
+be in different hierarchies. `worker/process_groups.py` chooses the names of the cgroups.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 TRIES = 3
 SIGNS = ("user.delegate", "trusted.delegate")
 V1_KILL = ("pids", "freezer", "memory")
-"""The v1 hierarchies in which a group can find and kill its processes, in order of preference; systemd's own hierarchy
-is not used."""
+"""The cgroup v1 hierarchies in which a group can find and kill its processes, in order of preference; systemd's own
+hierarchy is not used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +46,10 @@ class Parent:
 
 @dataclass(frozen=True, slots=True)
 class GroupPlaces:
-    """Where this process can make groups: one folder to kill their processes, and one to limit their memory.
+    """Where this process can make cgroups: one folder for groups to kill processes, and one for groups to limit memory.
 
-    If `kill` is None, this process cannot make groups; if `memory` is None, it cannot make groups with a memory limit.
+    If `kill` is None, this process cannot make cgroups; if `memory` is None, it cannot make cgroups with a memory
+    limit.
     """
 
     kill: Parent | None = None
@@ -68,11 +69,11 @@ class GroupPlaces:
 
 
 def find(proc: Path = Path("/proc/self")) -> GroupPlaces:
-    """Where this process can make groups.  `find` only looks for these places and makes no group."""
+    """Where this process can make cgroups. `find` only looks for the places of cgroups and makes no group."""
     own = _own(proc)
     found: dict[str, Parent] = {}
     for controllers, mounted in _mounts(proc):
-        if controllers is None:  # v2 has no list of controllers here
+        if controllers is None:  # the line in /proc/self/cgroup for v2 has no list of controllers
             for parent in _v2(mounted, own.get("")):
                 found.setdefault("v2", parent)
                 if parent.memory:
@@ -87,10 +88,11 @@ def find(proc: Path = Path("/proc/self")) -> GroupPlaces:
 
 
 def join(name: str, places: GroupPlaces, memory: int | None = None) -> bool:
-    """Make the group `name`, limit its memory to `memory` bytes, and move this process into it; returns True if the
+    """Make the cgroup `name`, limit its memory to `memory` bytes, and move this process into it; returns True if the
     process is in a group.
 
-    A hierarchy that refuses the group is skipped, since only the attempt shows whether the group can be made.
+    A cgroup hierarchy that refuses the new group is skipped, since only the attempt shows whether the group can be
+    made.
     """
     parents = places.all() if memory is not None else places.all()[:1]
     joined = [_join(parent, name, memory if parent == places.memory else None) for parent in parents]
@@ -98,8 +100,8 @@ def join(name: str, places: GroupPlaces, memory: int | None = None) -> bool:
 
 
 def end(prefix: str, places: GroupPlaces, seconds: float = 5.0) -> int:
-    """Kill every process in the groups with a name that begins with `prefix`, except this process, until none is left
-    or `seconds` are over; then remove the empty groups.  Returns the number of processes that were killed."""
+    """Kill every process in the cgroups with a name that begins with `prefix`, except this process, until none is left
+    or `seconds` are over; then remove the empty groups. Returns the number of processes that `end` killed."""
     killed: set[int] = set()
     deadline = time.monotonic() + seconds
     while (alive := set(_members(prefix, places)) - {os.getpid()}) and time.monotonic() < deadline:
@@ -112,9 +114,9 @@ def end(prefix: str, places: GroupPlaces, seconds: float = 5.0) -> int:
 
 
 def remove(prefix: str, places: GroupPlaces) -> list[str]:
-    """Remove the empty groups with a name that begins with `prefix`; returns the names of the removed groups.
+    """Remove the empty cgroups with a name that begins with `prefix`; returns the names of the removed groups.
 
-    The kernel refuses to remove a group that has a process.
+    The kernel refuses to remove a cgroup that has a process.
     """
     gone = []
     for group in _groups(prefix, places):
@@ -127,7 +129,7 @@ def remove(prefix: str, places: GroupPlaces) -> list[str]:
 
 
 def ran_over(name: str, places: GroupPlaces) -> bool:
-    """Whether the kernel killed a process of the group for exceeding the memory limit."""
+    """Whether the kernel killed a process of the cgroup `name` for exceeding the memory limit."""
     if places.memory is None:
         return False
     group = places.memory.folder / name
@@ -136,7 +138,7 @@ def ran_over(name: str, places: GroupPlaces) -> bool:
 
 
 def any_ran_over(prefix: str, places: GroupPlaces) -> bool:
-    """Whether the kernel killed a process of a group with a name that begins with `prefix` for exceeding the memory
+    """Whether the kernel killed a process of a cgroup with a name that begins with `prefix` for exceeding the memory
     limit."""
     parent = places.memory
     found = _groups(prefix, GroupPlaces(memory=parent)) if parent is not None else ()
@@ -144,8 +146,8 @@ def any_ran_over(prefix: str, places: GroupPlaces) -> bool:
 
 
 def used(name: str, places: GroupPlaces) -> int | None:
-    """The memory of the group, in bytes, that the kernel cannot reclaim: pages of processes, memfds, System V segments
-    and files of a tmpfs.  Returns None if there is no group `name` in a hierarchy that measures memory.
+    """The memory of the cgroup `name`, in bytes, that the kernel cannot reclaim: pages of processes, memfds, System V
+    segments and files of a tmpfs. Returns None if there is no cgroup `name` in a hierarchy that measures memory.
 
     The kernel's documents are Documentation/admin-guide/cgroup-v2.rst, `memory.stat` (anon, shmem), and
     cgroup-v1/memory.rst (total_rss, total_shmem)."""
@@ -192,9 +194,9 @@ def _join(parent: Parent, name: str, memory: int | None) -> bool:
             group.mkdir(mode=0o755, exist_ok=True)
             if memory is not None:
                 _hold(parent, group, memory)
-            _write(group / "cgroup.procs", "0")  # for the kernel the pid 0 means the process that writes to the file
+            _write(group / "cgroup.procs", "0")  # the kernel takes the pid 0 for the process that writes to the file
         except FileNotFoundError:
-            continue  # another process removed the new group, which was still empty
+            continue  # another process removed the new cgroup, which was still empty
         except OSError:
             with suppress(OSError):
                 group.rmdir()
@@ -204,7 +206,7 @@ def _join(parent: Parent, name: str, memory: int | None) -> bool:
 
 
 def _hold(parent: Parent, group: Path, memory: int) -> None:
-    """Set the memory limit of the group; if that fails, the group can still be used to kill its processes."""
+    """Set the memory limit of the cgroup; if that fails, the group can still be used to kill its processes."""
     with suppress(PermissionError, OSError):
         if parent.version == 1:
             _write(group / "memory.limit_in_bytes", str(memory))
@@ -215,8 +217,8 @@ def _hold(parent: Parent, group: Path, memory: int) -> None:
 
 
 def _kill(group: Path) -> None:
-    """Kill the group's processes except this process.  On v2 the kernel kills the whole group atomically, unless this
-    process is in the group; then, and on v1, each process gets SIGKILL."""
+    """Kill the processes of the cgroup, except this process. On cgroup v2 the kernel kills the whole group atomically,
+    unless this process is in the group; then, and on v1, each process gets SIGKILL."""
     found = set(_members_of(group))
     if os.getpid() not in found:
         with suppress(OSError):
@@ -239,7 +241,7 @@ def _members(prefix: str, places: GroupPlaces) -> Iterator[int]:
 
 
 def _members_of(group: Path) -> Iterator[int]:
-    """The pids of the processes in the group and in its child groups.  Processes without a pid in this pid namespace
+    """The pids of the processes in the cgroup and in its child groups. Processes without a pid in this pid namespace
     are left out."""
     for folder, _, _ in os.walk(group):  # ours
         yield from (pid for pid in map(int, _text(Path(folder, "cgroup.procs")).split()) if pid)
@@ -249,7 +251,8 @@ def _members_of(group: Path) -> Iterator[int]:
 
 
 def _own(proc: Path) -> dict[str, str]:
-    """Controller → the group of this process in the hierarchy of that controller; the controller of v2 is ""."""
+    """Maps each cgroup controller to the cgroup of this process in the hierarchy of that controller; the controller of
+    v2 is ""."""
     found: dict[str, str] = {}
     for line in _text(proc / "cgroup").splitlines():
         number, _, rest = line.partition(":")
@@ -259,14 +262,14 @@ def _own(proc: Path) -> dict[str, str]:
 
 
 def _mounts(proc: Path) -> Iterator[tuple[list[str] | None, Mount]]:
-    """(controllers, mount) of every hierarchy; for v2 the controllers are None."""
+    """(controllers, mount point) of every cgroup hierarchy; for v2 the controllers are None."""
     for one in mounts(proc):
         if one.kind in ("cgroup", "cgroup2"):
             yield one.options.split(",") if one.kind == "cgroup" else None, one
 
 
 def _beneath(mounted: Mount, own: str | None) -> Path | None:
-    """The folder of the group `own`; None if that part of the hierarchy is not mounted."""
+    """The folder of the cgroup `own`; None if that part of the hierarchy is not mounted."""
     if own is None or "/.." in own:
         return None
     root = mounted.root.rstrip("/")
@@ -276,10 +279,10 @@ def _beneath(mounted: Mount, own: str | None) -> Path | None:
 
 
 def _v2(mounted: Mount, own: str | None) -> Iterator[Parent]:
-    """The v2 group of this process, and its parent group.
+    """The cgroup of this process in the v2 hierarchy, and its parent group.
 
-    A service manager may delegate a subtree and put its process into a child of it (`DelegateSubgroup=` of systemd),
-    since a group with processes cannot limit the memory of child groups."""
+    A service manager may delegate a subtree of cgroups and put its process into a child of the top (`DelegateSubgroup=`
+    of systemd), since a group with processes cannot limit the memory of child groups."""
     folder = _beneath(mounted, own)
     if folder is not None and _is_ours(folder):
         yield Parent(folder, 2, _holds_memory(folder))
@@ -295,15 +298,15 @@ def _holds_memory(folder: Path) -> bool:
         return False
     free = (
         not (folder / "cgroup.type").exists() or not _text(folder / "cgroup.procs").strip()
-    )  # the root group may have both processes and controllers
+    )  # the root cgroup may have both processes and controllers
     return free and os.access(folder / "cgroup.subtree_control", os.W_OK)
 
 
 def _is_delegated(folder: Path) -> bool:
-    """Whether the group is delegated: it belongs to an ordinary user, or systemd has marked it.
+    """Whether the cgroup is delegated: it belongs to an ordinary user, or systemd has marked it.
 
-    If this process runs as root, its write permission does not prove delegation, since root may also write to groups
-    that another service manages."""
+    If this process runs as root, its write permission to a cgroup does not prove delegation, since root may also write
+    to groups that another service manages."""
     if 0 != os.geteuid() == folder.stat().st_uid:
         return True
     with suppress(OSError):
@@ -323,7 +326,7 @@ def _text(path: Path) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    # no O_CREAT: the kernel provides every file of a group
+    # no O_CREAT: the kernel provides every file of a cgroup
     descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.write(descriptor, text.encode())

@@ -1,5 +1,5 @@
-"""The clock of the program.  Code with waits that a test must control reads the time and sleeps through this module;
-short waits for processes use `time`."""
+"""The clock of the program. Code with waits that a test must control reads the time and sleeps through the module
+`clock`; short waits for processes use `time`."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Clock:
         return datetime.now(UTC)
 
     def stamp(self) -> str:
-        """The present time in the form of `clock.stamp`.
+        """The present time as text in the form of the function `stamp(moment)`.
 
-        The text up to the second is cached, since every message has a time.
+        The text of the present time up to the second is cached, since every message has a time.
         """
         second, rest = divmod(_time.time_ns(), 1_000_000_000)
         known, text = self._second
@@ -47,7 +47,8 @@ class Clock:
 
 
 class FakeClock(Clock):
-    """A clock that advances only by `move`, `jump` or a sleep.  `slept` lists the lengths of the sleeps in seconds."""
+    """A clock that advances only by `move`, `jump` or a sleep. `slept` lists the lengths in seconds of all sleeps on
+    this clock."""
 
     def __init__(self, start: datetime | None = None) -> None:
         super().__init__()
@@ -69,7 +70,7 @@ class FakeClock(Clock):
         self.move(seconds)
 
     def jump(self, seconds: float) -> None:
-        """Change the wall clock by `seconds`; the monotonic clock does not change."""
+        """Change the wall clock by `seconds`; the monotonic clock stays as it is."""
         self.time += timedelta(seconds=seconds)
 
     def move(self, seconds: float) -> None:
@@ -83,8 +84,8 @@ _clock = Clock()
 
 @contextmanager
 def use(clock: Clock) -> Iterator[Clock]:
-    """Use another clock inside the block (tests)."""
-    global _clock  # noqa: PLW0603 - the global clock can be replaced, which is the purpose of this module
+    """Replace the clock of the program by `clock` inside the block (tests)."""
+    global _clock  # noqa: PLW0603 - the global clock can be replaced, which is the purpose of the module `clock`
     old, _clock = _clock, clock
     try:
         yield clock
@@ -113,7 +114,7 @@ def format_stamp(moment: datetime) -> str:
 
 
 def parse(text: str) -> datetime:
-    """The inverse of `stamp`; it accepts any ISO 8601 time, and treats one without a zone as UTC.
+    """The inverse of `stamp`: `parse` accepts any ISO 8601 time, and treats a time without a zone as UTC.
 
     Raises ValueError for a text that is no ISO 8601 time, and for a time with a year in UTC that is not 1 to 9999.
     """

@@ -1,11 +1,11 @@
-"""Records the current step of the working thread and its deadline.
+"""Records the current step of the thread that works on a task, and the deadline of that step.
 
 Every operation that can take long has a time limit of its own (the time-out of a command, the time-out of a model call,
-the length of a wait), and declares it with `within`.  The work between two declared steps has a limit of ALLOWANCE
-seconds. `worker/lease.py` renews a task's lease only while the current step is not overdue.  If another process has
-taken over the task, `worker/lease.py` calls `interrupt`, which ends the step.  The state is global, since a process
-works on one task only.  Calls from threads other than the one that called `begin` have no effect; calls in a command
-that works on no task have none either, since it never calls `begin`.
+the length of a wait), and declares it with `within`. The work between two declared steps has a limit of ALLOWANCE
+seconds. `worker/lease.py` renews the lease of a task only while the current step is not overdue. If another process has
+taken over the task, `worker/lease.py` calls `interrupt`, which ends the current step with an error. The record of the
+current step is global, since a process works on one task only. Calls from threads other than the one that called
+`begin` have no effect; calls in a process that works on no task have none either, since it never calls `begin`.
 
 Code that waits can ask with `is_stopping` whether the task shall stop.
 """
@@ -24,14 +24,15 @@ if TYPE_CHECKING:
 ALLOWANCE = 600.0
 """The limit in seconds of work without a time-out of its own: reading files, counting, a few requests to a forge."""
 MARGIN = 30.0
-"""Seconds after its time-out that a step may need to end, because it has to kill processes and clean up."""
+"""Seconds that a step may need to end after its time-out is over, because it has to kill processes and clean up."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
     """One step of the work.
 
-    `until` is a value of time.monotonic, which does not advance while the machine is suspended.
+    `until` is the deadline of the step as a value of time.monotonic, which does not advance while the machine is
+    suspended.
     """
 
     name: str
@@ -56,19 +57,20 @@ _place = _Place()
 
 
 def begin(allowance: float = ALLOWANCE) -> None:
-    """Record that the calling thread starts to work on a task."""
+    """Record that the calling thread starts to work on a task; `allowance` is the limit in seconds for work without a
+    time-out of its own."""
     now = time.monotonic()
     _place.worker, _place.step, _place.end = threading.get_ident(), Step("start", now, now + allowance), None
 
 
 def finish() -> None:
-    """Record that the thread has finished its work; an error of `interrupt` is dropped."""
+    """Record that the thread has finished its work on the task; an error that `interrupt` has set is dropped."""
     _place.worker, _place.end = None, None
 
 
 @contextmanager
 def within(name: str, seconds: float) -> Iterator[None]:
-    """The block is one step that ends by itself after `seconds`.
+    """Inside the block the current step is `name`, which ends by itself after `seconds`.
 
     After the block the previous step continues, with at least ALLOWANCE seconds left.  Raises the error that was passed
     to `interrupt`."""
@@ -86,12 +88,12 @@ def within(name: str, seconds: float) -> Iterator[None]:
 
 
 def current() -> Step:
-    """The current step."""
+    """The current step of the thread that works on a task."""
     return _place.step
 
 
 def interrupt(error: Exception) -> None:
-    """End the step from another thread: from now on `check` and the next `within` raise `error`."""
+    """End the current step from another thread: from now on `check` and the next `within` raise `error`."""
     if _place.worker is not None:
         _place.end = error
 

@@ -1,7 +1,7 @@
 """Writes files durably: one write per line, a temporary file with fsync and rename, flock; symlinks are not followed.
 
-Every function converts an OSError of a write into a DiskError with the path and advice; an OSError of a read is not
-changed.  A kill -9 can still tear a line that one call writes (docs/files.md).
+Every function of this module converts an OSError of a write into a DiskError with the path and advice; an OSError of a
+read is not changed. A kill -9 can still tear a line of a file that one call writes (docs/files.md).
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ BLOCK = 1 << 16
 COPY = 1 << 20
 LOCK_TRIES = 10
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.001, 0.2
-"""Seconds between two attempts of `locked` to get the lock: the shortest and the longest pause."""
+"""Seconds between two attempts of `locked` to get the file lock: the shortest and the longest pause."""
 LONGEST_WAIT = 7200.0
-"""The maximum seconds that `locked` waits, since another process may be cloning a large repository."""
+"""The maximum seconds that `locked` waits for the file lock, since another process that holds it may be cloning a large
+repository."""
 
 _ADVICE = {
     errno.ENOSPC: "the disk is full; free some space and resume the task",
@@ -50,9 +51,9 @@ _told: Callable[[str, str, float], None] | None = None
 
 
 def on_slow(listener: Callable[[str, str, float], None] | None) -> None:
-    """From now on call `listener(path, what, seconds)` for every slow write and sync of this process; None switches
-    this off."""
-    global _told  # noqa: PLW0603 - each process has one listener
+    """From now on call `listener(path, what, seconds)` for every slow write and sync of this process; with None as
+    `listener` no function is called."""
+    global _told  # noqa: PLW0603 - each process has one listener for slow writes
     _told = listener
 
 
@@ -64,7 +65,7 @@ def took(path: str | os.PathLike[str], what: str, started: float) -> None:
 
 
 def fsync(descriptor: int, path: str | os.PathLike[str], *, data: bool = False) -> None:
-    """Call fsync, or fdatasync with `data`.  The call has no time limit."""
+    """Call fsync, or with `data` fdatasync, on the file. A call of fsync has no time limit."""
     started = time.monotonic()
     if data:
         os.fdatasync(descriptor)
@@ -74,7 +75,7 @@ def fsync(descriptor: int, path: str | os.PathLike[str], *, data: bool = False) 
 
 
 def advice(error: OSError) -> str:
-    """The error text of the system, with advice if there is any."""
+    """The error text of the system, with advice for the operator if there is any."""
     return _ADVICE.get(error.errno or 0, error.strerror or str(error))
 
 
@@ -95,9 +96,10 @@ def writing(path: str | os.PathLike[str]) -> Iterator[None]:
 def make_dir(path: Path, mode: int = 0o700) -> Path:
     """Make the directory `path` and its parents.
 
-    New directories get exactly `mode`; the mode of existing ones does not change.
+    New directories get exactly `mode`; the mode of directories that existed before does not change.
 
-    The names are durable when the function returns, since synced files are lost if the name of their folder is lost.
+    The names of the new directories are durable when `make_dir` returns, since synced files are lost if the name of
+    their folder is lost.
     """
     if path.is_dir():
         return path
@@ -117,7 +119,7 @@ def make_dir(path: Path, mode: int = 0o700) -> Path:
 def claim_dir(path: Path, mode: int) -> Path:
     """Like `make_dir`, but also sets `mode` on an empty directory that belongs to this user, as in a fresh clone.
 
-    A directory that its owner may not write is left unchanged, since somebody set its mode on purpose."""
+    A directory without write permission for its owner is left unchanged, since somebody set that mode on purpose."""
     try:
         make_dir(path, mode)
         status = path.stat()
@@ -140,7 +142,7 @@ def temporary(fallback: Path) -> None:
             return
     make_dir(fallback.parent, passable())
     tempfile.tempdir = str(make_dir(fallback, passable()))
-    # only child processes read this variable; in this process only `config` may use os.environ
+    # only child processes read the variable TMPDIR; in this process only `config` may use os.environ
     os.putenv("TMPDIR", tempfile.tempdir)
 
 
@@ -158,7 +160,7 @@ def identity(path: str | os.PathLike[str]) -> Identity | None:
     """A value that distinguishes the file at `path` from a later file with the same name; None if no file is
     visible."""
     try:
-        found = os.stat(path, follow_symlinks=False)  # noqa: PTH116 - a fast call: it runs at each SQL statement
+        found = os.stat(path, follow_symlinks=False)  # noqa: PTH116 - a fast call of stat, since `identity` runs at each SQL statement
     except OSError:
         return None
     return found.st_dev, found.st_ino
@@ -177,7 +179,7 @@ def sync_dir(path: Path) -> None:
 def libc() -> ctypes.CDLL:
     """The C library, for functions that the module `os` lacks.
 
-    The library object is cached, since ctypes makes a new library class for each call.
+    The object of the C library is cached, since ctypes makes a new library class for each call.
     """
     return ctypes.CDLL(None, use_errno=True)
 
@@ -207,12 +209,12 @@ def replacing(path: Path, mode: int = 0o600, *, sync: bool = True) -> Iterator[i
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with writing(path):
         # The temporary file may exist already: a dead process with the same process id left it, or another user made
-        # it.  An existing file is removed before the temporary file is opened: if it were a FIFO, opening it would
+        # it. An existing temporary file is removed before a new one is opened: if it were a FIFO, opening it would
         # block.
         with suppress(FileNotFoundError):
             temporary.unlink()
         descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
-        if mode & 0o077:  # the mode of a file for other users must not depend on the umask
+        if mode & 0o077:  # the mode of a file that other users may read must not depend on the umask
             os.fchmod(descriptor, mode)
     try:
         yield descriptor
@@ -248,18 +250,18 @@ def write_file(path: Path, data: bytes | Iterable[bytes], mode: int = 0o600, *, 
 
 
 def append(descriptor: int, data: bytes, path: Path) -> None:
-    """Append `data` in one write to an O_APPEND descriptor; a short or failed write is removed before the error is
-    raised."""
+    """Append `data` in one write to a descriptor that was opened with O_APPEND; a short or failed write is removed from
+    the file before the error is raised."""
     started = time.monotonic()
     try:
         written = os.write(descriptor, data)
     except OSError as error:
-        # The length of the file shows how much of `data` was written, since the caller is the file's only writer.
+        # The length of the file shows how much of `data` was written, since only the caller writes to the file.
         raise disk_error(path, error) from error
     if written != len(data):
         before = os.fstat(descriptor).st_size - written
         try:
-            # only a part was written: writing the rest raises the error that explains it
+            # only a part of `data` was written: writing the rest raises the error that explains it
             write_all(descriptor, data[written:])
         except OSError as error:
             with writing(path):
@@ -271,7 +273,7 @@ def append(descriptor: int, data: bytes, path: Path) -> None:
 def read_at(descriptor: int, size: int, position: int) -> bytes:
     """At most `size` bytes of the file from `position`.
 
-    The function moves the position of the descriptor, so two threads must not use it on the same descriptor at once.
+    `read_at` moves the position of the descriptor, so two threads must not use it on the same descriptor at once.
     `pread` would not move the position, but pyfakefs lacks `pread`, and people test code that embeds the stores with
     pyfakefs."""
     os.lseek(descriptor, position, os.SEEK_SET)
@@ -279,8 +281,8 @@ def read_at(descriptor: int, size: int, position: int) -> bytes:
 
 
 def read_backwards(descriptor: int, end: int) -> Iterator[tuple[int, bytes]]:
-    """The lines before the offset `end`, the last first, as (offset, line without newline); they are read in blocks of
-    64 KiB."""
+    """The lines of a file before the offset `end`, the last line first, as (offset, line without newline); the file is
+    read in blocks of 64 KiB."""
     rest = b""
     position = end
     while position > 0:
@@ -300,8 +302,8 @@ def read_backwards(descriptor: int, end: int) -> Iterator[tuple[int, bytes]]:
 
 
 def copy_range(source: int, target: int, start: int, end: int) -> None:
-    """Copy the bytes from `start` to `end` of one descriptor to the end of the other, in the kernel if it supports
-    that."""
+    """Copy the bytes from `start` to `end` of the file `source` to the end of the file `target`, in the kernel if it
+    supports that."""
     position = start
     while position < end:
         moved = os.sendfile(target, source, position, end - position)
@@ -311,11 +313,12 @@ def copy_range(source: int, target: int, start: int, end: int) -> None:
 
 
 def lock(path: Path, mode: int = 0o600) -> int:
-    """Take the flock on `path`; returns a descriptor that holds it until it is closed or the process dies.
+    """Take the flock on `path`; returns a descriptor that holds the lock until the descriptor is closed or the process
+    dies.
 
-    Raises LockHeld if another process has the lock.  The descriptor is opened with O_CLOEXEC, since a tool that this
-    process starts must not inherit it.  The function tries for a tenth of a second, because `is_locked` in another
-    process holds the lock for an instant.
+    Raises LockHeld if another process has the lock on `path`. The descriptor of a lock is opened with O_CLOEXEC, since
+    a tool that this process starts must not inherit it. `lock` tries for a tenth of a second, because `is_locked` in
+    another process holds the lock for an instant.
     """
     with writing(path):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
@@ -337,8 +340,8 @@ def unlock(descriptor: int) -> None:
 
 
 def open_regular(path: Path) -> int:
-    """A descriptor for reading a regular file.  Raises OSError, also for a symbolic link, a pipe, a device or a folder,
-    and never waits for a writer."""
+    """Open a regular file for reading; returns its descriptor. Raises OSError if the path names a symbolic link, a
+    pipe, a device or a folder; `open_regular` never waits for the writer of a pipe."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -349,10 +352,11 @@ def open_regular(path: Path) -> int:
 def is_locked(path: Path) -> bool:
     """Whether a live process holds the flock on `path`.
 
-    The result is False if there is no file, or a link in its place.  A lock is also found on a read-only file system,
-    and on a file without write permission.  Raises OSError if it cannot be determined whether the file is locked.
+    `is_locked` returns False if there is no file at `path`, or a link in its place. `is_locked` also finds a lock on a
+    read-only file system, and on a file without write permission. Raises OSError if it cannot be determined whether the
+    file is locked.
     """
-    flags = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe in its place does not block
+    flags = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe in the place of the lock file does not block
     try:
         try:
             # NFS grants an exclusive lock only to a descriptor that is open for writing
@@ -376,11 +380,12 @@ def is_locked(path: Path) -> bool:
 
 @contextmanager
 def locked(path: Path) -> Iterator[int]:
-    """Wait for the flock on `path` and hold it inside the block; yields its descriptor.
+    """Wait for the flock on `path` and hold it inside the block; yields the descriptor of the file.
 
-    Raises StopHeard if the task shall stop meanwhile, LockHeld after LONGEST_WAIT.
+    Raises StopHeard if the task shall stop before the lock is free, LockHeld after LONGEST_WAIT.
 
-    A child that inherits the descriptor also holds the lock until it ends, even if this process dies first.
+    A child process that inherits the descriptor of the lock also holds the lock until the child ends, even if this
+    process dies first.
     """
     with writing(path):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -393,7 +398,8 @@ def locked(path: Path) -> Iterator[int]:
 
 
 def _wait_for(descriptor: int, path: Path) -> None:
-    """Take the flock within LONGEST_WAIT.  The function polls, since a blocking system call would not notice a stop."""
+    """Take the flock on `path` within LONGEST_WAIT seconds. The wait for a lock polls, since a blocking system call
+    would not notice that the task shall stop."""
     until = time.monotonic() + LONGEST_WAIT
     pause = SHORTEST_PAUSE
     while True:
@@ -412,10 +418,10 @@ def _wait_for(descriptor: int, path: Path) -> None:
 
 
 def open_beneath(root: int, relative: str, flags: int = os.O_RDONLY, mode: int = 0o644) -> int:
-    """Open `relative` below the directory descriptor `root`, following no symlink at any step.
+    """Open the path `relative` below the directory descriptor `root`, following no symlink in any part of the path.
 
     Raises OSError: ELOOP or ENOTDIR for a symlink in the path, EXDEV for a path that leaves the directory (`..`,
-    absolute).  O_NONBLOCK prevents a FIFO from blocking; the caller checks the type of the file.
+    absolute). O_NONBLOCK prevents that the opening of a FIFO blocks; the caller checks the type of the opened file.
     """
     parts = [part for part in relative.split("/") if part not in ("", ".")]
     if relative.startswith("/") or ".." in parts:
@@ -433,7 +439,8 @@ def open_beneath(root: int, relative: str, flags: int = os.O_RDONLY, mode: int =
 
 
 def stat_beneath(top: Path, relative: str) -> os.stat_result:
-    """The status of `relative` below the folder `top`, of a link itself, following no symlink in the path.
+    """The status of `relative` below the folder `top`; for a link the status of the link itself, following no symlink
+    in the path.
 
     Raises OSError.
     """
@@ -455,7 +462,7 @@ def is_regular(descriptor: int) -> bool:
 
 
 def move_dir(source: Path, target: Path) -> None:
-    """Rename a directory and sync both parents, so that the move survives a power loss."""
+    """Rename a directory and sync both parent folders, so that the move survives a power loss."""
     with writing(target):
         source.rename(target)
         sync_dir(target.parent)

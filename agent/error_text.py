@@ -1,7 +1,7 @@
 """Extracts the cause from an error of a library, as text for a person.
 
-`requests` and urllib3 wrap the cause three times, and print pools, memory addresses and error numbers with it.  The
-functions of this module are pure; callers add the URL and advice.
+`requests` and urllib3 wrap the cause of an error three times, and print pools, memory addresses and error numbers with
+it. The functions of the module `error_text` are pure; callers add the URL and advice.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _NO_TLS = ("WRONG_VERSION_NUMBER", "UNKNOWN_PROTOCOL", "HTTP_REQUEST", "HTTPS_PR
 
 
 def innermost(error: BaseException) -> BaseException:
-    """The innermost error, found through `reason` or the arguments of each outer one."""
+    """The innermost error of a chain of errors: each outer error has it as `reason` or as an argument."""
     seen: set[int] = set()
     while id(error) not in seen:
         seen.add(id(error))
@@ -26,8 +26,8 @@ def innermost(error: BaseException) -> BaseException:
 
 
 def reason(error: object) -> str:
-    """The text of the innermost error, on one line and without the error number; the name of its class if it has no
-    text."""
+    """The text of the innermost error, on one line and without the error number; the name of the error's class if it
+    has no text."""
     inner = innermost(error) if isinstance(error, BaseException) else error
     words = _OBJECT.sub("", _NUMBERED.sub("", " ".join(str(inner).split()))).removeprefix(_START)
     if words.startswith("Failed to resolve"):
@@ -36,7 +36,7 @@ def reason(error: object) -> str:
 
 
 def is_untrusted(error: BaseException) -> bool:
-    """Whether TLS failed because of the server's certificate."""
+    """Whether TLS failed because the server's certificate is not trusted."""
     return isinstance(innermost(error), ssl.SSLCertVerificationError)
 
 
@@ -46,7 +46,7 @@ def is_no_tls(error: BaseException) -> bool:
 
 
 def tls_reason(error: BaseException) -> str:
-    """The cause of a TLS failure."""
+    """The cause of a TLS failure, as text."""
     inner = innermost(error)
     if isinstance(inner, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted ({_verified(inner)})"
@@ -59,6 +59,6 @@ def tls_reason(error: BaseException) -> str:
 
 
 def _verified(error: ssl.SSLCertVerificationError) -> str:
-    """OpenSSL's finding about the certificate of the server."""
+    """The result of OpenSSL's check of the server's certificate."""
     said = getattr(error, "verify_message", "") or reason(error)
     return str(said).rstrip(".")

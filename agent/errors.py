@@ -106,7 +106,7 @@ class CommandRefused(ConfigError):
 
 
 class UsageError(MakimonoError):
-    """The command line names something that does not exist, or asks for something that cannot be done."""
+    """The arguments of a command name something that does not exist, or ask for something that cannot be done."""
 
     code = "usage"
     exit_code = 2
@@ -120,21 +120,21 @@ class HostError(MakimonoError):
 
 
 class DiskError(HostError):
-    """A write failed: disk full, read-only, not permitted.  A failed write (DiskError) leaves the data intact that was
-    written before."""
+    """A write to the disk failed: disk full, read-only, not permitted. A failed write (DiskError) leaves the data
+    intact that was written before."""
 
     code = "disk"
 
 
 class SandboxUnavailable(HostError):
-    """Commands cannot be isolated on this machine; the message says what an administrator can do."""
+    """Commands cannot be isolated on this machine; the message of the error says what an administrator can do."""
 
     code = "sandbox_unavailable"
 
 
 class BrokerAway(HostError):
-    """The message broker does not answer, or the connection to it was cut.  A new connection may succeed; no task is
-    lost, since the ledger is polled meanwhile."""
+    """The message broker does not answer, or the connection to it was cut. A new connection to the message broker may
+    succeed; no task is lost, since the ledger is polled meanwhile."""
 
     code = "broker_away"
 
@@ -142,14 +142,14 @@ class BrokerAway(HostError):
 class ReplicaAway(HostError):
     """The storage that holds the replica of the task folders does not answer, or refuses a request.
 
-    The program writes what the replica lacks when the storage answers again.
+    When the storage answers again, the program writes what the replica of the task folders lacks.
     """
 
     code = "replica_away"
 
 
 class MemoryUnavailable(HostError):
-    """memory.db is damaged, locked, from a newer version, or on a disk that fails.
+    """The file memory.db is damaged, locked, from a newer version of the program, or on a disk that fails.
 
     Without a usable memory.db the task continues without long-term memory.
     """
@@ -172,8 +172,9 @@ class ContextError(MakimonoError):
 class RecordRefused(MakimonoError, ValueError):
     """A store of a task refuses a message, a summary, a compaction or a tool call that would make its files invalid.
 
-    The refused record was not written, and the next record can be added.  The error is also a ValueError: if the
-    program itself made the refused record, that is a mistake of the program, and the log has the traceback.
+    The refused record was not written to the file, and the next record can be added. RecordRefused is also a
+    ValueError: if the program itself made the refused record, that is a mistake of the program, and the log has the
+    traceback.
     """
 
     code = "record_refused"
@@ -186,28 +187,28 @@ class LedgerError(MakimonoError):
 
 
 class ClaimLost(LedgerError):
-    """The task could not be claimed: its row was not `queued` any more, or another process holds the lock of the
-    task."""
+    """The task could not be claimed: its row in the ledger was not `queued` any more, or another process holds the lock
+    of the task."""
 
     code = "claim_lost"
 
 
 class Fenced(LedgerError):
-    """A newer attempt owns the task.  The process that runs the older attempt must stop at once and change nothing
-    outside."""
+    """A newer attempt owns the task. The process that runs the older attempt at a task must stop at once and change
+    nothing outside."""
 
     code = "fenced"
 
 
 class RowUnreadable(LedgerError):
-    """One row of the ledger has an invalid value in a column, which another program wrote.  The message names the row
-    and the column."""
+    """One row of the ledger has an invalid value in a column, which another program wrote. The message of RowUnreadable
+    names the row and the column."""
 
     code = "row_unreadable"
 
 
 class GitError(MakimonoError):
-    """A git command failed; the message has its last lines of stderr."""
+    """A git command failed; the message of the error has the last lines of git's stderr."""
 
     code = "git"
 
@@ -258,10 +259,10 @@ class BaseMissing(WorkError):
 
 
 class SetupFailed(WorkError):
-    """`workspace.setup` failed; the message has the end of its output.
+    """The command `workspace.setup` failed; the message of the error has the end of the command's output.
 
-    `passing`: the cause is temporary (the network, or a lack of memory, processes or open files on this host), so a
-    later attempt may succeed.
+    `passing`: the cause of the failed setup is temporary (the network, or a lack of memory, processes or open files on
+    this host), so a later attempt may succeed.
     """
 
     code = "setup_failed"
@@ -272,8 +273,8 @@ class SetupFailed(WorkError):
 
 
 class RemoteRefused(WorkError):
-    """The remote refused access (401, 403): the token is wrong, expired, or lacks a right.  `stderr` is git's
-    output."""
+    """The remote refused access (401, 403): the token is wrong, expired, or lacks a right. `stderr` is what git printed
+    when the remote refused access."""
 
     code = "git_access"
 
@@ -283,33 +284,34 @@ class RemoteRefused(WorkError):
 
 
 class ReachError(MakimonoError):
-    """The proxy of a sandbox refused a request of a command that runs in the sandbox.  The command gets the message as
-    the answer to its request."""
+    """The proxy of a sandbox refused a request of a command that runs in the sandbox. The command in the sandbox gets
+    the message of the error as the answer to its request."""
 
     code = "reach"
 
 
 class HostRefused(ReachError):
-    """The host in the request is not in the allow-list, or has an address that may not be reached."""
+    """The host in the request of a sandboxed command is not in the allow-list, or has an address that may not be
+    reached."""
 
     code = "host_refused"
 
 
 class HostUnreached(ReachError):
-    """The host in the request is allowed but cannot be reached: no such name, no connection."""
+    """The host in the request of a sandboxed command is allowed but cannot be reached: no such name, no connection."""
 
     code = "host_unreached"
 
 
 class RequestUnreadable(ReachError):
-    """The proxy does not support requests of this form."""
+    """The proxy of the sandbox does not support requests of the form that the command sent."""
 
     code = "request_unreadable"
 
 
 class RulesRefused(WorkError):
-    """The tree contains an ignore or attribute file that git must not read.  `findings` has a line for each refused
-    file."""
+    """The work tree contains an ignore or attribute file that git must not read. `findings` has a line for each ignore
+    or attribute file that was refused."""
 
     code = "rules_refused"
 
@@ -319,9 +321,9 @@ class RulesRefused(WorkError):
 
 
 class RebaseConflict(WorkError):
-    """Commits conflict with the commit onto which they are rebased; nothing was changed.
+    """Commits conflict with the commit onto which they are to be rebased; the repository was not changed.
 
-    `paths` are the conflicting paths in printable form.
+    `paths` are the paths with conflicts, in printable form.
     """
 
     code = "conflict"
@@ -334,7 +336,7 @@ class RebaseConflict(WorkError):
 class PushRejected(WorkError):
     """The remote refused the content of the pushed branch, not the credentials.
 
-    `code` is the error code for the row (`work/push_errors.py`).
+    `code` is the error code of the refused push for the task's row (`work/push_errors.py`).
     """
 
     code = "push_rejected"
@@ -352,7 +354,7 @@ class LfsRefused(WorkError):
 
 class ContentWrong(WorkError):
     """The content of a Git LFS file does not match its pointer: the copy is damaged, the server sent other content, or
-    the file changed while it was read.  The content was not stored."""
+    the file changed while it was read. The wrong content of the Git LFS file was not stored."""
 
     code = "lfs_content"
 
@@ -374,8 +376,8 @@ class ForgeError(MakimonoError):
 
 
 class IssueUnreadable(ForgeError):
-    """The issue of one task cannot be read or worked on; other issues are not affected.  `code` is the error code for
-    the row."""
+    """The issue of one task cannot be read or worked on; other issues are not affected. `code` is the error code of the
+    unreadable issue for the task's row."""
 
     code = "issue_unreadable"
 
@@ -388,8 +390,8 @@ class ForgeUnreachable(ForgeError):
     """The forge could not be reached: there was no connection, a connection was cut, or the status was 5xx after every
     retry.
 
-    `maybe`: the request would change something and was sent, so the change may have been made; check this before a
-    retry.
+    `maybe`: the request was sent and would change something on the forge, so the change may have been made; check this
+    before a retry.
     """
 
     code = "forge_unreachable"
@@ -401,13 +403,14 @@ class ForgeUnreachable(ForgeError):
 
 class AnswerOdd(ForgeUnreachable):
     """An answer of the forge with status 200 lacks a field or has an unexpected value; it probably comes from a proxy,
-    a server that is starting, or another API.  The message names the request, the field and the value."""
+    a server that is starting, or another API. The message of AnswerOdd names the request, the field and the value."""
 
     code = "forge_odd"
 
 
 class ForgeLimited(ForgeError):
-    """The forge asks to slow down, or the rate limit is used up.  `retry_after` is the number of seconds to wait."""
+    """The forge asks for fewer requests, or its rate limit is used up. `retry_after` is the number of seconds to wait
+    before the next request to the forge."""
 
     code = "forge_limited"
 
@@ -425,7 +428,7 @@ class ForgeAccessRefused(ForgeError):
 class ForgeRefused(ForgeError):
     """The forge answered with a 4xx status that no other class here covers.
 
-    `status` is the HTTP status, `reasons` are the errors that the forge gives for single fields.
+    `status` is the HTTP status, `reasons` are the errors that the forge names for single fields of the request.
     """
 
     code = "forge_refused"
@@ -437,7 +440,8 @@ class ForgeRefused(ForgeError):
 
 
 class PictureRefused(MakimonoError):
-    """A picture in an issue is not sent to the model.  The message gives the reason, for people and for the model."""
+    """A picture in an issue is not sent to the model. The message of PictureRefused gives the reason, for people and
+    for the model."""
 
     code = "picture"
 
@@ -445,7 +449,7 @@ class PictureRefused(MakimonoError):
 class StopHeard(MakimonoError):
     """A wait (for git on a work tree, a fetch, a lock) ended because the task shall stop or pause, or reached a limit.
 
-    StopHeard does not mean that the operation failed for which the program waited."""
+    StopHeard does not mean that the operation failed that the program was waiting for."""
 
     code = "stop_heard"
 
@@ -468,13 +472,14 @@ class EndedBefore(MakimonoError):
 
 
 class ToolError(MakimonoError):
-    """A tool call cannot be executed.  The model gets the message as the result of the call."""
+    """A tool call of the model cannot be executed. The model gets the message of a ToolError as the result of the
+    call."""
 
     code = "tool"
 
 
 class ModelError(MakimonoError):
-    """The model's server refused or failed.
+    """The server of the model refused a request, or failed.
 
     `tries` is the number of times that the same request may be sent before the error is final.  `quote`, `codes` and
     `params` are the text, the error codes and the parameters in the server's answer (`llm/error_mapping.py` sets these
@@ -502,7 +507,7 @@ class ModelUnreachable(ModelError):
 class ModelStalled(ModelError):
     """The stream of the model's answer was idle for too long or was cut, or the whole call took longer than allowed.
 
-    No part of the answer was used.
+    No part of the stalled answer was used.
 
     `answering`: the server was still sending its answer when the time was up.
     """
@@ -512,8 +517,8 @@ class ModelStalled(ModelError):
 
 
 class RateLimited(ModelError):
-    """The model's server asks to slow down.  `retry_after` is the number of seconds to wait, None if the server gives
-    none."""
+    """The model's server asks for fewer requests. `retry_after` is the number of seconds to wait before the next
+    request to the model, None if the server gives none."""
 
     code = "rate_limited"
 
@@ -523,7 +528,8 @@ class RateLimited(ModelError):
 
 
 class QuotaExhausted(ModelError):
-    """The account at the model's provider has no quota or money left.  The request is never retried."""
+    """The account at the model's provider has no quota or money left. A request that failed for lack of quota is never
+    retried."""
 
     code = "quota_exhausted"
 
@@ -545,8 +551,8 @@ class ModelNotFound(ModelError):
 class ContextOverflow(ModelError):
     """The prompt is too long for the model, or leaves no space for the requested answer.
 
-    `limit` (for prompt and answer together, or for the prompt alone) and `requested` (the size of the prompt) are in
-    tokens, None if unknown."""
+    `limit` (for prompt and answer together, or for the prompt alone) and `requested` (the size of the prompt) are
+    numbers of tokens, None if unknown."""
 
     code = "context_overflow"
 
@@ -564,7 +570,8 @@ class ContextOverflow(ModelError):
 
 
 class RequestTooLarge(ContextOverflow):
-    """One request is larger than a per-minute limit (429).  Waiting does not help; a smaller request does."""
+    """One request to the model is larger than a per-minute limit (429). Waiting does not help when one request exceeds
+    the limit per minute; a smaller request does."""
 
     code = "request_too_large"
 
@@ -579,7 +586,8 @@ class HistoryRefused(ModelError):
 class RequestRefused(ModelError):
     """The model's server answered with a 4xx status that no other class here covers.
 
-    `unexplained`: the program knows neither the code nor the text of the answer, so the request may have been too long.
+    `unexplained`: the program knows neither the error code nor the text of the server's answer, so the request may have
+    been too long.
     """
 
     code = "request_refused"
@@ -608,8 +616,8 @@ class ShapeWrong(AnswerUnreadable):
 
 
 class CallUnreadable(AnswerUnreadable):
-    """The model wrote a tool call that its own server cannot parse.  After CallUnreadable, the same request may succeed
-    when it is sent again.
+    """The model wrote a tool call that its own server cannot parse. After CallUnreadable, the same request to the model
+    may succeed when it is sent again.
     """
 
     code = "call_unreadable"
@@ -621,6 +629,7 @@ MISTAKES: tuple[type[Exception], ...] = (
 )
 """Python errors that indicate a mistake of this program, which would occur again.
 
-Any other Python error that is not in this tree, such as OSError, comes from the host.  An error class of this program
-that also inherits from one of these classes counts as a mistake where no code handles it.
+Any other Python error that is not in the tree of this program's errors, such as OSError, comes from the host. An error
+class of this program that also inherits from a class in MISTAKES counts as a mistake of the program where no code
+handles it.
 """

@@ -40,7 +40,8 @@ MIB = 1 << 20
 
 _MANY_STARS = re.compile(rb"^(?!#)(?:[^*\n]*+\*++){%d}" % (STARS + 1), re.MULTILINE)
 
-_judged: dict[Path, int] = {}  # tree → number of starts and ends of foreign commands at its last check
+# Maps a work tree to the number of starts and ends of foreign commands at the last check of the tree.
+_judged: dict[Path, int] = {}
 
 
 class RuleFile(NamedTuple):
@@ -55,8 +56,9 @@ class RuleFile(NamedTuple):
 def check_tree(tree: Path, *, paths: Iterable[str] | None = None, stop: Callable[[], bool] | None = None) -> None:
     """Raise RulesRefused if git must not read `tree`, StopHeard if `stop` returns True meanwhile.
 
-    With `paths` only the rules files in the folders above these paths are checked, since git reads no others.  A folder
-    that cannot be opened is skipped, as git skips it; for a missing work tree nothing is checked.
+    With `paths` only the rules files in the folders above these paths are checked, since git reads no other rules
+    files. A folder that cannot be opened is skipped in the check, as git skips it; for a missing work tree nothing is
+    checked.
     """
     ran = proc.commands()
     if ran is not None and _judged.get(tree) == ran:
@@ -76,8 +78,8 @@ def check_tree(tree: Path, *, paths: Iterable[str] | None = None, stop: Callable
 
 
 def _halting(stop: Callable[[], bool] | None) -> Callable[[], None]:
-    """Returns a function that the check calls for each folder or file; every 64th call of this function checks
-    `stop`."""
+    """Returns a function that the check of a work tree calls for each folder or file; every 64th call of this function
+    checks `stop`."""
     count = 0
 
     def halt() -> None:

@@ -1,13 +1,13 @@
 """Runs git for the whole program: hardened, without a terminal, and without the configuration of the user.
 
 `gitcmd.py` runs git safely on a hostile work tree (docs/security.md, "Git beside a work tree"); it does not know the
-layout of a repository.  Git reads no system or user configuration, runs no hook and no file system monitor, does not
-prompt, refuses `ext::` and other helpers, and treats paths literally.  The caller names the git directory and the work
-tree; git is started in `/` and does not search for a repository.  The caller also gives the author of a commit.  On a
-work tree git runs under limits: the rules files are checked first (`git_guard.py`), git's memory is bounded, and git is
-ended when the task shall stop (`deadline.listening`).  A credential is passed in an anonymous file that only this git
-process and its credential helper can read.  A credential is in no argument list, URL, environment or file of a
-repository.
+layout of a repository. Git is run so that it reads no system or user configuration, runs no hook and no file system
+monitor, does not prompt, refuses `ext::` and other helpers, and treats paths literally. The caller of `gitcmd` names
+the git directory and the work tree; git is started in `/` and does not search for a repository. The caller of `gitcmd`
+also gives the author of a commit. On a work tree git runs under limits: the rules files are checked first
+(`git_guard.py`), git's memory is bounded, and git is ended when the task shall stop (`deadline.listening`). A
+credential is passed to git in an anonymous file that only this git process and its credential helper can read. A
+credential for git is in no argument list, URL, environment or file of a repository.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ MINIMUM = (2, 34)
 2.39)."""
 
 CAP = 256 << 20
-"""The maximum number of bytes of git's output, if the caller gives no other maximum.  More output than the maximum is
-an error or goes to the file `spool`; output is not cut silently."""
+"""The maximum number of bytes of git's output, if the caller of `git` gives no other maximum. More output of git than
+the maximum is an error or goes to the file `spool`; output is not cut silently."""
 
 FATAL = 128
 """The exit code of git after a fatal error (usage.c, `die`)."""
@@ -47,7 +47,7 @@ MOST_SHARE = 2
 """The memory limit of git on a work tree is a quarter of the memory for this process (`cgroups.machine_memory`), but at
 most MEMORY, at least LEAST, and not more than half of the memory for this process.
 
-The memory limit of git counts allocations (RLIMIT_DATA).  The memory limit does not count maps of packs, since the
+The memory limit of git counts allocations only (RLIMIT_DATA). The memory limit does not count maps of packs, since the
 kernel can reclaim those pages; with a limit of the address space (RLIMIT_AS) git would fail in a large repository."""
 
 STDERR_LINES = 12
@@ -76,7 +76,8 @@ HARDENING = (
 )
 
 ENVIRONMENT = {
-    "HOME": "/nonexistent",  # so that git reads no ~/.gitconfig, ~/.config/git/{ignore,attributes} or ~/.netrc
+    # The value prevents git from reading ~/.gitconfig, ~/.config/git/{ignore,attributes} or ~/.netrc.
+    "HOME": "/nonexistent",
     "LC_ALL": "C",
     "TZ": "UTC",
     "GIT_CONFIG_NOSYSTEM": "1",
@@ -166,7 +167,7 @@ class Credentials:
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
     def lines(self) -> bytes:
-        """The answer of the credential helper, in the form that git reads."""
+        """The answer of git's credential helper, in the form that git reads."""
         if any(sign in self.username + self.password for sign in "\r\n\0"):
             raise GitError(f"the credentials for {self.scope()} contain a line break or NUL; correct the token")
         return f"username={self.username}\npassword={self.password}\n".encode()
@@ -180,9 +181,10 @@ class Identity:
     email: str
 
     def environment(self, when: float) -> dict[str, str]:
-        """The variables GIT_AUTHOR_* and GIT_COMMITTER_*; `when` is in seconds since 1970.
+        """The variables GIT_AUTHOR_* and GIT_COMMITTER_* for git; `when` is the time of the commit in seconds since
+        1970.
 
-        Characters that git refuses in a name or address are removed.
+        Characters that git refuses in the name or address of an author are removed.
         """
         name = re.sub(r"[<>\s\x00-\x1f\x7f]+", " ", self.name).strip(" .,:;\"'\\") or "makimono"
         email = re.sub(r"[<>\s\x00-\x1f\x7f]+", "", self.email) or "makimono@localhost"
@@ -192,16 +194,16 @@ class Identity:
 
 @cache
 def program() -> str:
-    """The absolute path of the program git."""
+    """The absolute path of the program `git`."""
     found = shutil.which("git") or shutil.which("git", path="/usr/local/bin:/usr/bin:/bin")
     if found is None:
         raise HostError("git is not installed or not on PATH; install it, for example: apt-get install git")
-    return os.path.abspath(found)  # noqa: PTH100 - the path is not resolved, since a symbolic link must stay one
+    return os.path.abspath(found)  # noqa: PTH100 - the path of git is not resolved, since a symbolic link must stay one
 
 
 @cache
 def version() -> tuple[int, ...]:
-    """The version of git, like (2, 39, 5)."""
+    """The version of git as a tuple, like (2, 39, 5)."""
     text = git("version").output.decode("utf-8", "replace")
     match = re.search(r"\d+(\.\d+)+", text)
     if match is None:
@@ -222,7 +224,7 @@ def _tried_again(once: Callable[_P, Finished]) -> Callable[_P, Finished]:
                 if pause is None or not _again(cast("tuple[str, ...]", args), error, git_dir):
                     raise
                 clock.sleep(pause)
-        raise AssertionError  # not reached, since the last attempt returns or raises
+        raise AssertionError  # not reached, since the last attempt returns or raises an error
 
     return tried
 
@@ -245,20 +247,20 @@ def git(
     paths: Iterable[str] | None = None,
     hears: bool | None = None,
 ) -> Finished:
-    """Run git; `output` of the result is the standard output of git, without its standard error.
+    """Run a git command; `output` of the result is the standard output of git, without its standard error.
 
-    `env` is added to the fixed environment of git (for example identity, proxies, GIT_INDEX_FILE).  `config` are
-    further settings of git in the form `key=value`.  `spool` is a file that receives the complete output if the output
-    exceeds the limit (`dropped`).  `paths`: git reads only the rules files in the folders above these paths.  `hears`:
-    git is ended when the task shall stop; None means that this applies only with a work tree.  `negative` is an exit
-    code by which this git command answers "no", which is not a failure.
+    `env` is added to the fixed environment of git (for example identity, proxies, GIT_INDEX_FILE). `config` are further
+    settings of git in the form `key=value`. `spool` is a file that receives the complete output of git if the output
+    exceeds the limit (`dropped`). `paths`: git reads only the rules files in the folders above these paths. `hears`:
+    git is ended when the task shall stop; None means that git is ended so only if there is a work tree. `negative` is
+    an exit code by which this git command answers "no", which is not a failure.
 
     Raises GitError, with the last lines of standard error, if git failed (unless `check` is False), ran longer than
-    `timeout` seconds, or printed more than `cap` bytes without a `spool`.  Raises StopHeard if the task shall stop.
-    Raises DiskError if the disk of this host is full.  Raises RulesRefused if git must not read the `work_tree`, even
-    if `check` is False.  Raises GitStarved, even if `check` is False, if git needed more than its memory limit, or this
-    host refused it memory, a process or a file.  Raises GitKilled, even if `check` is False, if a signal from outside
-    ended git.
+    `timeout` seconds, or printed more than `cap` bytes without a `spool`. Raises StopHeard if the task shall stop while
+    git runs. Raises DiskError if the disk of this host is full. Raises RulesRefused if git must not read the
+    `work_tree`, even if `check` is False. Raises GitStarved, even if `check` is False, if git needed more than its
+    memory limit, or this host refused it memory, a process or a file. Raises GitKilled, even if `check` is False, if a
+    signal from outside ended git.
 
     If git, a child of it or the other end of a transfer was killed, a command in REPEATABLE is run again.  A git
     command that found a stale lock inside `git_dir` is also run again.
@@ -284,7 +286,7 @@ def git(
             argv.append(f"--git-dir={git_dir}")
         if work_tree is not None:
             argv.append(f"--work-tree={work_tree}")
-        path = f"{os.path.dirname(binary)}:/usr/local/bin:/usr/bin:/bin"  # noqa: PTH120 - PATH must be a string
+        path = f"{os.path.dirname(binary)}:/usr/local/bin:/usr/bin:/bin"  # noqa: PTH120 - PATH must be a string, since git runs helpers by this variable
         try:
             done = proc.run(
                 [*argv, *args],
@@ -381,7 +383,7 @@ def _unlock(git_dir: Path | None, env: Mapping[str, str] | None) -> None:
 
 
 class _Anonymous:
-    """A file in memory without a name, which is gone when its descriptor is closed."""
+    """A file in memory without a name, which the kernel removes when its descriptor is closed."""
 
     def __enter__(self) -> Self:
         self.descriptor = os.memfd_create("makimono", os.MFD_CLOEXEC)

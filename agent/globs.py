@@ -1,9 +1,9 @@
-"""Path patterns such as `*.py`, `src/**/*.ts`, `*.{c,h}`.
+"""Matches path patterns such as `*.py`, `src/**/*.ts`, `*.{c,h}`.
 
-`*`, `?` and `[…]` match within one name, `**` matches any number of folders, `{a,b}` matches `a` or `b`.  A path
-pattern without `/` is matched against the last name of a path, a pattern with `/` against the whole path.  The time of
-a match is linear in the length of the path: each name of the path is matched separately with the pattern of the
-standard library (`fnmatch`), which does not backtrack over `*`.
+In a path pattern `*`, `?` and `[…]` match within one name, `**` matches any number of folders, `{a,b}` matches `a` or
+`b`. A path pattern without `/` is matched against the last name of a path, a pattern with `/` against the whole path.
+The time of a match is linear in the length of the path: each name of the path is matched separately with the pattern of
+the standard library (`fnmatch`), which does not backtrack over `*`.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _BRACES = re.compile(r"\{([^{}]*)\}")
 
 
 def matcher(pattern: str) -> Callable[[str], bool]:
-    """Returns a function that matches a path against the pattern; raises ToolError if the pattern is too long or has
-    too many alternatives in braces."""
+    """Returns a function that matches a path against the path pattern; raises ToolError if the pattern is too long or
+    has too many alternatives in braces."""
     if len(pattern) > _MAX:
         raise ToolError(f"the pattern has {len(pattern)} characters; at most {_MAX} are allowed")
     pattern = pattern.removeprefix("/work/").removeprefix("./").lstrip("/")
@@ -40,10 +40,10 @@ def matcher(pattern: str) -> Callable[[str], bool]:
 
 
 def first_of(patterns: Iterable[str]) -> Callable[[str], str]:
-    """Return a function that maps a path to the first of many patterns (without braces) that matches the path, else to
-    "".
+    """Return a function that maps a path to the first of many path patterns (without braces) that matches the path,
+    else to "".
 
-    For most paths one match of the last name with a combined regular expression is enough."""
+    For most paths one match of the last name of the path with a combined regular expression is enough."""
     options = [(_segments(pattern), "/" not in pattern, pattern) for pattern in patterns]
     last = [segments[-1] for segments, _, _ in options]
     names = re.compile("|".join(one.pattern for one in last if one is not None) or r"(?!)")
@@ -60,7 +60,7 @@ def first_of(patterns: Iterable[str]) -> Callable[[str], str]:
 
 
 def alternatives(pattern: str) -> list[str]:
-    """The patterns that result when the braces of a pattern are expanded; raises ToolError if there are more than
+    """The path patterns that result when the braces of a pattern are expanded; raises ToolError if there are more than
     64."""
     done: list[str] = []
     todo = [pattern]
@@ -77,16 +77,16 @@ def alternatives(pattern: str) -> list[str]:
 
 
 def _segments(pattern: str) -> list[re.Pattern[str] | None]:
-    """The parts of a pattern between its `/`, as compiled regular expressions; None for the part `**`."""
+    """The parts of a path pattern between its `/`, as compiled regular expressions; None for the part `**`."""
     return [None if part == "**" else re.compile(fnmatch.translate(part)) for part in pattern.split("/")]
 
 
 def _fits(segments: list[re.Pattern[str] | None], parts: list[str]) -> bool:
-    """Whether the segments of a pattern match the parts of a path; all interpretations of `**` are matched at the same
-    time, so that the work is proportional to segments × parts."""
+    """Whether the segments of a path pattern match the parts of a path; all interpretations of `**` are matched at the
+    same time, so that the work is proportional to segments × parts."""
     last = segments[-1]
     if last is not None and not last.match(parts[-1]):
-        return False  # most paths of a large tree do not match the last name
+        return False  # in a large tree most paths fail already at the match of the last name
     states = _through({0}, segments)
     for part in parts:
         after = set()
@@ -103,7 +103,7 @@ def _fits(segments: list[re.Pattern[str] | None], parts: list[str]) -> bool:
 
 
 def _through(states: set[int], segments: list[re.Pattern[str] | None]) -> set[int]:
-    """`states`, and the states that are reached from `states` if `**` matches no folder."""
+    """Adds to `states` (positions in a path pattern) the states that are reached if `**` matches no folder."""
     reached = set(states)
     for state in sorted(states):
         position = state

@@ -30,7 +30,7 @@ def stats(top: Path = TOP, suffixes: tuple[str, ...] = (".py",)) -> Stats:
     suffixes."""
     found = {}
     for name, path in files(top, suffixes):
-        with suppress(OSError):  # the file has just been removed
+        with suppress(OSError):  # the file was removed while the folder was listed
             status = path.stat()
             found[name] = (status.st_ino, status.st_size, status.st_mtime_ns)
     return found

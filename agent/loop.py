@@ -37,8 +37,8 @@ WHOLE = ("stop", "tool_calls")
 incomplete."""
 
 PATIENCE = 3
-"""After PATIENCE consecutive answers without a call that can be run, the run ends; after each earlier answer of this
-kind the model gets a hint."""
+"""After PATIENCE consecutive answers of the model without a call that can be run, the run ends; after each earlier
+answer of this kind the model gets a hint."""
 
 
 class Window(Protocol):
@@ -78,7 +78,7 @@ class Limits(Protocol):
         ...
 
     def check_calls(self) -> Outcome | None:
-        """Returns an outcome if a resource that tool calls use is used up, for example time, memory or disk space."""
+        """Returns an outcome if a resource that tool calls use, for example time, memory or disk space, is used up."""
         ...
 
 
@@ -124,19 +124,20 @@ class Loop:
         return outcome
 
     def run_turn(self) -> Outcome | None:
-        """Send one request and execute the calls of the answer; returns an outcome if this was the last turn."""
+        """Send one request to the model and execute the calls of the answer; returns an outcome if this was the last
+        turn."""
         self.take_comments()
         if ended := self.control.poll() or self.limits():
             return ended
         try:
             text, calls = self.query()
-        except Interrupted as stop:  # the task was stopped during the request; no answer was appended
+        except Interrupted as stop:  # the task was stopped during the request to the model; no answer was appended
             return stop.outcome
-        self.context.get_message_store().sync()  # the answer is durable before its calls run
+        self.context.get_message_store().sync()  # the model's answer is durable before its calls run
         outcome = self.run_calls(text, calls)
         self.heartbeat()
         if outcome is not None and outcome.end in DONE and self.limits() is None and self.take_comments(last=True):
-            outcome = None  # a comment arrived while the model answered, so the run continues
+            outcome = None  # a comment arrived while the model answered, so the run of the task continues
             self.hints = 0
         if outcome is None:
             self.checkpoint()
@@ -157,11 +158,11 @@ class Loop:
         return heard
 
     def query(self) -> tuple[str, Sequence[Json]]:
-        """Send the planned request; returns (text, tool calls) of the answer, which the client appends to the message
-        store.
+        """Send the planned request to the model; returns (text, tool calls) of the answer, which the client appends to
+        the message store.
 
-        If the request is too long, `Window.compact` is called and the request is planned again; after the third
-        consecutive overflow the task ends with the error.  A refusal that the length of the request may have caused
+        If the planned request is too long, `Window.compact` is called and the request is planned again; after the third
+        consecutive overflow the task ends with the error. A refusal that the length of the request may have caused
         leads to one compaction; a second refusal of this kind ends the task with the error."""
         self.events.emit("turn_started")
         first: RequestRefused | None = None
@@ -175,7 +176,7 @@ class Loop:
                 if last_try or first is not None or not self.window.compact_if_too_long(refused):
                     raise (first or refused) from refused
                 first = refused
-        raise AssertionError  # the last pass through the loop returns or raises
+        raise AssertionError  # not reached: the last pass through the loop returns or raises an error
 
     def run_calls(self, text: str, calls: Sequence[Json]) -> Outcome | None:
         """Run the tool calls of an answer in order, append the result of each call, and check for repetition.
@@ -217,9 +218,9 @@ class Loop:
         """Append a hint for the model after an answer without a tool call, since a task with a change is completed only
         by `finish`.
 
-        If the model still answers without a call after the hints, the run ends: as ANSWERED if it has a usable text and
-        a tool has run, otherwise as FAILED.  ANSWERED is a weaker end than a call of `finish`: the text counts as the
-        answer to a question only if the task changed nothing and at least one tool ran.
+        If the model still answers without a tool call after the hints, the run ends: as ANSWERED if the answer has a
+        usable text and a tool has run, otherwise as FAILED. ANSWERED is a weaker end than a call of `finish`: the text
+        counts as the answer to a question only if the task changed nothing and at least one tool ran.
         """
         self.hints += 1
         if self.hints >= PATIENCE:
@@ -238,8 +239,8 @@ class Loop:
         return Outcome(End.ANSWERED, summary=text)
 
     def run_call(self, call: Json) -> ToolResult:
-        """Run one tool call, record it, and append its result to the conversation."""
-        if "invalid" in call:  # `values.Answer` sets `invalid` if the arguments were not a JSON object
+        """Run one tool call of the model, record it, and append its result to the conversation."""
+        if "invalid" in call:  # `values.Answer` sets `invalid` in a call if the arguments were not a JSON object
             answer = call.get("answer") or render("invalid", name=call["name"], found=call["invalid"])
             return self.refuse_call(call, answer)
         self.events.emit("tool_started", tool=call["name"])
@@ -253,7 +254,7 @@ class Loop:
         return self.record_result(call, ToolResult(why, status="error", error=why))
 
     def record_result(self, call: Json, result: ToolResult) -> ToolResult:
-        """Record the result of a call: first in tools.jsonl and second in messages.jsonl, so that a result in
+        """Record the result of a tool call: first in tools.jsonl and second in messages.jsonl, so that each result in
         messages.jsonl is in tools.jsonl too."""
         name, status, took = call["name"], result.status, result.duration_ms
         seq = self.context.get_tool_store().add_tool_call(
@@ -266,7 +267,7 @@ class Loop:
         return result
 
     def add_user(self, text: str, *, kind: str) -> None:
-        """Append a user message that this program wrote."""
+        """Append a user message with a text that this program wrote."""
         self.context.get_message_store().add_message("user", text, kind=kind)
 
     def resume_outcome(self) -> Outcome | None:
@@ -285,13 +286,13 @@ class Loop:
         last = self.context.get_message_store().last()
         # the result of an interrupted call has no `tool_seq`, and does not end the run
         if last is not None and last["role"] == "tool" and last.get("tool_seq"):
-            return self.tools.restored_outcome()  # the newest call may be `finish`, which ends the run
+            return self.tools.restored_outcome()  # the newest tool call may be `finish`, which ends the run
         if (words := self.newest_text()) is not None and self.count_hints() + 1 >= PATIENCE:
             return self.end_without_calls(*words)
         return None
 
     def newest_text(self) -> tuple[str, str] | None:
-        """(text, finish reason) of the newest message, if it is an answer without a call."""
+        """(text, finish reason) of the newest message, if that is an answer of the model without a call."""
         last = self.context.get_message_store().last()
         if last is None or last.get("kind") == "summary" or last["role"] != "assistant" or last.get("tool_calls"):
             return None
@@ -329,11 +330,11 @@ def hint_text(reason: str) -> str:
 
 
 def refusal_reason(tool: str, reason: str) -> str:
-    """The text with which a call in an answer with the finish reason `reason` is refused; "" if the call is run.
+    """The text with which a tool call in an answer with the finish reason `reason` is refused; "" if the call is run.
 
-    If the answer was cut at the token limit (finish reason `length`), no call in it is run.  In an answer with another
-    finish reason outside WHOLE the arguments of a call may be complete, so all calls but `finish` are run: the task may
-    continue after such an answer, but not end with it.
+    If the answer of the model was cut at the token limit (finish reason `length`), no call in it is run. In an answer
+    with a finish reason that is neither `length` nor in WHOLE the arguments of a call may be complete, so all calls but
+    `finish` are run: the task may continue after such an answer, but not end with it.
     """
     if reason == "length" or (tool == END and reason not in WHOLE):
         return hint_text(reason)

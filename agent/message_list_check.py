@@ -1,13 +1,13 @@
-"""Checks a message list: it takes messages one by one, and returns the first rule that is broken.
+"""Checks a message list: it takes the messages of a conversation one by one, and returns the first rule that is broken.
 
 The store, the planner and the clients all use the rules of this module, so that they cannot disagree:
 `context/message_rules.py` applies the rules of calls and results before a message is appended, `window/counted_view.py`
 checks the whole view before a request is planned, and `llm/message_lines.py` checks the lines to send.
-`message_reader.py` reads files; this module does no I/O.
+`message_reader.py` reads the files of a message list; `message_list_check.py` does no I/O.
 
-A rule is as strict as the strictest server (docs/wire.md, "The request"), or as the check in docs/design/assembler.md,
-3.5.  A broken rule is reported as a sentence that names the line; `tests/unit/test_message_list_check.py` has a list
-for each rule, with its reason.
+A rule of the message list is as strict as the strictest server (docs/wire.md, "The request"), or as the check in
+docs/design/assembler.md, 3.5. A broken rule of the message list is reported as a sentence that names the line;
+`tests/unit/test_message_list_check.py` has a list for each rule, with its reason.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ KEYS = {
     "assistant": frozenset(("role", "content", "tool_calls")),
     "tool": frozenset(("role", "content", "tool_call_id")),
 }
-"""Role → the keys that messages of this role may have.
+"""Maps a role to the keys that messages of this role may have.
 
 An assistant message may also have keys that its model server has added, but no other key of MESSAGE.
 """
@@ -50,18 +50,19 @@ RECORDED = frozenset(
     )
 )
 MESSAGE = SENT | RECORDED
-"""Keys of a line or a record that are counted separately or not sent; every other key is a field of a server."""
+"""Keys of a message in a request or a record that are counted separately or not sent; every other key is a field of a
+server."""
 
 CALL_KEYS = frozenset(("id", "type", "function"))
-"""Keys of a call in a request."""
+"""Keys of a tool call in a request."""
 RECORDED_IN_CALLS = frozenset(("name", "arguments", "invalid", "given_id"))
-"""Keys of calls in records and answers that are not sent."""
+"""Keys of tool calls in records and answers that are not sent to the server."""
 CALL = CALL_KEYS | RECORDED_IN_CALLS | {"index"}
-"""All keys of a call that this program knows; every other key of a call is a field of a server."""
+"""All keys of a tool call that this program knows; every other key of a call is a field of a server."""
 FUNCTION = frozenset(("name", "arguments"))
 
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-"""A pattern for the whole name of a function."""
+"""A pattern for the whole name of a tool."""
 
 _NOT_OF_AN_ANSWER = MESSAGE - KEYS["assistant"]
 
@@ -74,21 +75,22 @@ class Shape:
     """
 
     count: int = 0
-    system: bool = False  # the first message is a system message
+    system: bool = False  # the first message of the list is a system message
     late_user: bool = False  # the first message that is not a system message is not a user message
-    adjacent: bool = False  # two consecutive messages are of one side, which strict templates refuse
+    # Two consecutive messages are of one side (user or assistant), which strict templates refuse.
+    adjacent: bool = False
     last_role: str = ""  # role of the newest message that is not a system message
-    ids: set[str] = field(default_factory=set)  # every call id
-    user_after_tool: bool = False  # a user message directly follows a tool result
-    answers: int = 0  # number of assistant messages
-    # field of a server → number of assistant messages that have a value for this field
+    ids: set[str] = field(default_factory=set)  # the id of every tool call in the list
+    user_after_tool: bool = False  # a user message directly follows the result of a tool call
+    answers: int = 0  # number of assistant messages in the list
+    # field of a server → number of assistant messages in which this field has a value
     fields: dict[str, int] = field(default_factory=dict)
-    call_fields: set[str] = field(default_factory=set)  # fields of a server in calls
-    # fields of a server, in messages or calls, before the last user message
+    call_fields: set[str] = field(default_factory=set)  # names of the fields of a server in tool calls
+    # names of the fields of a server, in messages or calls, before the last user message
     older_fields: set[str] = field(default_factory=set)
-    unsigned: bool = False  # whether the first call of an answer has no field of a server
-    images: int = 0  # number of pictures in user messages
-    loop: int = 0  # number of messages up to and including the last user message; 0 if there is none
+    unsigned: bool = False  # whether the first tool call of an answer has no field of a server
+    images: int = 0  # number of pictures in the user messages of the list
+    loop: int = 0  # number of messages up to and including the last user message; 0 if there is no user message
     answer: int = 0  # number of messages before the newest assistant message
 
     @property
@@ -104,14 +106,14 @@ class MessageList:
     the conversation (a summary, a vote) needs no system prompt, and neither does a request that a user of the library
     builds without a planner: no server requires one.  All rules but `system_first` are the same for every message list.
 
-    `problem` is the first broken rule, as a sentence; "" if there is none.  Messages after the first broken rule are
-    only counted.
+    `problem` is the first broken rule of the message list, as a sentence; "" if there is none. Messages after the first
+    broken rule are only counted.
     """
 
     def __init__(self, *, system_first: bool = True) -> None:
         self.system_first = system_first
         self.shape = Shape()
-        self.open: dict[str, str] = {}  # calls without a result, as id → name of the tool
+        self.open: dict[str, str] = {}  # tool calls without a result, as id → name of the tool
         self.problem = ""
 
     def add(self, message: Any, name: str) -> None:
@@ -124,12 +126,12 @@ class MessageList:
             self.problem = self._broken(message, f"message {self.shape.count} in {name}")
 
     def add_unreadable(self, why: str, name: str) -> None:
-        """Add a line that is not JSON."""
+        """Add a line of the message list that is not JSON."""
         self.shape.count += 1
         self.problem = self.problem or f"Message {self.shape.count} in {name} is not JSON: {why}"
 
     def unfit(self, name: str) -> str:
-        """The reason why the present list must not be sent, as a sentence; "" if it may be sent.
+        """The reason why the present message list must not be sent to the model, as a sentence; "" if it may be sent.
 
         `name` is the name of the file of the message list.
         """
@@ -147,7 +149,8 @@ class MessageList:
         return ""
 
     def _broken(self, message: Any, where: str) -> str:
-        """The rule that a message breaks; "" if it breaks none, and then the message is added to `shape`."""
+        """The rule of the message list that a message breaks; "" if it breaks none, and then the message is added to
+        `shape`."""
         if not isinstance(message, dict):
             return f"{_upper(where)} is {type(message).__name__}, not an object"
         role, content = message.get("role"), message.get("content")
@@ -240,7 +243,7 @@ def breaks_group(what: str, open_calls: Mapping[str, str]) -> str:
     """The rule that a message other than a tool result (`what`) breaks while calls have no result; "" if it breaks
     none.
 
-    `open_calls`: id → name of the tool.
+    `open_calls` maps the id of each tool call without a result to the name of the tool.
     """
     if not open_calls:
         return ""
@@ -261,7 +264,7 @@ def answers_nothing(what: str, answered: Any, open_calls: Mapping[str, str]) -> 
 
 
 def _broken_call(call: Any, where: str) -> str:
-    """The rule that a call breaks, independent of other calls; "" if it breaks none."""
+    """The rule that a tool call breaks, independent of other calls; "" if it breaks none."""
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict) or call.get("type") != "function":
         return f"Every call needs id, type 'function' and function: {where} has one without"

@@ -34,10 +34,11 @@ Identity = tuple[int, ...]
 
 
 def lines(descriptor: int, start: int, end: int, *, unfinished: bool = False) -> Iterator[tuple[int, bytes]]:
-    """(offset after the line, line without its newline) of the lines between two offsets, without blank lines.
+    """(offset after the line, line without its newline) of the lines of a file between two offsets, without blank
+    lines.
 
-    One line is in memory at a time.  A last line without a newline, or one that continues after `end`, is included only
-    with `unfinished`.
+    One line of the file is in memory at a time. A last line without a newline, or a line that continues after `end`, is
+    included only with `unfinished`.
     """
     return (found for found in _all_lines(descriptor, start, end, unfinished=unfinished) if found[1].strip())
 
@@ -55,9 +56,9 @@ def _all_lines(descriptor: int, start: int, end: int, *, unfinished: bool) -> It
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The first `offset` bytes of a file, which were read and checked: a legal list of messages.
+    """The first `offset` bytes of a file, which were read and checked and are a legal list of messages.
 
-    A plan contains this object (`values.Plan.reading`), so that the client need not parse the same lines again.
+    A plan contains its Reading (`values.Plan.reading`), so that the client need not parse the same lines again.
     """
 
     path: Path
@@ -103,22 +104,22 @@ class MessageReader:
         self.system_first = system_first
         self.unfinished = unfinished
         self.messages = MessageList(system_first=system_first)
-        self.parsed = 0  # number of lines parsed so far, over all reads
+        self.parsed = 0  # number of lines parsed so far in all reads of the message list
         self.offset = 0  # the offset after the last line that was read in the last file of the list
-        # the spans of the last read, with size and modification time of their files
+        # the spans of the last read, with the sizes and modification times of their files
         self._looked: tuple[Any, ...] | None = None
-        self._read: tuple[Any, ...] = ()  # the spans that were read up to `offset`
-        self._identity: Identity = ()  # identity of the last file, up to `offset`
+        self._read: tuple[Any, ...] = ()  # the spans of files that were read up to `offset`
+        self._identity: Identity = ()  # identity of the last file of the list, up to `offset`
 
     def began(self) -> None:
-        """Called when the reader begins a new message list.  A subclass that sums up messages in `took` starts its sums
-        again."""
+        """Called when the reader begins to read a new message list. A subclass of MessageReader that sums up messages
+        in `took` starts its sums again when a new list begins."""
 
     def took(self, message: Json) -> None:
         """Called with each message that was read, with {} for a line that is not a JSON object."""
 
     def read_list(self, spans: Sequence[Span]) -> MessageList:
-        """Read the new lines of `spans`; a missing file counts as empty.
+        """Read the new lines of `spans`; a missing file counts as an empty one.
 
         If `read_list` returns the same MessageList object as before, the lines that were read before count as
         unchanged.
@@ -128,14 +129,14 @@ class MessageReader:
             self._looked = None  # None until all lines have been read, so that a read after an error begins again
             try:
                 self._take_in([part for part in looked if part[2] > part[1]])
-            except FileNotFoundError:  # the file was removed after its size was determined
+            except FileNotFoundError:  # the file was removed after the reader had determined its size
                 self._take_in([])
                 return self.messages
             self._looked = looked
         return self.messages
 
     def reading(self, path: Path) -> Reading:
-        """The result of reading, for a list that is the beginning of the file `path`."""
+        """The result of reading a message list that is the beginning of the file `path`."""
         return Reading(path, self.offset, self.messages, self.messages.shape.count, self._identity)
 
     def _take_in(self, parts: Sequence[tuple[Any, ...]]) -> None:

@@ -21,8 +21,9 @@ _FIELDS = 6  # number of fields before " - ", without the optional ones
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """`device` is major:minor, `root` the mounted folder of the file system, `place` the mount point, `options` are
-    those of the file system.  Invalid UTF-8 in the paths is represented by surrogates, as by `os.fsdecode`."""
+    """`device` of a mount is major:minor, `root` the mounted folder of the file system, `place` the mount point,
+    `options` are those of the file system. Invalid UTF-8 in the paths of a mount is represented by surrogates, as by
+    `os.fsdecode`."""
 
     device: str
     root: str
@@ -34,7 +35,7 @@ class Mount:
 def mounts(process: Path) -> Iterator[Mount]:
     """The mounts that a process sees; `process` is the folder of the process in /proc.
 
-    The function yields no mount if the list cannot be read.
+    `mounts` yields nothing if the list of mounts cannot be read.
     """
     try:
         lines = (process / "mountinfo").read_bytes().split(b"\n")

@@ -7,9 +7,9 @@ other folder, even one of the host.  A named pipe or a link to a device in place
 loads the files `commondir` and refs into memory as a whole.
 
 So the files that git opens in a nested repository must be regular and short and must not be links, and a reference to
-another folder must stay within the work tree.  Files that git itself ignores are not refused.  The sources in git are
-setup.c (`is_git_directory`, `read_gitfile_gently`, `get_common_dir_noenv`) and refs/files-backend.c
-(`files_read_raw_ref`).
+another folder must stay within the work tree. Files in a nested repository that git itself ignores are not refused. The
+places in git's sources are setup.c (`is_git_directory`, `read_gitfile_gently`, `get_common_dir_noenv`) and
+refs/files-backend.c (`files_read_raw_ref`).
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ _SYMBOLIC = b"ref:"
 
 
 def findings(top: int, within: int, folder: str, stop: Callable[[], None]) -> Iterator[str]:
-    """The reasons, one line each, why git must not read the entry `.git` of `folder`.
+    """The reasons, one line each, why git must not read the entry `.git` of the folder.
 
-    `top` is the descriptor of the tree, `within` the descriptor of `folder`, which was opened without following a link.
-    `stop` is called between the files of a large repository.
+    `top` is the descriptor of the work tree, `within` the descriptor of the folder `folder`, which was opened without
+    following a link. `stop` is called between the files of a large nested repository.
     """
     judge = _Judge(top, within, folder, stop)
     kind = judge.kind(NAME)
@@ -59,7 +59,7 @@ def findings(top: int, within: int, folder: str, stop: Callable[[], None]) -> It
 
 @dataclass(frozen=True, slots=True)
 class _Judge:
-    """Checks the entries of the folder `folder` in the tree `top`; `within` is the descriptor of that folder."""
+    """Checks the entries of the folder `folder` in the work tree `top`; `within` is the descriptor of that folder."""
 
     top: int
     within: int
@@ -70,8 +70,8 @@ class _Judge:
         return filetree.printable(f"{self.folder}/{path}".lstrip("/"))
 
     def directory(self, place: str, *, common: bool = True) -> Iterator[str]:
-        """Check a git directory.  `common`: the refs of this git directory may be in another one, which its file
-        `commondir` names.
+        """Check a git directory in a work tree. `common`: the refs of this git directory may be in another one, which
+        its file `commondir` names.
         """
         for name, largest in READ.items():
             yield from self.file(f"{place}/{name}", largest, ref=name == "HEAD")
@@ -98,7 +98,7 @@ class _Judge:
                 os.close(opened)
 
     def file(self, path: str, largest: int, *, ref: bool = False) -> Iterator[str]:
-        """Check a file that git reads, if it exists."""
+        """Check a file of a git directory that git reads, if the file exists."""
         status = self.status(path)
         if status is None or stat.S_ISDIR(status.st_mode):
             return
@@ -157,7 +157,7 @@ class _Judge:
             os.close(parent)
 
     def start(self, path: str) -> bytes:
-        """The first LONGEST_WAY bytes of a regular file; b"" for anything else."""
+        """The first LONGEST_WAY bytes of the regular file at `path`; b"" for anything else."""
         try:
             opened = durable_files.open_beneath(self.within, path)
         except OSError:

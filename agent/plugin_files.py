@@ -33,8 +33,8 @@ MOST_BYTES = 512 << 20
 class PlugInFiles:
     """The files of a plug-in before it is imported.
 
-    `prefix` is the dotted name of its package, or of its only module; `place` the folder that contains it; `files` maps
-    each path below `place` to its SHA-256 in hex; `module` is the path of the named module.
+    `prefix` is the dotted name of the plug-in's package, or of its only module; `place` the folder that contains it;
+    `files` maps each path below `place` to its SHA-256 in hex; `module` is the path of the named module.
     """
 
     prefix: str
@@ -55,10 +55,10 @@ class PlugInFiles:
 
 
 def find(target: str) -> PlugInFiles:
-    """The files of the plug-in `package.module:name`, read and hashed; nothing is imported.
+    """The files of the plug-in `package.module:name`, read and hashed; no module of the plug-in is imported.
 
-    Raises ImportError when there is no such module, and PlugInRefused for files that others may write, links, and
-    modules without a file.
+    Raises ImportError when there is no module of this name, and PlugInRefused for files that others may write, links,
+    and modules without a file.
     """
     module = target.partition(":")[0]
     place, named = _place_of(module)
@@ -107,7 +107,7 @@ def _other_specs(name: str) -> Iterator[ModuleSpec | None]:
 
 
 def _hashed(place: Path, top: Path) -> Iterator[tuple[str, str]]:
-    """(path below `place`, SHA-256) of each file of the package, or of the single module."""
+    """(path below `place`, SHA-256) of each file of the plug-in's package, or of its single module."""
     if (above := writers_above(top)) is not None:
         raise PlugInRefused(f"{above[0]}, which has the plug-in {top}: {above[1]}; chmod go-w {above[0]}")
     if not top.is_dir():
@@ -119,7 +119,7 @@ def _hashed(place: Path, top: Path) -> Iterator[tuple[str, str]]:
     for entry in filetree.walk(top):
         path = top / entry.path
         if entry.left or entry.name == "__pycache__" or entry.name.endswith(".pyc"):
-            entry.enter = False  # compiled byte code is not used
+            entry.enter = False  # compiled byte code of a plug-in is not used
             continue
         if entry.is_folder:
             if who := writers(path):
@@ -153,8 +153,8 @@ def bytes_of(path: Path) -> bytes:
 
 
 def _pinned_bytes(files: PlugInFiles, path: str) -> bytes:
-    """The content of a pinned file, hashed after it was read.  Raises ImportError when the hash differs from the pinned
-    one."""
+    """The content of a pinned file, hashed after it was read. Raises ImportError when the hash of the file differs from
+    the pinned one."""
     data = bytes_of(Path(path))
     name = os.path.relpath(path, files.place)
     if hashlib.sha256(data).hexdigest() != files.files.get(name):
@@ -186,7 +186,7 @@ class _ExtensionLoader(ExtensionFileLoader):
         copy = os.memfd_create(spec.name, os.MFD_CLOEXEC)
         with os.fdopen(copy, "wb", closefd=False) as file:
             file.write(data)
-        spec.origin = f"/proc/self/fd/{copy}"  # the copy stays open as long as the module
+        spec.origin = f"/proc/self/fd/{copy}"  # the copy in memory stays open as long as the module exists
         return super().create_module(spec)
 
 
@@ -227,7 +227,7 @@ class _Finder(MetaPathFinder):
 
 
 def finder() -> _Finder:
-    """The finder of this process, which `sys.meta_path` has before all others."""
+    """The finder of plug-in modules of this process, which `sys.meta_path` has before all others."""
     found = next((one for one in sys.meta_path if isinstance(one, _Finder)), None)
     if found is None:
         found = _Finder()

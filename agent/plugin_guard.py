@@ -35,10 +35,10 @@ OWN = "agent"
 """Name of this program's package, which needs no pin."""
 MOST_BYTES = 64 << 20
 OWN_ORIGINS = ("default", "configuration", "command line")
-"""Origins of configuration values that are set in no file."""
+"""Origins of configuration values that no file has set."""
 OF_REPOSITORY = ".makimono.yaml"
-"""The origin of a command of the task's repository.  The command runs in the sandbox of the task, and commands of the
-model may run any code of the repository there anyway."""
+"""The origin of a command of the task's repository. The command of a repository runs in the sandbox of the task, and
+commands of the model may run any code of the repository there anyway."""
 ENVIRONMENT = "environment "
 PINNED, MISSING = "pinned", "missing"
 PIN = "look at it, then run `./main.py plugins pin`"
@@ -46,7 +46,7 @@ PIN = "look at it, then run `./main.py plugins pin`"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One row of `plugins list`; `state` is pinned, not pinned, changed, refused or missing."""
+    """One row of the output of `plugins list`; `state` is pinned, not pinned, changed, refused or missing."""
 
     plug_in: str
     state: str
@@ -60,7 +60,8 @@ class PluginGuard:
     the origin of their keys.
 
 
-    `files` has for each file that was read (the origin of its keys) who else may write it, "" if nobody.
+    `files` has for each configuration file that was read (the origin of its keys) who else may write the file, "" if
+    nobody.
     """
 
     def __init__(self, root: Path, files: Mapping[str, str] | None = None) -> None:
@@ -68,11 +69,11 @@ class PluginGuard:
         self.files = dict(files or {})
 
     def check_command(self, key: str, origin: str) -> None:
-        """Raise CommandRefused unless the command of a key may be run; `origin` is the origin of the key in
-        `Settings.origins`.
+        """Raise CommandRefused unless the command that a key of the configuration has may be run; `origin` is the
+        origin of the key in `Settings.origins`.
 
-        A command that the command line or the environment of this process sets may be run.  A command that a file sets
-        may be run if `files` has the file, and only this user and root may write the file.
+        A command that the command line or the environment of this process sets may be run. A command that a
+        configuration file sets may be run if `files` has the file, and only this user and root may write the file.
         """
         if origin in (*OWN_ORIGINS, OF_REPOSITORY) or origin.startswith(ENVIRONMENT):
             return
@@ -86,7 +87,8 @@ class PluginGuard:
             )
 
     def check_program(self, key: str, path: Path) -> None:
-        """Raise CommandRefused unless only this user and root may write a program or script that a key names."""
+        """Raise CommandRefused unless only this user and root may write the program or script that a key of the
+        configuration names."""
         from agent.write_access import writers_of
 
         try:
@@ -100,9 +102,10 @@ class PluginGuard:
             )
 
     def load(self, kind: str, target: str) -> Any:
-        """The object that `package.module:name` names.
+        """The object of a plug-in that `package.module:name` names.
 
-        Raises PlugInRefused before any code of the plug-in runs, and ConfigError when it cannot be imported."""
+        Raises PlugInRefused before any code of the plug-in runs, and ConfigError when the plug-in cannot be
+        imported."""
         module, _, attribute = target.partition(":")
         known = (self.path, target)
         if known not in _loaded:
@@ -128,7 +131,7 @@ class PluginGuard:
         return found
 
     def look(self, plug_ins: Sequence[str]) -> list[Finding]:
-        """The state of each plug-in.  Nothing is imported."""
+        """The state of each plug-in compared with its pin. `look` imports no plug-in."""
         from agent.plugin_files import find
 
         pins = self._pins()
@@ -146,8 +149,8 @@ class PluginGuard:
         """Write the present state of `plug_ins` into `plugins.lock`, and return that state; existing pins of the
         plug-ins in `others` are preserved, all other pins are removed.
 
-        Nothing is imported.  Raises ConfigError for a plug-in that cannot be found or that others may write, and
-        DiskError.
+        `pin` imports no plug-in. Raises ConfigError for a plug-in that cannot be found or that others may write, and
+        DiskError if `plugins.lock` cannot be written.
         """
         from agent.plugin_files import find
 

@@ -1,8 +1,8 @@
 """Runs commands to their end, and kills whole process trees.
 
-`run` starts a command in a session of its own, kills its whole process group at the time-out, and returns only head and
-tail of its output.  The program's own commands, such as git, are run directly with `run`; commands of a model run
-through a sandbox (`agent/sandbox/`), which starts them with `run`.
+`run` starts a command in a session of its own, kills the whole process group of the command at the time-out, and
+returns only head and tail of the output. The program's own commands, such as git, are run directly with `run`; commands
+of a model run through a sandbox (`agent/sandbox/`), which starts them with `run`.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ CHUNK = 1 << 16
 PIPE = 1 << 20  # largest capacity of a pipe that needs no privileges (pipe(7))
 _WAITED: set[int] = set()
 _STARTING = threading.Lock()
-_commands = [0, 0]  # [number of starts and ends of foreign commands, number of those that run now]
+_commands = [0, 0]  # [number of starts and ends of foreign commands, number of foreign commands that run now]
 
-LINGER = 0.5  # seconds for which a grandchild may hold the pipe open after the direct child has ended
+LINGER = 0.5  # seconds for which a grandchild may hold the pipe of the output open after the direct child has ended
 TICK = 0.2
 
 
@@ -66,7 +66,7 @@ class Tail:
             del self.tail[: len(self.tail) - self.half]
 
     def bytes(self) -> tuple[bytes, int]:
-        """(head and tail joined, number of bytes dropped between them)."""
+        """(head and tail of the stream joined, number of bytes dropped between them)."""
         tail = self.tail[-self.half :]
         dropped = self.total - len(self.head) - len(tail)
         return bytes(self.head) + (b"\n" if dropped else b"") + bytes(tail), dropped
@@ -84,9 +84,9 @@ class Spool:
         self.descriptor = -1
 
     def feed(self, chunk: bytes) -> None:
-        """Add a chunk; must be called before `kept.feed` with the same chunk.
+        """Add a chunk of the output; must be called before `kept.feed` with the same chunk.
 
-        Raises DiskError if the file cannot be written.
+        Raises DiskError if the file of the output cannot be written.
         """
         if self.descriptor < 0:
             if self.kept.total + len(chunk) <= 2 * self.kept.half:
@@ -129,24 +129,25 @@ def run(
     """Run `argv` to its end with exactly the environment `env`.
 
     `user`: the command runs as this uid, with the group of the same number and `groups`; only root can do that.
-    `started` is called with the pid of the child.
+    `started` is called with the pid of the started command.
 
     `foreign`: the command does not belong to this program.  A foreign command gets a session keyring of its own, and
     `commands` counts it as a command that may change a work tree.
 
-    The result has the head and tail of the output, together at most about `cap` bytes.  The output is stdout and stderr
-    together; with `merge=False` stderr is dropped, or written to the descriptor `errors` if one is given.  With
-    `streams` the command has the descriptors in `streams` as stdin and stdout, and the output is stderr alone.  If the
-    output is longer than `cap` (`dropped`), the file `spool` has the output, complete up to `spool_cap`.  `run` returns
-    soon after the direct child has ended, even if a grandchild still holds the pipe of the output open.  At the
-    time-out, or when `stop()` returns True, the whole process group is killed and `timed_out` is set.  If the calling
-    thread is interrupted (`agent/deadline.py`), the process group is killed too, and the error of the interruption is
-    raised.  `returncode` is negative if a signal ended the command.  Raises OSError if the program cannot be started,
-    DiskError if `spool` cannot be written (the command is then killed).
+    The result has the head and tail of the output, together at most about `cap` bytes. The output is stdout and stderr
+    of the command together; with `merge=False` stderr is dropped, or written to the descriptor `errors` if one is
+    given. With `streams` the command has the descriptors in `streams` as stdin and stdout, and the output is the
+    command's stderr alone. If the output is longer than `cap` (`dropped`), the file `spool` has the output, complete up
+    to `spool_cap`. `run` returns soon after the direct child has ended, even if a grandchild still holds the pipe of
+    the output open. At the time-out of a command, or when `stop()` returns True, the whole process group is killed and
+    `timed_out` is set. If the calling thread is interrupted (`agent/deadline.py`), the process group of the command is
+    killed too, and the error of the interruption is raised. `returncode` is negative if a signal ended the command.
+    Raises OSError if the program cannot be started, DiskError if `spool` cannot be written (the command is then
+    killed).
 
-    `memory` is the value of RLIMIT_DATA in bytes for the process and its children; it must be more than this process
-    uses.  RLIMIT_CPU is set to the CPU time that all cores have during `timeout`, so that the kernel ends the child
-    even if this process was killed.
+    `memory` is the value of RLIMIT_DATA in bytes for the command and its children; the value must be more than this
+    process uses. RLIMIT_CPU of the command is set to the CPU time that all cores have during `timeout`, so that the
+    kernel ends the command even if this process was killed.
     """
     began = time.monotonic()
     kept = Tail(cap)
@@ -172,7 +173,7 @@ def run(
         try:
             if started is not None:
                 started(child.pid)
-            with deadline.within(os.path.basename(argv[0]), timeout):  # noqa: PTH119 - the name of the step, for people
+            with deadline.within(os.path.basename(argv[0]), timeout):  # noqa: PTH119 - the name of the step is for people
                 timed_out = _pump(child, stdin, kept, spooled, began + timeout, stop)
         finally:
             if spooled is not None:
@@ -190,7 +191,7 @@ def run(
 
 
 def _ends(fed: bool, errors: int | None, *, merge: bool, streams: tuple[int, int] | None) -> dict[str, int]:
-    """The standard streams of a command, as arguments of Popen."""
+    """The standard streams of a command, as arguments for Popen."""
     if streams is not None:
         return {"stdin": streams[0], "stdout": streams[1], "stderr": subprocess.PIPE}
     stderr = errors if errors is not None else subprocess.STDOUT if merge else subprocess.DEVNULL
@@ -250,9 +251,9 @@ def _bounded(memory: int | None) -> Iterator[None]:
 
 
 def commands() -> int | None:
-    """The number of starts and ends of foreign programs so far; None while one runs.
+    """The number of starts and ends of foreign programs so far; None while a foreign program runs.
 
-    If two calls return the same number, no foreign program has changed a work tree in between."""
+    If two calls of `commands` return the same number, no foreign program has changed a work tree between the calls."""
     with _STARTING:
         return _commands[0] if _commands[1] == 0 else None
 
@@ -269,7 +270,8 @@ def _pump(
     until: float,
     stop: Callable[[], bool] | None,
 ) -> bool:
-    """Move bytes until the child has ended and its pipe is quiet; returns True if the child was killed."""
+    """Move the output of a command until the child has ended and its pipe is quiet; returns True if the child was
+    killed."""
     pipe = child.stdout or child.stderr
     assert pipe is not None
     pending = memoryview(stdin or b"")
@@ -308,7 +310,7 @@ def _pump(
 
 
 def _take(output: int, kept: Tail, spooled: Spool | None) -> bool:
-    """Move one chunk of output; returns False at the end of the pipe."""
+    """Move one chunk of a command's output; returns False at the end of the pipe."""
     chunk = os.read(output, CHUNK)
     if spooled is not None:
         spooled.feed(chunk)
@@ -317,7 +319,7 @@ def _take(output: int, kept: Tail, spooled: Spool | None) -> bool:
 
 
 def _take_rest(pipes: select.poll, output: int, kept: Tail, spooled: Spool | None) -> None:
-    """Move the rest of the output before the command is killed: at most as many bytes as the largest pipe has, so that
+    """Move the rest of the output before a command is killed: at most as many bytes as the largest pipe has, so that
     the moving ends even if the command writes for ever."""
     for _ in range(PIPE // CHUNK):
         if not any(descriptor == output for descriptor, _ in pipes.poll(0)) or not _take(output, kept, spooled):
@@ -325,7 +327,7 @@ def _take_rest(pipes: select.poll, output: int, kept: Tail, spooled: Spool | Non
 
 
 def _wait_after_close(child: subprocess.Popen[bytes], until: float, stop: Callable[[], bool] | None) -> bool:
-    """Wait for the end of a child that has closed its output."""
+    """Wait for the end of a child process that has closed its output."""
     while child.poll() is None:
         deadline.check()
         if time.monotonic() >= until or (stop is not None and stop()):
@@ -336,26 +338,26 @@ def _wait_after_close(child: subprocess.Popen[bytes], until: float, stop: Callab
 
 
 def kill_group(pid: int, sig: int = signal.SIGKILL) -> None:
-    """Send a signal to the process group that `pid` leads, if it still exists."""
+    """Send a signal to the process group that `pid` leads, if the group still exists."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, sig)
 
 
 def reap_group(pid: int) -> None:
-    """Reap dead processes of the group that `pid` led, if this process, as a subreaper, is their parent now."""
+    """Reap dead processes of the group that `pid` led, if this process, as a subreaper, is now their parent."""
     with suppress(ChildProcessError):
         while os.waitpid(-pid, os.WNOHANG)[0]:
             pass
 
 
 def waited() -> set[int]:
-    """The children for which `run`, in any thread, is waiting."""
+    """The child processes for which `run`, in any thread, is waiting."""
     with _STARTING:
         return set(_WAITED)
 
 
 def wait_gone(pid: int, seconds: float = 5.0, *, collect: bool = True) -> bool:
-    """Wait until the process `pid` is dead, and reap it if it is a child of this process; returns False if it still
+    """Wait until the process `pid` is dead, and reap it if it is a child of this process; returns False if `pid` still
     lives after the time limit."""
     try:
         descriptor = os.pidfd_open(pid)
@@ -404,7 +406,7 @@ def _above() -> set[str]:
 
 
 def _status(pid: int) -> dict[str, str]:
-    """The fields of /proc/PID/status; {} if the process is gone."""
+    """The fields of /proc/PID/status of a process; {} if the process is gone."""
     try:
         text = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -419,11 +421,12 @@ def marked(uuid: str, name: str = MARK) -> list[int]:
 
 
 def _search(uuid: str, name: str) -> tuple[list[int], set[int]]:
-    """(the marked processes, the processes in execve, which have no visible environment at that moment)."""
+    """(the processes marked with a task's uuid, the processes in execve, which have no visible environment at that
+    moment)."""
     needle = f"{name}={uuid}".encode()
     me = str(os.getpid())
     found, unclear = [], set()
-    for entry in os.listdir("/proc"):  # noqa: PTH208 - only the names of thousands of entries are needed
+    for entry in os.listdir("/proc"):  # noqa: PTH208 - only the names of the thousands of entries in /proc are needed
         if not entry.isdigit() or entry == me:
             continue
         environment = _environment_of(entry)
@@ -468,8 +471,8 @@ def end_tree(uuid: str, seconds: float = 5.0, name: str = MARK, *, own: bool = F
     """Kill every process that is marked with the uuid until none is left; returns the number of processes that were
     killed.
 
-    `own`: this process started all processes with this uuid.  If this process also adopts orphans and has no child now,
-    nothing is searched, since every remaining process would be its child.
+    `own`: this process started all processes with the task's uuid. If this process adopts orphans and has no child now,
+    no process is searched, since every remaining process of the task would be its child.
     """
     if own and not has_children() and reaps():
         return 0
@@ -521,16 +524,16 @@ def has_children() -> bool:
 def title(text: str) -> None:
     """Set the title of this process that `ps` shows.
 
-    SPT_NOENV prevents setproctitle from overwriting the environment in /proc.
+    The variable SPT_NOENV prevents setproctitle from overwriting the environment in /proc.
     """
-    os.putenv("SPT_NOENV", "1")  # setproctitle reads it in C; only `config` may use os.environ
+    os.putenv("SPT_NOENV", "1")  # setproctitle reads the variable in C; only `config` may use os.environ
     from setproctitle import setproctitle
 
     setproctitle(text)
 
 
 def has_title(pid: int, text: str) -> bool:
-    """Whether process `pid` was given this title."""
+    """Whether process `pid` was given the title `text`."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0 ").decode("utf-8", "replace") == text
     except OSError:

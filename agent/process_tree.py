@@ -1,8 +1,9 @@
-"""Reads from /proc which processes are below one of this program: their pids, their memory, and which of them are dead.
+"""Reads from /proc which processes are below a process of this program: their pids, their memory, and which of them are
+dead.
 
 A worker is a subreaper (`proc.become_subreaper`), so all processes that its commands start remain below the worker,
-even after setsid or a double fork; `end_strays` kills the processes that a command left running.  On systems other than
-Linux the functions find no process.
+even after setsid or a double fork; `end_strays` kills the processes that a command left running. On systems other than
+Linux the functions of `process_tree` find no process.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _PPID, _RSS = 1, 1  # positions in /proc/PID/stat (after the name) and statm
 
 
 Parents = dict[int, list[int]]
-"""Pid → the pids of its child processes."""
+"""Maps a pid to the pids of its child processes."""
 
 
 def parents() -> Parents:
@@ -38,15 +39,15 @@ def parents() -> Parents:
     once.
     """
     found: Parents = {}
-    for name in os.listdir("/proc"):  # noqa: PTH208 - only the names are needed, of thousands of entries
+    for name in os.listdir("/proc"):  # noqa: PTH208 - only the names of the thousands of entries in /proc are needed
         if name.isdigit() and (fields := _stat(name)):
             found.setdefault(int(fields[_PPID]), []).append(int(name))
     return found
 
 
 def descendants(pid: int, known: Parents | None = None) -> list[int]:
-    """Every process below `pid`, without `pid` itself; `known` is an earlier result of `parents`, by default /proc is
-    read now."""
+    """Every process below the process `pid`, without `pid` itself; `known` is an earlier result of `parents`, by
+    default /proc is read now."""
     by_parent = parents() if known is None else known
     found: list[int] = []
     waiting, seen = [pid], {pid}
@@ -61,8 +62,8 @@ def descendants(pid: int, known: Parents | None = None) -> list[int]:
 def freeze(pid: int, seconds: float = 2.0) -> bool:
     """Stop `pid` and all processes below it (SIGSTOP), so that none of them does anything until `thaw`.
 
-    Processes may start others meanwhile, so the function repeats until all are stopped; returns False if that takes
-    longer than `seconds`.
+    Processes may start others while they are being stopped, so `freeze` repeats until all are stopped; returns False if
+    that takes longer than `seconds`.
     """
     until = time.monotonic() + seconds
     while time.monotonic() < until:
@@ -91,12 +92,12 @@ def memory_of(
     """The memory in bytes of the process `pid` (if `itself`) and of all processes below it (if `below`, as in
     `descendants`).
 
-    Shared pages count proportionally (PSS).  A result of at most `enough` may be too high, since it counts a shared
-    page once for each process (RSS); computing it takes a tenth of the time.
+    Shared pages count proportionally (PSS) in the memory of processes. A result of `memory_of` that is at most `enough`
+    may be too high, since it counts a shared page once for each process (RSS); computing it takes a tenth of the time.
 
-    Files in memory also count, mapped or not: those without a name (memfd_create(2)), and those of a tmpfs that only
-    these processes see, such as the /tmp of a sandbox.  For a process that cannot be read (a command of another user)
-    all resident pages count.
+    Files in memory also count as memory of processes, mapped or not: those without a name (memfd_create(2)), and those
+    of a tmpfs that only these processes see, such as the /tmp of a sandbox. For a process that cannot be read (a
+    command of another user) all resident pages count.
     """
     files: dict[tuple[int, int], int] = {}
     mounts: dict[str, str] = {}  # mount namespace → one process in this namespace
@@ -104,7 +105,7 @@ def memory_of(
     for one in processes:
         files |= _nameless(one)
         with suppress(OSError):
-            mounts.setdefault(os.readlink(f"/proc/{one}/ns/mnt"), str(one))  # noqa: PTH115 - runs for many processes
+            mounts.setdefault(os.readlink(f"/proc/{one}/ns/mnt"), str(one))  # noqa: PTH115 - the call of readlink runs for many processes
     with suppress(OSError):
         mounts.pop(os.readlink("/proc/self/ns/mnt"), None)  # noqa: PTH115
     kept = sum(files.values()) + (sum(_in_memory(mounts.values()).values()) if mounts else 0)
@@ -119,8 +120,8 @@ def kernel_memory() -> int | None:
     """Bytes that the kernel of this machine uses and cannot reclaim (socket and pipe buffers, page tables, semaphores
     and the like); None if unknown.  The memory of no single process contains these bytes of the kernel.
 
-    The result is the total memory minus free memory, memory of processes, of files, and reclaimable memory
-    (proc_meminfo(5))."""
+    The result of `kernel_memory` is the total memory minus free memory, memory of processes, of files, and reclaimable
+    memory (proc_meminfo(5))."""
     try:
         lines = Path("/proc/meminfo").read_bytes().splitlines()
         facts = {name: int(rest.split()[0]) for name, _, rest in (line.partition(b":") for line in lines)}
@@ -138,8 +139,8 @@ def is_stopped(pid: int) -> bool:
 def reap_orphans() -> int:
     """Reap dead children that no code waits for: orphans of commands, which became children of this subreaper.
 
-    Children of `proc.run` and of `multiprocessing` are left to the code that waits for them.  Returns the number of
-    reaped processes.
+    Children of `proc.run` and of `multiprocessing` are left to the code that waits for them. Returns the number of dead
+    children that were reaped.
     """
     if not proc.has_children() or not proc.reaps():
         return 0
@@ -154,10 +155,10 @@ def reap_orphans() -> int:
 def end_strays(spared: Iterable[int] = (), seconds: float = 5.0) -> int:
     """Kill the processes that foreign commands of this process left running, in any session and with any environment.
 
-    Returns the number of killed processes.  An orphan that a foreign command left is now a child of this process, a
-    subreaper.  The session of an orphan distinguishes it from children that this process started itself: a command
-    never runs in the session of this process, and a process cannot join a session again.  `spared` are children that
-    existed before the foreign commands were started (`children`); they are not killed.  `end_strays` must be called
+    Returns the number of processes that were killed. An orphan that a foreign command left is now a child of this
+    process, a subreaper. The session of an orphan distinguishes it from children that this process started itself: a
+    command never runs in the session of this process, and a process cannot join a session again. `spared` are children
+    that existed before the foreign commands were started (`children`); they are not killed. `end_strays` must be called
     while no foreign command runs.
     """
     if not proc.has_children() or not proc.reaps():
@@ -177,7 +178,7 @@ def end_strays(spared: Iterable[int] = (), seconds: float = 5.0) -> int:
 
 
 def _session(pid: int) -> int | None:
-    """The session id of a process; None if it is gone."""
+    """The session id of a process; None if the process is gone."""
     try:
         return os.getsid(pid)
     except ProcessLookupError:
@@ -187,17 +188,17 @@ def _session(pid: int) -> int | None:
 def children() -> list[int]:
     """The pids of the children of every thread of this process, including orphans that this process adopted."""
     found: list[int] = []
-    for thread in os.listdir("/proc/self/task"):  # noqa: PTH208 - only the names are needed
+    for thread in os.listdir("/proc/self/task"):  # noqa: PTH208 - only the names of the entries are needed
         with suppress(OSError):
             found += map(int, Path(f"/proc/self/task/{thread}/children").read_bytes().split())
     return found
 
 
 def _unattended(found: Iterable[int]) -> set[int]:
-    """The processes in `found` for which no code of this process waits.
+    """The processes in `found` that no code of this process waits for.
 
-    `_unattended` must be called after the children in `found` were listed: by then, the code that started a listed
-    child is registered as waiting for it.
+    `_unattended` must be called after the children in `found` were listed: by then, the code that started a child in
+    the list is registered as waiting for it.
     """
     return set(found) - proc.waited() - _of_multiprocessing()
 
@@ -209,14 +210,14 @@ def _of_multiprocessing() -> set[int]:
     import multiprocessing.resource_tracker as tracker
 
     ours = (
-        getattr(server._forkserver, "_forkserver_pid", None),  # noqa: SLF001 - no public attribute has the pid
+        getattr(server._forkserver, "_forkserver_pid", None),  # noqa: SLF001 - no public attribute of the fork server has the pid
         getattr(tracker._resource_tracker, "_pid", None),  # noqa: SLF001
     )
     return {pid for pid in ours if pid is not None}
 
 
 def _memory(pid: int) -> tuple[int, int]:
-    """(bytes of private memory and of files on disk, bytes of shareable memory that are mapped)."""
+    """(bytes of private memory and of files on disk, bytes of shareable memory that are mapped) of a process."""
     with suppress(OSError):
         facts = dict(line.split()[:2] for line in Path(f"/proc/{pid}/smaps_rollup").read_bytes().splitlines()[1:])
         shared = int(facts.get(b"Pss_Shmem:", 0)) << 10
@@ -233,7 +234,7 @@ def _resident(pid: int) -> int:
 
 @cache
 def _device_of_nameless() -> int:
-    """The device number that the kernel uses for memfds."""
+    """The device number that the kernel uses for files without a name in memory (memfds)."""
     descriptor = os.memfd_create("makimono", os.MFD_CLOEXEC)
     try:
         return os.fstat(descriptor).st_dev
@@ -242,10 +243,10 @@ def _device_of_nameless() -> int:
 
 
 def _nameless(pid: int) -> dict[tuple[int, int], int]:
-    """(device, inode) → bytes, for the memfds that a process has open."""
+    """Maps (device, inode) to bytes, for the files without a name in memory (memfds) that a process has open."""
     found = {}
     with suppress(OSError):
-        for name in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208 - only the names are needed
+        for name in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208 - only the names of the descriptors are needed
             with suppress(OSError):
                 status = os.stat(f"/proc/{pid}/fd/{name}")  # noqa: PTH116
                 if status.st_dev == _device_of_nameless():
@@ -254,8 +255,8 @@ def _nameless(pid: int) -> dict[tuple[int, int], int]:
 
 
 def _in_memory(pids: Iterable[str]) -> dict[str, int]:
-    """Device → bytes, for the file systems in memory that these processes see and this process does not: the content of
-    each file plus INODE."""
+    """Maps a device to bytes, for the file systems in memory that these processes see and this process does not: the
+    content of each file plus INODE."""
     known = {device for device, _ in _memory_mounts("self")}
     found: dict[str, int] = {}
     for pid in pids:
@@ -279,7 +280,7 @@ def _memory_mounts(pid: str) -> Iterator[tuple[str, str]]:
 
 
 def _stat(pid: str) -> list[bytes]:
-    """The fields of /proc/{pid}/stat after the name; [] if the process is gone."""
+    """The fields of /proc/{pid}/stat after the name of the process; [] if the process is gone."""
     try:
         descriptor = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

@@ -1,8 +1,8 @@
 """Registries map a name to "module:Class", which is loaded when it is first used.
 
-A new class of this program needs only its own file and one line in a registry.  A name that is not registered and has a
-dot or colon is a dotted path into another package, which a `Guard` checks before it is imported (`plugin_guard.py`).  A
-registry has classes, not instances of them.
+A new adapter class of this program needs only its own file and one line in a registry. A name that is not registered
+and has a dot or colon is a dotted path into another package, which a `Guard` checks before the package is imported
+(`plugin_guard.py`). A registry contains classes, not instances of them.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ class Guard(Protocol):
     """Checks plug-ins and imports them (`plugin_guard.PluginGuard`)."""
 
     def load(self, kind: str, target: str) -> Any:
-        """The object that `package.module:name` names.  Raises ConfigError when the plug-in is refused."""
+        """The object of a plug-in that `package.module:name` names. Raises ConfigError when the plug-in is refused."""
         ...
 
 
 def dotted(name: str) -> str | None:
-    """`package.module:name` for a dotted path in either form; None for a plain name."""
+    """The dotted path `name` in the form `package.module:name`; None for a plain name."""
     if ":" in name:
         return name
     return ":".join(name.rsplit(".", 1)) if "." in name else None
@@ -58,8 +58,8 @@ def dotted(name: str) -> str | None:
 class Registry:
     """A named table of lazily imported classes.
 
-    `kind` is the word for error messages ("llm provider").  `load(name)` returns the class; for an unknown name it
-    raises ConfigError, which lists the known names and the most similar one.
+    `kind` is the word for the classes of the registry in error messages ("llm provider"). `load(name)` returns the
+    class; for an unknown name it raises ConfigError, which lists the known names and the most similar one.
     """
 
     def __init__(self, kind: str, entries: dict[str, str]) -> None:
@@ -67,7 +67,7 @@ class Registry:
         self.entries = dict(entries)
 
     def names(self) -> list[str]:
-        """The registered names, sorted."""
+        """The names in the registry, sorted."""
         return sorted(self.entries)
 
     def load(self, name: str, guard: Guard | None = None) -> Any:

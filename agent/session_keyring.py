@@ -37,7 +37,7 @@ def machine() -> str:
 def join_new() -> bool:
     """Give the calling thread a new, empty session keyring.
 
-    Returns False if the kernel has no keys or refuses the call.  If the kernel has no keys, there is nothing to
+    Returns False if the kernel has no keyrings or refuses the call. If the kernel has no keyrings, there is nothing to
     inherit; a container's filter that refuses this system call also refuses the same calls of the command.
     """
     number = KEYCTL.get(machine())
@@ -48,7 +48,7 @@ def join_new() -> bool:
 
 
 def is_supported() -> bool:
-    """Whether `join_new` works on this machine; the check does not change the keyring of this thread."""
+    """Whether `join_new` works on this machine; the check does not change the keyring of the calling thread."""
     with ThreadPoolExecutor(max_workers=1) as thread:
         return thread.submit(join_new).result()
 
@@ -57,8 +57,8 @@ def is_supported() -> bool:
 def in_own_keyring() -> Iterator[Callable[[Callable[[], Any]], Any]]:
     """Yield a function that calls its argument in a thread with a new session keyring and returns the result.
 
-    The thread lives until the block ends, because a process with PR_SET_PDEATHSIG dies with the thread that forked it
-    (prctl(2)).
+    The thread that starts a command lives until the block ends, because a process with PR_SET_PDEATHSIG dies with the
+    thread that forked it (prctl(2)).
     """
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="keyring", initializer=join_new) as thread:
         yield lambda call: thread.submit(call).result()

@@ -38,8 +38,8 @@ def lock_in_error(stderr: str, git_dir: Path) -> Path | None:
 
 
 def remove(path: Path) -> bool:
-    """Remove a stale lock.  Returns False if a process has the lock file open, else True, even if the file is already
-    gone."""
+    """Remove a stale lock file of git. Returns False if a process has the lock file open, else True, even if the file
+    is already gone."""
     for _ in range(2):
         if _is_open(path):
             return False
@@ -50,7 +50,7 @@ def remove(path: Path) -> bool:
 
 
 def _is_open(path: Path) -> bool:
-    """Whether any process that is visible has the file open."""
+    """Whether any process that is visible to this one has the file open."""
     try:
         wanted = path.stat(follow_symlinks=False)
     except OSError:
@@ -61,7 +61,7 @@ def _is_open(path: Path) -> bool:
         with suppress(OSError):  # the process has ended, or belongs to another user
             for descriptor in os.scandir(f"{entry.path}/fd"):
                 with suppress(OSError):
-                    found = os.stat(descriptor.path)  # noqa: PTH116 - runs for thousands of descriptors
+                    found = os.stat(descriptor.path)  # noqa: PTH116 - the call of stat runs for thousands of descriptors
                     if (found.st_dev, found.st_ino) == (wanted.st_dev, wanted.st_ino):
                         return True
     return False

@@ -1,6 +1,6 @@
 """Copies a tree that a foreign command may have written, or moves it into another tree.
 
-The module is built on `filetree`: on both sides no link is followed, no paths are joined, and no function is recursive.
+`treecopy` is built on `filetree`: on both sides no link is followed, no paths are joined, and no function is recursive.
 A copied file has the size that the file had when it was opened, even if another process changes it meanwhile.
 """
 
@@ -32,10 +32,10 @@ reject other bytes."""
 class Copy:
     """Copies trees: files, folders and links, with their modes, times and hard links.
 
-    Pipes, sockets and devices are skipped.
+    Pipes, sockets and devices are not copied.
 
-    `owner` becomes the owner of the copy; None preserves the owners, if this user is allowed to.  `size` is the number
-    of bytes of the files, `missed` lists the entries that could not be read, one line each.
+    `owner` becomes the owner of the copy; None preserves the owners, if this user is allowed to. `size` is the number
+    of bytes of the copied files, `missed` lists the entries that could not be read, one line each.
     """
 
     def __init__(self, owner: int | None = None, *, keep_owners: bool = False) -> None:
@@ -56,8 +56,8 @@ class Copy:
     ) -> None:
         """Copy the folder `source` to `target`, which may exist already.
 
-        `wanted(entry)` returns whether an entry is copied.  Raises OSError if `source` is not a folder, DiskError if
-        `target` cannot be written.
+        `wanted(entry)` returns whether an entry is copied. Raises OSError if `source` is not a folder, DiskError if the
+        copy cannot be written.
         """
         top = open_folder(source)
         try:
@@ -88,8 +88,8 @@ class Copy:
 
     @contextmanager
     def _unless_unfit(self, entry: Entry) -> Iterator[None]:
-        """Add an entry to `missed` if the target file system does not support its name; that is not an error of the
-        disk."""
+        """Add an entry to `missed` if the target file system does not support the entry's name; that is not an error of
+        the disk."""
         try:
             yield
         except DiskError as error:
@@ -122,7 +122,7 @@ class Copy:
                 if entry.status.st_nlink > 1:
                     self._first[known] = target, tuple(way.names), entry.name
         except OSError as error:
-            # the entry is gone, or another file type has replaced it
+            # the entry is gone, or a file of another type has replaced it
             if error.errno not in (errno.ENOENT, errno.ELOOP):
                 self._miss(entry, error)
 
@@ -146,7 +146,7 @@ class Copy:
         self.size += status.st_size
 
     def _link(self, known: tuple[int, int], name: str, way: Descent) -> None:
-        """Make a hard link to a file that was copied before."""
+        """Make a hard link to a file that the copy contains already."""
         target, parents, first = self._first[known]
         with durable_files.writing(target):
             above = open_folder(target)
@@ -173,10 +173,10 @@ class Copy:
 
 
 def copy_bytes(reader: int, writer: int, status: os.stat_result) -> None:
-    """Copy a file up to the size in `status`.
+    """Copy the bytes of a file up to the size in `status`.
 
-    Holes remain holes, since a file of a terabyte may occupy no block.  A file that was truncated meanwhile is copied
-    up to its new end."""
+    Holes of a file remain holes in the copy, since a file of a terabyte may occupy no block. A file that was truncated
+    while it is copied is copied up to its new end."""
     size = status.st_size
     if size <= BLOCK:
         durable_files.write_all(writer, os.read(reader, size))
@@ -199,7 +199,7 @@ def copy_bytes(reader: int, writer: int, status: os.stat_result) -> None:
 
 
 def _copy_range(reader: int, writer: int, start: int, end: int) -> int:
-    """Copy bytes from `start` on, sharing blocks if the file system supports it; returns the offset that was
+    """Copy bytes of a file from `start` on, sharing blocks if the file system supports it; returns the offset that was
     reached."""
     position = start
     os.lseek(writer, start, os.SEEK_SET)
@@ -219,8 +219,8 @@ def _copy_range(reader: int, writer: int, start: int, end: int) -> int:
 def merge(source: Path, target: Path) -> None:
     """Move every entry of `source` that `target` lacks into `target`; folders that both have are merged.
 
-    Entries that `target` has already are not replaced, and links in it are not followed.  Each move is one rename, so
-    an interrupted merge leaves no partial file and can be repeated.  Raises DiskError.
+    Entries that `target` has already are not replaced, and links in it are not followed. Each move of an entry is one
+    rename, so an interrupted merge leaves no partial file and can be repeated. Raises DiskError.
     """
     with durable_files.writing(target):
         way = Descent(open_folder(target))
@@ -235,8 +235,8 @@ def merge(source: Path, target: Path) -> None:
 
 
 def _merged(entry: Entry, way: Descent) -> bool:
-    """Move the entry if its name is unused in the target; returns True if it is a folder on both sides, which is then
-    entered."""
+    """Move the entry if its name is unused in the target; returns True if the entry is a folder on both sides, which is
+    then entered."""
     try:
         there = os.stat(entry.name, dir_fd=way.here, follow_symlinks=False)
     except FileNotFoundError:
@@ -254,8 +254,8 @@ def _merged(entry: Entry, way: Descent) -> bool:
 
 
 def _move_read_only(entry: Entry, way: Descent) -> None:
-    """Move a folder that has no write permission: its mode is changed for the move, since otherwise only root could
-    move it."""
+    """Move a folder that has no write permission: the mode of the folder is changed for the move, since otherwise only
+    root could move it."""
     folder = open_folder(entry.name, entry.folder, repair=True)
     try:
         os.rename(entry.name, entry.name, src_dir_fd=entry.folder, dst_dir_fd=way.here)

@@ -1,8 +1,8 @@
 """Immutable values and small protocols that several packages share.
 
-This module does no I/O, and imports no other module of this program.  The values do not depend on the form in which
-they are stored or in which a provider exchanges them.  The protocols at the end describe what a package needs from a
-higher or neighbouring package; `wiring/wiring.py` passes the real objects.
+`values.py` does no I/O, and imports no other module of this program. The values in `values.py` do not depend on the
+form in which they are stored or in which a provider exchanges them. The protocols at the end of `values.py` describe
+what a package needs from a higher or neighbouring package; `wiring/wiring.py` passes the real objects.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Json = dict[str, Any]
 class TaskKey:
     """Identifies the issue or pull request that a task is about.
 
-    `instance` is the host of the forge, or the path of the local tracker.
+    `instance` of a task key is the host of the forge, or the path of the local tracker.
     """
 
     task_source: str
@@ -36,7 +36,7 @@ class TaskKey:
     instance: str = ""
 
     def to_dict(self) -> dict[str, str]:
-        """The key as a mapping (docs/design/context.md, 3.1), with `instance`."""
+        """The task key as a mapping (docs/design/context.md, 3.1), with `instance`."""
         return {
             "task_source": self.task_source,
             "instance": self.instance,
@@ -48,7 +48,7 @@ class TaskKey:
 
     @classmethod
     def of(cls, key: TaskKey | Mapping[str, Any]) -> TaskKey:
-        """Make a key from a mapping; unknown keys (`uuid`, `user`) are ignored, and `instance` may be missing."""
+        """Make a task key from a mapping; unknown keys (`uuid`, `user`) are ignored, and `instance` may be missing."""
         if isinstance(key, TaskKey):
             return key
         names = ("task_source", "owner", "repo", "task_type", "task_id")
@@ -63,7 +63,7 @@ class TaskKey:
 
 
 class Status(StrEnum):
-    """The states of a row in `tasks` (docs/design/context.md, 2.2)."""
+    """The states of a task's row in the table `tasks` (docs/design/context.md, 2.2)."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -78,14 +78,15 @@ CLOSED_STATUSES = (Status.COMPLETED, Status.FAILED, Status.STOPPED)
 
 
 class End(StrEnum):
-    """How the run of the loop ended.  A run that ends in one of these ways has ended without raising an error."""
+    """How the run of a task's loop ended. A run that ends in one of the ways in `End` has ended without raising an
+    error."""
 
     FINISHED = "finished"  # the model called `finish`
     ANSWERED = "answered"  # the model answered without a tool call, even after hints
-    ASKED = "asked"  # the model called `ask_user`: the task waits for a person
+    ASKED = "asked"  # the model called `ask_user`: the task waits for a person's answer
     PAUSED = "paused"
     STOPPED = "stopped"  # the task was stopped, usually by a person
-    DRAINED = "drained"  # the daemon shuts down, and the row becomes `queued` again
+    DRAINED = "drained"  # the daemon shuts down, and the task's row becomes `queued` again
     LIMIT = "limit"  # one of the task's limits was reached (turns, tokens, money, wall time, memory or disk space)
     REPEATING = "repeating"  # the model repeated the same calls with the same results even after a hint
     FAILED = "failed"  # the task cannot continue; `code` has the reason
@@ -103,8 +104,8 @@ class CommentAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of a run: `code` is a stable identifier, `title` one line, `summary` Markdown for a person, `answers`
-    are for single comments."""
+    """The result of a task's run: `code` is a stable identifier, `title` one line, `summary` Markdown for a person,
+    `answers` are for single comments."""
 
     end: End
     summary: str = ""
@@ -130,8 +131,8 @@ class Outcome:
 class Usage:
     """The numbers of tokens that the provider reported for one answer.
 
-    `prompt` includes the `cached` tokens; `completion` includes the `reasoning` tokens.  `reasoning` is None if the
-    server does not report it; that is different from 0.
+    `prompt` tokens include the `cached` tokens; `completion` tokens include the `reasoning` tokens. `reasoning` is None
+    if the server does not report the tokens of reasoning; that is different from 0.
     """
 
     prompt: int = 0
@@ -155,7 +156,7 @@ class Usage:
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Usage:
-        """Make usage from a mapping that `to_dict` made."""
+        """Make a Usage from a mapping that `to_dict` made."""
         return cls(
             int(record.get("prompt_tokens") or 0),
             int(record.get("completion_tokens") or 0),
@@ -168,13 +169,14 @@ class Usage:
 class Answer:
     """One complete answer of a model.
 
-    `calls` are objects `{"id", "name", "arguments": dict}`.  A call with arguments that are not a JSON object has
-    `arguments: {}` and `"invalid"` with a description of what was found, and must not be run.  `fields` are fields that
-    the program does not interpret, but sends back with the message since the server may need them (reasoning,
-    signatures); `call_fields` are those of each call.  `dropped` is the number of calls above the maximum, which were
-    removed from the answer.  `raw_arguments` are the arguments of each call as the server sent them, without any
-    repair.  `request` is the number of the line in requests.jsonl about the request of this answer, None if there is
-    none.  `refused`: the server sent the text in its field for refusals (OpenAI's API has one).
+    `calls` of an answer are objects `{"id", "name", "arguments": dict}`. A call with arguments that are not a JSON
+    object has `arguments: {}` and `"invalid"` with a description of what was found, and must not be run. `fields` are
+    fields that the program does not interpret, but sends back with the message since the server may need them
+    (reasoning, signatures); `call_fields` are those of each call. `dropped` is the number of calls above the maximum
+    number of calls in an answer, which were removed from the answer. `raw_arguments` are the arguments of each tool
+    call as the server sent them, without any repair. `request` is the number of the line in requests.jsonl about the
+    request of this answer, None if there is none. `refused`: the server sent the text of the answer in its field for
+    refusals (OpenAI's API has one).
     """
 
     text: str
@@ -205,11 +207,12 @@ class Span:
 class Plan:
     """One request to the model, described as spans of files, before any byte of them is copied.
 
-    `tokens` is the estimate for the whole request, including tools and overhead.  `limit` is the maximum of the input,
-    `output` the number of tokens that are reserved for the answer (0: the request names no maximum).  `metadata` has
-    facts about the plan, for the log and for the decision whether a compaction is needed.  `counted` is the estimate of
-    the counter without the learnt ratio and without reports of servers.  `reading` is what the planner has already read
-    of the view (`message_reader.Reading`); None if the plan sends only a part of the view.
+    `tokens` of a plan is the estimate for the whole request, including tools and overhead. `limit` is the maximum
+    number of tokens of the input, `output` the number of tokens that are reserved for the answer (0: the request names
+    no maximum). `metadata` has facts about the plan, for the log and for the decision whether a compaction is needed.
+    `counted` of a plan is the estimate of the counter without the learnt ratio and without reports of servers.
+    `reading` is what the planner has already read of the view (`message_reader.Reading`); None if the plan sends only a
+    part of the view.
     """
 
     spans: tuple[Span, ...]
@@ -228,9 +231,9 @@ class Plan:
 class ToolResult:
     """The result of one tool call.
 
-    `content` is exactly the text that the model gets (truncated, with secrets masked).  `status` is "success" or
-    "error".  `output` names the file below the task's folder that has the complete text, if `content` was truncated.  A
-    result with an `outcome` ends the run.
+    `content` of a tool result is exactly the text that the model gets (truncated, with secrets masked). `status` of a
+    tool result is "success" or "error". `output` names the file below the task's folder that has the complete text, if
+    `content` was truncated. A tool result with an `outcome` ends the run of the task.
     """
 
     content: str
@@ -243,7 +246,7 @@ class ToolResult:
 
 @dataclass(frozen=True, slots=True)
 class Contact:
-    """What a command exchanged with one host and port: number of connections, bytes sent and received.
+    """What a command in the sandbox exchanged with one host and port: number of connections, bytes sent and received.
 
     `refused` is the reason why the command did not reach the host, "" if it did; `connections` then counts the
     attempts."""
@@ -260,18 +263,19 @@ class Contact:
 class Finished:
     """One command that has run to its end.
 
-    `returncode` is negative if a signal ended the command; `output` is the output, or its head and tail if it is longer
-    than the maximum.
+    `returncode` is negative if a signal ended the command; `output` is the output of the command, or its head and tail
+    if it is longer than the maximum.
     """
 
     returncode: int
     output: bytes
     duration: float
     timed_out: bool = False
-    dropped: int = 0  # number of bytes between head and tail that `output` lacks
-    spool: Path | None = None  # file with the whole output, if one was requested and `output` lacks bytes
-    why: str = ""  # the reason why the program killed the command early, if the command is the cause
-    contacts: tuple[Contact, ...] = ()  # hosts that the command reached, or that were refused to it
+    dropped: int = 0  # number of bytes of the output between head and tail that `output` lacks
+    # File with the whole output of the command, if one was requested and `output` lacks bytes.
+    spool: Path | None = None
+    why: str = ""  # the reason why the program killed the command early, if the command itself is the cause
+    contacts: tuple[Contact, ...] = ()  # hosts that the command reached, or that the sandbox refused to it
 
 
 # --- protocols -----------------------------------------------------------------------------------------------
@@ -279,11 +283,11 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class FileChange:
-    """One file that differs from the base commit of the work.
+    """One file of the work tree that differs from the base commit of the work.
 
     `how` is "changed", "new", "deleted" or "renamed" (`source` is then the old path); `added` and `removed` are numbers
-    of lines, None for a binary file.  Paths are as git reports them, with invalid UTF-8 as surrogates, or in the
-    printable form of `WorkTreeView.changes`.
+    of lines, None for a binary file. Paths of changed files are as git reports them, with invalid UTF-8 as surrogates,
+    or in the printable form of `WorkTreeView.changes`.
     """
 
     path: str
@@ -299,12 +303,12 @@ class FileChange:
 
 
 class PresentWork(Protocol):
-    """The work tree as it is now; a compaction carries over its changed files."""
+    """The work tree of a task as it is now; a compaction carries over its changed files."""
 
     def changes(self) -> Sequence[FileChange]:
         """The files that differ from the base commit, the newest one last.
 
-        `changes` may raise any error; after an error the changes count as unknown.
+        `changes` may raise any error; after an error the changes of the work tree count as unknown.
         """
         ...
 
@@ -317,14 +321,14 @@ class PresentWork(Protocol):
 class Counter(Protocol):
     """Counts the tokens of a text.
 
-    `exact` is False for estimates; `name` is the name of the tokenizer ("o200k_base", "bytes:o200k").
+    `exact` of a counter is False for estimates; `name` is the name of the tokenizer ("o200k_base", "bytes:o200k").
     """
 
     name: str
     exact: bool
 
     def count(self, text: str) -> int:
-        """The tokens of `text`; the method never raises an error for any string."""
+        """The tokens of `text`; `count` never raises an error for any string."""
         ...
 
 
@@ -340,7 +344,8 @@ class Ratios(Protocol):
         ...
 
     def learn(self, model: str, estimated: int, reported: int, plausible: tuple[int, int] | None = None) -> float:
-        """Learn from an estimated and a reported number of tokens for the same request; returns the new ratio.
+        """Learn from an estimated and a reported number of tokens for the same request; returns the new ratio of the
+        model.
 
         `plausible` are the fewest and the most tokens that the text can have.
         """
@@ -351,8 +356,8 @@ class Ratios(Protocol):
 class FencedComment:
     """A person's comment as the model gets it: the text inside a fence, and its pictures.
 
-    If the message has the kind `memory`, its text has recalled memories instead of a comment, and `memory` has their
-    ids and scores.  `comments` has the `id` of the comment and the time of its last change.
+    If the message has the kind `memory`, its text consists of recalled memories instead of a comment, and `memory` has
+    their ids and scores. `comments` has the `id` of the comment and the time of its last change.
     """
 
     text: str
@@ -372,7 +377,7 @@ class Messages(Protocol):
 
     @property
     def last_seq(self) -> int:
-        """The number of the newest message; 0 if there is none."""
+        """The number (`seq`) of the newest message; 0 if there is no message."""
         ...
 
     def add_message(
@@ -390,7 +395,7 @@ class Messages(Protocol):
         form: str | None = None,
         images: Sequence[Mapping[str, Any]] = (),
     ) -> int:
-        """Append a message; returns its `seq`.
+        """Append a message to the conversation; returns its number (`seq`).
 
         `provider_fields` are fields of the server's answer that the program does not interpret.  `images` are the
         pictures of a user message, which are files below the task's folder.
@@ -398,11 +403,11 @@ class Messages(Protocol):
         ...
 
     def get_current_context_file(self, unsummarized_file_path: Path | None = None) -> Path:
-        """The path of the file with the view: the messages that are sent."""
+        """The path of the file with the view: the messages that are sent to the model."""
         ...
 
     def sync(self) -> None:
-        """Sync the appended lines to disk, if `context_storage.durability` demands that now."""
+        """Sync the appended lines of the messages to disk, if `context_storage.durability` demands that now."""
         ...
 
 
@@ -413,8 +418,9 @@ class Control(Protocol):
     def poll(self, *, answering: bool = False) -> Outcome | None:
         """The outcome with which the task must end now (STOPPED, PAUSED, DRAINED or LIMIT), None if it may continue.
 
-        `answering`: the model is sending an answer, or the result is being published.  DRAINED (the daemon is ending)
-        is then returned only after `scheduling.drain_seconds`, so that this can be completed.
+        `answering`: the model is sending an answer now, or the result of the task is being published. While the model
+        answers or the result is published, DRAINED (the daemon is ending) is returned only after
+        `scheduling.drain_seconds`, so that this work can be completed.
         """
         ...
 
@@ -422,15 +428,16 @@ class Control(Protocol):
 class MemoryLayer(Protocol):
     """One layer of long-term memory: a source of memories for the briefing.
 
-    The layer may be called in another thread than the one that made it.  If a layer raises an error or takes longer
-    than 10 seconds, the briefing has no memories of this layer, and the task continues.
+    A layer of long-term memory may be called in another thread than the one that made it. If a layer of long-term
+    memory raises an error or takes longer than 10 seconds, the briefing has no memories of this layer, and the task
+    continues.
     """
 
     def recall(self, query: str, limit: int) -> Sequence[Mapping[str, Any]]:
-        """At most `limit` records `{"content", "source", "relevance"}`, the most relevant first.
+        """At most `limit` memories as records `{"content", "source", "relevance"}`, the most relevant first.
 
-        `content` and `source` are texts; `relevance` is a number by which the memories of all layers are ordered.
-        `query` is the title and the text of the task, at most 10,000 characters."""
+        `content` and `source` of a memory are texts; `relevance` is a number by which the memories of all layers are
+        ordered. `query` is the title and the text of the task, at most 10,000 characters."""
         ...
 
 
@@ -447,8 +454,8 @@ class Effects(Protocol):
         """The receipt of the effect `name`: the recorded one, else the result of `look_up`, which searches for the
         effect by its marker.
 
-        If there is neither a recorded receipt nor one from `look_up`, the intent is written and synced, `do` runs, and
-        its result is recorded as the receipt."""
+        If there is neither a recorded receipt of an effect nor one from `look_up`, the intent is written and synced,
+        `do` runs, and its result is recorded as the receipt."""
         ...
 
     def receipt(self, name: str) -> Json | None:
@@ -456,7 +463,7 @@ class Effects(Protocol):
         ...
 
     def intended(self) -> frozenset[str]:
-        """The names of all effects with an intent, completed or not."""
+        """The names of all outside effects with an intent, completed or not."""
         ...
 
 
@@ -471,6 +478,7 @@ class Redact(Protocol):
 
 
 Listener = Callable[[str, Mapping[str, Any]], None]
-"""A function that is called as (event name, fields); its errors do not affect the caller (see `observe/events.py`)."""
+"""A function that is called with each event as (event name, fields); an error of the function does not affect the
+caller (see `observe/events.py`)."""
 
 Lines = Iterator[bytes]

@@ -15,12 +15,12 @@ def writers(target: Path | int) -> str:
     there are none.
 
     The private group of the owner (same name, no other member), which many systems make for each user, does not count
-    as another writer, and neither does a group without members, such as `staff` on Debian.  In a folder with the sticky
-    bit nobody can replace the files of others, so such a folder counts as safe.  The mode of a file on a read-only
-    mount does not count, since no process here can write it: in Kubernetes, a volume with a ConfigMap is a read-only
-    mount with mode 0777.  Raises OSError.
+    as another writer, and neither does a group without members, such as `staff` on Debian. In a folder with the sticky
+    bit nobody can replace the files of others, so such a folder counts as safe. The mode of a file on a read-only mount
+    does not count, since no process on this machine can write it: in Kubernetes, a volume with a ConfigMap is a
+    read-only mount with mode 0777. Raises OSError.
     """
-    status = os.stat(target)  # noqa: PTH116 - the target may be a descriptor
+    status = os.stat(target)  # noqa: PTH116 - the file may be given as a descriptor
     who = _foreign_owner(status)
     if who or not (who := _other_modes(status)):
         return who
@@ -31,7 +31,7 @@ def writers_of(path: Path) -> str:
     """Names the users besides this one and root who may write the file `path`, or replace it or a folder above it, as
     text that begins with the path; "" if there are none.
 
-    A symlink is followed, and the folders above the link are checked too.  Raises OSError.
+    If `path` is a symlink, it is followed, and the folders above the link are checked too. Raises OSError.
     """
     real = Path(os.path.realpath(path))
     if who := writers(real):

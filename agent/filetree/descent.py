@@ -1,6 +1,6 @@
-"""Traverses a tree by the descriptors of its folders, and yields every entry.
+"""Traverses a tree of folders by the descriptors of its folders, and yields every entry.
 
-No function is recursive and no paths are joined; `agent/filetree/__init__.py` gives the reasons.
+No function of `descent` is recursive and no paths are joined; `agent/filetree/__init__.py` gives the reasons.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     OnError = Callable[["Entry", OSError], None]
 
 Identity = tuple[int, int]
-"""Device and inode: they distinguish two files that had the same name at different times."""
+"""Device and inode of a file: they distinguish two files that had the same name at different times."""
 
 HELD = 64
 """A walk has at most this many descriptors open at once, at any depth."""
@@ -28,8 +28,8 @@ HELD = 64
 LISTED = 10_000
 """A walk loads at most this many names of one folder at once.
 
-The listing of a larger folder stays open, with its own descriptor.  At most LARGE nested folders are read lazily in
-this way; below them all names of a folder are loaded.
+The listing of a folder with more than LISTED names stays open, with its own descriptor. At most LARGE nested folders
+are read lazily, name by name; in folders below them all names of a folder are loaded.
 """
 LARGE = 64
 
@@ -40,11 +40,11 @@ _SWAPPED = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
 class Entry:
-    """One entry of a tree.
+    """One entry of a tree that is walked.
 
-    `folder` is the descriptor of the parent folder, valid until the walk continues.  `status` is that of the entry
-    itself, not of a link's target.  `left` is True if a folder is yielded again after its content.  If the caller sets
-    `enter` to False, the walk does not enter the folder and does not yield it again.
+    `folder` is the descriptor of the parent folder, valid until the walk continues. `status` is the status of the entry
+    itself, not of a link's target. `left` is True if the walk yields a folder again, after the content of the folder.
+    If the caller sets `enter` of an entry to False, the walk does not enter the folder and does not yield it again.
     """
 
     __slots__ = ("_parents", "enter", "folder", "left", "name", "status")
@@ -59,14 +59,14 @@ class Entry:
 
     @property
     def depth(self) -> int:
-        """Number of folders between the top and this entry; valid until the walk continues."""
+        """Number of folders between the top of the tree and this entry; valid until the walk continues."""
         return len(self._parents)
 
     @property
     def path(self) -> str:
-        """The path below the top, valid until the walk continues.
+        """The path of the entry below the top of the tree, valid until the walk continues.
 
-        The path is for display and comparison only, not for opening the file.
+        The path of an entry is for display and comparison only, not for opening the file.
         """
         return "/".join((*self._parents, self.name))
 
@@ -86,8 +86,8 @@ class Entry:
 class Descent:
     """A position in a tree: the descriptor of the current folder and the path back to the top.
 
-    Only the nearest HELD folders stay open.  A folder further up is opened again as `..` and must have the same device
-    and inode as before; otherwise a process has moved a part of the tree, and OSError ESTALE is raised.
+    Only the HELD folders nearest to the position stay open. A folder further up is opened again as `..` and must have
+    the same device and inode as before; otherwise a process has moved a part of the tree, and OSError ESTALE is raised.
     """
 
     def __init__(self, top: int) -> None:
@@ -97,11 +97,12 @@ class Descent:
 
     @property
     def here(self) -> int:
-        """The descriptor of the current folder."""
+        """The descriptor of the folder at the position in the tree."""
         return self._open[-1]
 
     def enter(self, name: str, *, repair: bool = False) -> None:
-        """Enter the folder `name`.  Raises OSError if the entry is not a folder; the position is then unchanged."""
+        """Move the position down into the folder `name`. Raises OSError if the entry `name` is not a folder; the
+        position is then unchanged."""
         self._push(open_folder(name, self.here, repair=repair), name)
 
     def _push(self, descriptor: int, name: str) -> None:
@@ -114,7 +115,7 @@ class Descent:
             self._open[far] = -1
 
     def leave(self) -> None:
-        """Go up to the folder above."""
+        """Move the position up to the parent folder."""
         child = self._open.pop()
         self._known.pop()
         self.names.pop()
@@ -158,7 +159,7 @@ class Descent:
         del self._open[depth:], self._known[depth:], self.names[depth - 1 :]
 
     def close(self) -> None:
-        """Close every descriptor, including that of the top."""
+        """Close the descriptors of all open folders of the path, including that of the top."""
         for descriptor in self._open:
             if descriptor >= 0:
                 os.close(descriptor)
@@ -166,7 +167,7 @@ class Descent:
 
 
 def kind_of(mode: int) -> str:
-    """The file type of a mode, as a word for people."""
+    """The file type in a mode, as a word for people."""
     kinds = (
         (stat.S_ISREG, "file"),
         (stat.S_ISDIR, "folder"),
@@ -220,9 +221,9 @@ def grant(
 ) -> None:
     """Add `bits` to the mode of an entry, or with `only` replace the mode; a symbolic link is not changed or followed.
 
-    With `folder` an entry that is not a folder raises OSError.  If the entry is no longer the file with the status
-    `seen`, it is left unchanged, since a process that writes to the tree may have replaced the entry by a hard link to
-    a file of the host.  Raises OSError if the mode of the entry cannot be changed."""
+    With `folder` an OSError is raised for an entry that is not a folder. If the entry is no longer the file with the
+    status `seen`, it is left unchanged, since a process that writes to the tree may have replaced the entry by a hard
+    link to a file of the host. Raises OSError if the mode of the entry cannot be changed."""
     pinned = os.open(name, PINNED | (os.O_DIRECTORY if folder else 0), dir_fd=within)
     try:
         status = os.fstat(pinned)
@@ -230,13 +231,13 @@ def grant(
             return
         if not stat.S_ISLNK(status.st_mode):
             kept = 0 if only else stat.S_IMODE(status.st_mode)
-            os.chmod(f"/proc/self/fd/{pinned}", kept | bits)  # noqa: PTH101 - this path names the checked inode
+            os.chmod(f"/proc/self/fd/{pinned}", kept | bits)  # noqa: PTH101 - this path in /proc names the checked inode
     finally:
         os.close(pinned)
 
 
 def pass_over(_entry: Entry, _error: OSError) -> None:
-    """An `on_error` function for `walk`: it ignores the error, so a folder that cannot be opened counts as empty."""
+    """An `on_error` function for `walk` that ignores the error, so a folder that cannot be opened counts as empty."""
 
 
 def walk(
@@ -250,20 +251,20 @@ def walk(
 ) -> Iterator[Entry]:
     """Yield every entry below `top`; each folder before its content and again after it (`Entry.left`).
 
-    `within` is the file descriptor of the folder that `top` is relative to.  `order(names, depth)` sorts the names of
-    one folder.  With `only` the walk yields all folders, and the other entries that have a name in `only`; the
-    remaining entries are not read with stat, so a walk with `only` is many times faster.  A folder that cannot be
-    opened is passed to `on_error`, and is yielded a second time (`Entry.left`) like any other folder.  A folder that
-    was moved during the walk is passed to `on_error` too; the walk then continues in the nearest folder above it that
-    was not moved.  Without `on_error` a folder that cannot be opened, or that was moved, raises OSError.  Entries that
-    disappear during the walk are skipped.  Raises OSError if `top` is not a folder.
+    `within` is the file descriptor of the folder that `top` is relative to. `order(names, depth)` sorts the names of
+    one folder. With `only` the walk yields all folders, and the other entries that have a name in `only`; the remaining
+    entries are not read with stat, so a walk with `only` is many times faster. A folder that cannot be opened is passed
+    to `on_error`, and is yielded a second time (`Entry.left`) like any other folder. A folder that was moved during the
+    walk is passed to `on_error` too; the walk then continues in the nearest folder above it that was not moved. Without
+    `on_error` a folder that cannot be opened, or that was moved, raises OSError. Entries of the tree that disappear
+    during the walk are skipped. Raises OSError if `top` is not a folder.
 
     A walk holds at most LISTED names of each folder on its path in memory; below LARGE nested large folders it holds
     all names.
     """
     way = Descent(open_folder(top, within, repair=repair))
     listings: list[Iterator[str]] = []
-    large: list[int] = []  # positions in `listings` of large folders that are still being read
+    large: list[int] = []  # positions in `listings` of large folders with names that are still being read
     above: list[Entry] = []
     try:
         listings.append(_listing(way, order, only, lazily=True))

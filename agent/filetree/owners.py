@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 def give(top: str | os.PathLike[str], uid: int, gid: int, *, only_from: int | None = None) -> None:
-    """Change the owner of `top` and everything below it to `uid` and `gid`, without following links.
+    """Change the owner of `top` and of everything below it to `uid` and `gid`, without following links.
 
-    With `only_from` only the files and folders that belong to the uid `only_from` change.  A file with several hard
+    With `only_from` only the files and folders that belong to the uid `only_from` change. A file with several hard
     links is left unchanged unless it belongs to `uid` already, since another name of the file may be outside the tree.
-    Raises OSError if an owner cannot be changed.
+    Raises OSError if the owner of a file or folder cannot be changed.
     """
     descriptor = open_folder(top)
     try:
@@ -41,7 +41,7 @@ def _give_one(entry: Entry, uid: int, gid: int) -> None:
     """Change the owner of an entry, unless the name of the entry belongs to another inode than the one in
     `entry.status` by now.
 
-    The path through /proc/self/fd does not follow a link (proc_pid_fd(5))."""
+    A path through /proc/self/fd to an open file does not follow a link (proc_pid_fd(5))."""
     pinned = os.open(entry.name, PINNED, dir_fd=entry.folder)
     try:
         now = os.fstat(pinned)

@@ -18,7 +18,7 @@ def remove(path: str | os.PathLike[str], *, within: int | None = None) -> None:
     if within is not None:
         _remove(os.fspath(path), within)
         return
-    folder, name = os.path.split(os.path.abspath(path))  # noqa: PTH100 - the absolute path without resolving links
+    folder, name = os.path.split(os.path.abspath(path))  # noqa: PTH100 - the absolute path of the file to remove, without resolving links
     parent = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         _remove(name, parent)

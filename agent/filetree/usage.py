@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def size(top: str | os.PathLike[str]) -> int:
-    """Bytes of the regular files below `top`; unreadable entries count as 0."""
+    """The total bytes of the regular files below `top`; unreadable entries count as 0."""
     total = 0
     with suppress(OSError):
         for entry in walk(top, on_error=pass_over):
@@ -25,8 +25,8 @@ def size(top: str | os.PathLike[str]) -> int:
 
 @dataclass(slots=True)
 class Use:
-    """Usage of a tree: bytes on disk, files and folders; a file with several hard links counts once.  `whole` is True
-    when the measurement is complete."""
+    """The disk usage of a tree: bytes, files and folders; a file with several hard links counts once. `whole` is True
+    when the measurement of the tree is complete."""
 
     size: int = 0
     files: int = 0
@@ -37,10 +37,10 @@ STEP = 256
 
 
 def measuring(top: str | os.PathLike[str]) -> Generator[Use]:
-    """Yield the usage of `top` measured so far: the same object after every STEP entries, and at the end with `whole`
-    set.
+    """Measure the disk usage of the tree `top`: yields the usage so far (the same object) after every STEP entries, and
+    at the end with `whole` set.
 
-    The caller decides when the measurement continues, so a large tree does not block the caller."""
+    The caller of `measuring` decides when the measurement continues, so a large tree does not block the caller."""
     use = Use()
     names_of: set[tuple[int, int]] = set()
     with suppress(OSError):

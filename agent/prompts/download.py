@@ -1,9 +1,10 @@
 """Downloads a set of templates (`prompts.url`) into a file of base_dir, from which the loader reads it.
 
-The daemon downloads in a thread of its own (`daemon/template_reloader.py`), and the command `prompts reload` downloads;
-tasks do not, so a server that hangs delays no task.  The document is a JSON object with `templates`, a list of objects
-with the fields of a template, and `schemas`, a mapping of `schema_ref` to JSON Schema.  The document is accepted only
-if its SHA-256 is `prompts.sha256`, or without a check if `prompts.sha256` is not set and the configuration allows that.
+The daemon downloads the templates in a thread of its own (`daemon/template_reloader.py`), and the command `prompts
+reload` downloads them; tasks do not, so a server that hangs delays no task. The document with templates is a JSON
+object with `templates`, a list of objects with the fields of a template, and `schemas`, a mapping of `schema_ref` to
+JSON Schema. The document with templates is accepted only if its SHA-256 is `prompts.sha256`, or without a check if
+`prompts.sha256` is not set and the configuration allows that.
 """
 
 from __future__ import annotations
@@ -29,19 +30,19 @@ NAME = "prompts.download.json"
 """The file in base_dir that stores the downloaded document with templates: a JSON object with `url`, `etag`, `sha256`
 and `text`."""
 LIMIT = 1 << 20
-"""The maximum size of a document in bytes."""
+"""The maximum size of a document with templates in bytes."""
 TIMEOUTS = (5.0, 10.0)
-"""Timeout in seconds for the connection, and for each read of the answer."""
+"""Timeout in seconds for the connection to the server of templates, and for each read of its answer."""
 WHOLE_SECONDS = 30.0
-"""Maximum seconds until the whole answer has arrived, its head included."""
+"""Maximum seconds until the whole answer of the server of templates has arrived, its head included."""
 MOST_HANGING = 8
-"""Maximum number of requests that still run although their callers no longer wait for the answer."""
+"""Maximum number of requests for templates that still run although their callers no longer wait for the answer."""
 _hanging: list[threading.Thread] = []
 
 
 @dataclass(frozen=True, slots=True)
 class Downloaded:
-    """A document that was downloaded from `url`; `sha256` is that of `text` in UTF-8."""
+    """A document with templates that was downloaded from `url`; `sha256` is the hash of `text` in UTF-8."""
 
     url: str
     etag: str
@@ -50,8 +51,8 @@ class Downloaded:
 
 
 def read_download(settings: Settings) -> Downloaded | None:
-    """The document that base_dir stores; None if none is stored from the configured address with the configured
-    hash."""
+    """The document with templates that base_dir stores; None if none is stored from the configured address with the
+    configured hash."""
     try:
         data = orjson.loads((settings.base_dir / NAME).read_bytes())
         found = Downloaded(*(str(data[name]) for name in ("url", "etag", "sha256", "text")))
@@ -63,7 +64,8 @@ def read_download(settings: Settings) -> Downloaded | None:
 
 
 def mark_of_download(settings: Settings) -> tuple[str, float]:
-    """Returns (a text that changes when the document changes, the time of its download in seconds since 1970)."""
+    """Returns (a text that changes when the document with templates changes, the time of its download in seconds since
+    1970)."""
     found = read_download(settings)
     if found is None:
         return "", 0.0
@@ -71,7 +73,8 @@ def mark_of_download(settings: Settings) -> tuple[str, float]:
 
 
 def parse_document(where: str, text: str) -> tuple[list[tuple[str, dict[str, Any]]], dict[str, Any]]:
-    """Returns (for each template a description of its place and its fields, the schemas).  Raises TemplateRefused."""
+    """Parse a document with templates; returns (for each template a description of its place and its fields, the
+    schemas). Raises TemplateRefused."""
     document = parse_json(where, text)
     if not isinstance(document, dict) or set(document) - {"templates", "schemas"}:
         raise TemplateRefused(f"{where}: it must be one object with `templates` and `schemas`")
@@ -90,10 +93,11 @@ def parse_document(where: str, text: str) -> tuple[list[tuple[str, dict[str, Any
 
 
 def download(settings: Settings) -> bool:
-    """Ask the server for the document, and store it if it has changed; returns whether its text has changed.
+    """Ask the server for the document with templates, and store it if it has changed; returns whether its text has
+    changed.
 
-    Raises TemplateRefused if the document cannot be downloaded, is invalid or too large, or has another hash than the
-    configured one; the stored document is then unchanged.  Raises DiskError."""
+    Raises TemplateRefused if the document with templates cannot be downloaded, is invalid or too large, or has another
+    hash than the configured one; the stored document is then unchanged. Raises DiskError."""
     url = settings.prompts.url
     assert url is not None, "the callers check this"
     before = read_download(settings)
@@ -122,7 +126,7 @@ def _hash(data: bytes) -> str:
 
 
 def _ask_in_time(url: str, etag: str) -> tuple[bytes, str] | None:
-    """Call `_ask`, but raise TemplateRefused if the answer has not arrived within WHOLE_SECONDS.
+    """Call `_ask`, but raise TemplateRefused if the answer of the server has not arrived within WHOLE_SECONDS.
 
     The time limits of a connection hold for each read, so a server that sends the head of its answer byte by byte would
     hold the caller for hours.  So a thread of its own makes the request; after WHOLE_SECONDS the caller no longer waits
@@ -150,7 +154,8 @@ def _ask_in_time(url: str, etag: str) -> tuple[bytes, str] | None:
 
 
 def _ask(url: str, etag: str) -> tuple[bytes, str] | None:
-    """Returns (body, ETag) of the document; None if the server answers that it has not changed."""
+    """Returns (body, ETag) of the document with templates; None if the server answers that the document has not
+    changed."""
     import requests
 
     headers = {"Accept": "application/json", "Accept-Encoding": "identity", **({"If-None-Match": etag} if etag else {})}
@@ -174,8 +179,8 @@ def _no_login(request: requests.PreparedRequest) -> requests.PreparedRequest:
 
 
 def _body(answer: requests.Response, url: str) -> bytes:
-    """Read the body of the answer, at most LIMIT bytes in WHOLE_SECONDS; it is read in pieces, so that the time limit
-    also holds for a slow server.
+    """Read the body of a server's answer, at most LIMIT bytes in WHOLE_SECONDS; the body is read in pieces, so that the
+    time limit also holds for a slow server.
     """
     import requests
     from urllib3.exceptions import HTTPError

@@ -1,11 +1,11 @@
 """A Jinja environment for templates that users write: the immutable sandbox, with limits on work, memory and CPU time.
 
 Jinja's sandbox refuses access to the interpreter, but does not limit memory: a template may double a text forty times
-(https://jinja.palletsprojects.com/en/stable/sandbox/ leaves this to the program that embeds Jinja).  In this
-environment each step of a loop or macro, and each result of a filter, an operator or a concatenation, is counted
-against a budget for one rendering.  The size of a result is checked before its memory is allocated.  The limits of a
-rendering need no signal and no second process, and work in each thread.  Only the filters and methods that this module
-lists can be used.
+(https://jinja.palletsprojects.com/en/stable/sandbox/ leaves this to the program that embeds Jinja). In this environment
+each step of a loop or macro, and each result of a filter, an operator or a concatenation, is counted against a budget
+for one rendering. The size of a result in a template is checked before the memory of the result is allocated. The
+limits of a rendering need no signal and no second process, and work in each thread. Templates of the user can use only
+the filters and methods that `limited_environment.py` lists.
 """
 
 from __future__ import annotations
@@ -35,18 +35,19 @@ if TYPE_CHECKING:
     from jinja2.runtime import Context
 
 TEMPLATE_LIMIT = 64 << 10
-"""The maximum number of characters of a template."""
+"""The maximum number of characters of a template of the user."""
 CONTEXT_LIMIT = 256 << 10
 """The maximum total of characters and values that are passed to a template."""
 OUTPUT_LIMIT = 512 << 10
-"""The maximum number of characters of a rendered text, and of any value that a template computes."""
+"""The maximum number of characters of a text rendered from a template, and of any value that the template computes."""
 WORK_LIMIT = 8 << 20
-"""The maximum total of steps, and of characters and items in results, of one rendering."""
+"""The maximum total of steps, and of characters and items in results, in one rendering of a template."""
 SECONDS = 1.0
-"""The maximum CPU time of one rendering in seconds; only the CPU time of the thread counts, so a rendering on a busy
-machine does not fail."""
+"""The maximum CPU time of one rendering of a template in seconds; only the CPU time of the thread counts, so a
+rendering on a busy machine does not fail."""
 LOOKS = 32
-"""The CPU time is checked at every step that counts more than LARGE, and otherwise once in LOOKS steps."""
+"""The CPU time of a rendering is checked at every step that counts more than LARGE, and otherwise once in LOOKS
+steps."""
 LARGE = 1000
 LONGEST_RANGE = 10_000
 LARGEST_NUMBER = 10**18
@@ -70,14 +71,14 @@ _WIDEST = 100
 
 
 class LimitExceeded(MakimonoError, TemplateError):
-    """A rendering needs more than a template may use.  LimitExceeded is also an error of Jinja (TemplateError), so that
-    Jinja itself can catch it."""
+    """A rendering of a template needs more work, memory or time than a template may use. LimitExceeded is also an error
+    of Jinja (TemplateError), so that Jinja itself can catch it."""
 
     code = "config"
 
 
 class _Budget:
-    """The remaining budget of one rendering."""
+    """The remaining budget of one rendering of a template."""
 
     def __init__(self) -> None:
         self.left = WORK_LIMIT
@@ -97,8 +98,8 @@ _budget: ContextVar[_Budget] = ContextVar("budget of a rendering")
 
 
 def spend(amount: int) -> None:
-    """Count `amount` against the budget of the rendering.  Without a budget, when Jinja evaluates constants while it
-    compiles, `spend` raises LimitExceeded, so that Jinja leaves the evaluation to the rendering."""
+    """Count `amount` against the budget of the rendering. Without a budget, when Jinja evaluates constants of a
+    template while it compiles, `spend` raises LimitExceeded, so that Jinja leaves the evaluation to the rendering."""
     budget = _budget.get(None)
     if budget is None:
         raise LimitExceeded("constants are not evaluated before the rendering")
@@ -107,7 +108,7 @@ def spend(amount: int) -> None:
 
 def size(value: object) -> int:
     """The number of characters of a text, or of the characters and items in a container; an item that is in a container
-    twice counts twice.  Raises LimitExceeded above OUTPUT_LIMIT."""
+    twice counts twice. Raises LimitExceeded for a size above OUTPUT_LIMIT."""
     count, waiting = 0, [value]
     while waiting:
         one = waiting.pop()
@@ -127,7 +128,7 @@ def size(value: object) -> int:
 
 
 def _measured(value: Any) -> Any:
-    """Return `value` after counting it; a generator is counted item by item."""
+    """Return `value` after counting it against the budget; a generator is counted item by item."""
     if isinstance(value, GeneratorType):
         return _counted_items(value)
     spend(size(value))
@@ -146,7 +147,7 @@ def _fits(length: int) -> None:
 
 
 def _counted(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a filter so that its arguments and its result are counted."""
+    """Wrap a filter of templates so that its arguments and its result are counted against the budget."""
 
     @wraps(function)
     def counted(*args: Any, **named: Any) -> Any:
@@ -161,7 +162,7 @@ def _counted(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _join(value: Iterable[Any], d: str = "", attribute: str | None = None) -> str:
-    """Join texts; `attribute` is not supported, since `map(attribute=…)` does the same."""
+    """The template filter `join`: joins texts; `attribute` is not supported, since `map(attribute=…)` does the same."""
     if attribute is not None:
         raise LimitExceeded("join takes no attribute here; write `| map(attribute=…) | join`")
     return joined([part for item in value for part in (d, item)][1:])
@@ -182,29 +183,30 @@ def _indent(value: object, width: int = 4, first: bool = False) -> str:
 
 
 def _narrow(name: str, number: object, least: int = 0) -> int:
-    """The argument `number` of the filter `name` as an integer; raises LimitExceeded if it is too small or too
-    large."""
+    """The argument `number` of the template filter `name` as an integer; raises LimitExceeded if the number is too
+    small or too large."""
     if not isinstance(number, int | float) or not least <= number <= _WIDEST:
         raise LimitExceeded(f"{name} takes a number from {least} to {_WIDEST}")
     return int(number)
 
 
 def _round(value: float, precision: int = 0, method: Any = "common") -> float:
-    """Round as Jinja does; `precision` is limited, because Jinja computes a power of ten with it, which nothing can
-    interrupt."""
+    """The template filter `round`: rounds as Jinja does; `precision` is limited, because Jinja computes a power of ten
+    with it, which nothing can interrupt."""
     return jinja_filters.do_round(value, _narrow("round", precision, -_WIDEST), method)
 
 
 @pass_eval_context
 def _tojson(context: EvalContext, value: Any, indent: int | None = None) -> Any:
-    """Write JSON as Jinja does; with `indent`, the size of the blanks in the result is checked first."""
+    """The template filter `tojson`: writes JSON as Jinja does; with `indent`, the size of the blanks in the result is
+    checked first."""
     if indent is not None:
         _fits(size(value) * _levels(value) * _narrow("tojson", indent))
     return jinja_filters.do_tojson(context, value, indent)
 
 
 def _levels(value: object) -> int:
-    """The number of levels of containers that are nested in `value`."""
+    """The number of levels of nested containers in `value`."""
     deepest, waiting = 0, [(value, 1)]
     while waiting:
         one, depth = waiting.pop()
@@ -221,7 +223,7 @@ def _format(value: object, *args: Any, **named: Any) -> str:
 
 
 def _percent(text: str, values: Any) -> str:
-    """printf formatting; a field may be at most _WIDEST wide."""
+    """The operator `%` with a text, as in printf; a field may be at most _WIDEST wide."""
     fields = list(_FORMAT.finditer(text))
     for found in fields:
         for part in (found[2], found[3]):
@@ -267,7 +269,7 @@ _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def _range(*numbers: int) -> range:
-    """`range` as in Python, with at most LONGEST_RANGE items."""
+    """The function `range` of templates: as in Python, with at most LONGEST_RANGE items."""
     found = range(*numbers)
     if len(found) > LONGEST_RANGE:
         raise LimitExceeded(f"a range has more than {LONGEST_RANGE} numbers")
@@ -284,9 +286,9 @@ _SCOPES = ("_loop_vars", "_block_vars")
 
 
 class _Counting(NodeTransformer):
-    """Inserts calls that count the work into the syntax tree of a template."""
+    """Inserts calls that count the work of a rendering into the syntax tree of a template."""
 
-    def visit_Concat(self, node: nodes.Concat) -> nodes.Node:  # noqa: N802 - Jinja finds the method by this name
+    def visit_Concat(self, node: nodes.Concat) -> nodes.Node:  # noqa: N802 - Jinja finds this method by its name
         self.generic_visit(node)
         return _call("joined", nodes.List(node.nodes, lineno=node.lineno), node)
 
@@ -346,7 +348,7 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
         super().__init__(
             finalize=_published if published else _shown,
             undefined=StrictUndefined,
-            autoescape=False,  # the output is Markdown or a prompt, not HTML
+            autoescape=False,  # the output of a template is Markdown or a prompt, not HTML
             trim_blocks=True,
             lstrip_blocks=True,
             auto_reload=False,
@@ -371,7 +373,7 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
         return super()._generate(tree, *args, **named)
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
-        """Whether a template may read the attribute."""
+        """Whether a template may read the attribute `attr` of the object."""
         if isinstance(obj, str):
             return attr in STRING_METHODS or (attr in ("name", "value") and not callable(value))
         if isinstance(obj, dict):
@@ -388,8 +390,8 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
             return True
         return isinstance(getattr(obj, "__self__", None), str | dict | LoopContext)
 
-    def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805, PYI063 - Jinja has the same signature
-        """Call an object, and count its arguments and its result."""
+    def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805, PYI063 - Jinja's own method has the same signature
+        """Call an object for a template, and count its arguments and its result."""
         if not __self.is_safe_callable(__obj):
             raise SecurityError(f"{getattr(__obj, '__name__', type(__obj).__name__)!r} cannot be called")
         if any(__obj is own for own in _OWN):
@@ -399,11 +401,11 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
         return _measured(super().call(__context, __obj, *args, **kwargs))
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        """Apply an operator; the size of its result is checked before the result is computed."""
+        """Apply an operator in a template; the size of the result is checked before the result is computed."""
         del context
         for value in (left, right):
             if isinstance(value, Undefined):
-                str(value)  # `str` of an undefined variable raises an error with its name
+                str(value)  # `str` of an undefined variable raises an error with the name of the variable
             if not isinstance(value, int | float | str | list | tuple | type(None)):
                 raise SecurityError(f"{operator} takes numbers, texts and lists, found {type(value).__name__}")
         if operator == "+" and not isinstance(left, int | float):
@@ -412,9 +414,9 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
 
 
 def _shown(value: Any) -> Any:
-    """Convert `value` to a text and count it; Jinja calls this for each value of the output."""
+    """Convert `value` to a text and count it; Jinja calls `_shown` for each value in the output of a template."""
     if isinstance(value, Undefined):
-        return value  # converting an undefined variable raises the error
+        return value  # converting an undefined variable to text raises the error
     spend(size(value))
     text = value if isinstance(value, Live) else str(value)  # `escape` would return Jinja's own class of text
     spend(len(text))
@@ -431,7 +433,7 @@ def _published(context: Context, value: Any) -> Any:
 
 
 def fill(template: Template, values: Mapping[str, object]) -> str:
-    """Render a template of this environment; white space at both ends is removed.
+    """Render a template of this environment; white space at both ends of the text is removed.
 
     Raises TemplateError (including LimitExceeded), or the error of Python that a wrong template causes (ValueError,
     TypeError and others).

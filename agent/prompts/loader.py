@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 ReloadMode = Literal["auto", "ttl", "force"]
 MODES = ("auto", "ttl", "force")
 SETTLED = 0.25
-"""A folder without a change for this many seconds counts as completely written."""
+"""A folder of templates without a change for this many seconds counts as completely written."""
 PATIENCE = 1.0
-"""Maximum seconds to wait until the folder counts as completely written."""
+"""Maximum seconds to wait until the folder of templates counts as completely written."""
 TRIES = 5
 
 
@@ -48,7 +48,7 @@ class TemplateLoader:
     """The templates of the user for one configuration: loads them, and replaces them when their source changes.
 
     `announce(name, **fields)` gets the events `template.reloaded`, `template.reload_failed` and
-    `template.render_failed`.  `stores` False: nothing is written to base_dir; used by commands that only read.
+    `template.render_failed`. With `stores` False nothing is written to base_dir; commands that only read use this.
     """
 
     def __init__(self, settings: Settings, announce: Announce = _quiet, *, stores: bool = True) -> None:
@@ -68,16 +68,17 @@ class TemplateLoader:
 
     @property
     def current(self) -> TemplateSet | None:
-        """The set of templates in use; None if only the program's own templates are in use."""
+        """The set of templates that is in use; None if only the program's own templates are used."""
         return self._stored.templates
 
     @property
     def error(self) -> str:
         """The reason why the newest templates of the source are not in use; "" if they are in use."""
-        return self._download_error or self._stored.error  # a failed download comes first
+        return self._download_error or self._stored.error  # a failed download is reported first
 
     def load(self, name: str) -> TemplateRevision:
-        """The revision that is in use of the template `name`.  Raises TemplateRefused for an unknown name."""
+        """The revision that is in use of the template `name`. Raises TemplateRefused for an unknown name of a
+        template."""
         if self._loaded_at is None:
             self.refresh()
         templates = self.current
@@ -88,9 +89,10 @@ class TemplateLoader:
     def reload(self, name: str, mode: ReloadMode = "auto") -> TemplateRevision:
         """Read the source again if `mode` requires that, and return the revision of `name` as `load` does.
 
-        `auto`: read the source if it has changed on disk.  `ttl`: read the source if the revision of `name` is older
-        than its `ttl_seconds`.  `force`: read the source in any case.  After any failure the set in use does not
-        change.
+        With the mode `auto` the source of the templates is read if it has changed on disk. With the mode `ttl` the
+        source of the templates is read if the revision of `name` is older than its `ttl_seconds`. With the mode `force`
+        the source of the templates is read in any case. After any failure of a reload the set of templates in use does
+        not change.
         """
         if mode not in MODES:
             raise TemplateRefused(f"reload: mode {mode!r} is not known; known are {', '.join(MODES)}")
@@ -107,17 +109,17 @@ class TemplateLoader:
     # --- reading -------------------------------------------------------------------------------------------------
 
     def refresh(self, *, force: bool = False) -> TemplateSet | None:
-        """Replace the set if its source has changed, or with `force` in any case; return the set in use.
+        """Replace the set of templates if its source has changed, or with `force` in any case; return the set in use.
 
-        Only one thread reads the source at a time; a second thread gets the set in use without waiting.  An error of
-        the source is announced and not raised.
+        Only one thread reads the source of the templates at a time; a second thread gets the set in use without
+        waiting. An error in the source of the templates is announced and not raised.
         """
         if not self.source or not self._single.acquire(blocking=False):
             return self.current
         try:
             mark, changed = self._mark()
             if self.url is not None and not mark and not force:
-                self._adopt(self._read_stored())  # no document was downloaded yet
+                self._adopt(self._read_stored())  # no document with templates was downloaded yet
                 return self.current
             if not force and self._is_known(self._stored, mark):
                 return self.current
@@ -129,20 +131,21 @@ class TemplateLoader:
         return self.current
 
     def _is_known(self, found: Stored, mark: str) -> bool:
-        """Whether this version of the program has accepted or refused this state of the source before."""
+        """Whether this version of the program has accepted or refused this state of the source of templates before."""
         taken = mark == found.mark and not found.error
         return found.program == template_store.program_hash() and (taken or mark == found.failed_mark)
 
     def download(self) -> None:
-        """Ask the server of `prompts.url` for a changed set, and store it in base_dir; the next `refresh` puts it in
-        use.
+        """Ask the server of `prompts.url` for a changed set of templates, and store it in base_dir; the next `refresh`
+        puts it in use.
 
-        Only one thread downloads at a time.  A failure of the download is announced once and not raised."""
+        Only one thread downloads templates at a time. A failure to download templates is announced once and not
+        raised."""
         if self.url is None or not self._downloading.acquire(blocking=False):
             return
         try:
             download(self.settings)
-        except Exception as error:  # noqa: BLE001 - an error of the server must never end the daemon's thread
+        except Exception as error:  # noqa: BLE001 - an error of the server of templates must never end the daemon's thread
             why = str(error) if isinstance(error, MakimonoError) else f"{type(error).__name__}: {error}"
             if why != self._download_error:
                 self._emit("template.reload_failed", source=self.source, error=why, kept=_name_of(self.current))
@@ -153,15 +156,16 @@ class TemplateLoader:
             self._downloading.release()
 
     def _mark(self) -> tuple[str, float]:
-        """Returns (the mark of the source's present state, the time of the source's newest change)."""
+        """Returns (the mark of the present state of the templates' source, the time of the newest change of the
+        source)."""
         return mark_of(self.folder) if self.folder is not None else mark_of_download(self.settings)
 
     def _read_stored(self) -> Stored:
         return template_store.read_stored(self.settings.base_dir, self.source, self._failed)
 
     def _settled(self, mark: str, changed: float) -> str:
-        """Wait until nobody has written to the folder for SETTLED seconds, at most PATIENCE; returns the mark of the
-        folder."""
+        """Wait until nobody has written to the folder of templates for SETTLED seconds, at most PATIENCE; returns the
+        mark of the folder."""
         until = clock.monotonic() + PATIENCE
         while clock.monotonic() < until:
             age = clock.now().timestamp() - changed
@@ -186,7 +190,7 @@ class TemplateLoader:
                 if force or not self._is_known(stored, mark):
                     self._read(mark)
         except (DiskError, LockHeld):
-            self._read(mark)  # base_dir cannot be written: this process does not store the set
+            self._read(mark)  # base_dir cannot be written: this process does not store the set of templates
 
     def _adopt(self, stored: Stored) -> None:
         """Put the set of templates in use that another process has stored."""
@@ -197,7 +201,8 @@ class TemplateLoader:
             self._loaded_at = clock.monotonic()
 
     def _read(self, mark: str) -> None:
-        """Read and check the source, and put its set of templates in use, or announce the failure once."""
+        """Read and check the source of the templates, and put its set of templates in use, or announce the failure
+        once."""
         before = self._stored
         program = template_store.program_hash()
         try:
@@ -281,7 +286,7 @@ def _name_of(templates: TemplateSet | None) -> str:
 
 
 def packaged(name: str) -> TemplateRevision:
-    """One of the program's own templates as a revision.  Raises TemplateRefused for an unknown name."""
+    """One of the program's own templates as a revision. Raises TemplateRefused for an unknown name of a template."""
     if name not in rendering.names():
         raise TemplateRefused(f"there is no template {name!r}; known are {', '.join(rendering.names())}")
     text = rendering.source(name)

@@ -51,12 +51,12 @@ class Variable:
 
 
 def line(value: object) -> str:
-    """Template filter: the value on one line, without control characters."""
+    """Template filter: writes the value on one line, without control characters."""
     return " ".join("".join(sign if sign.isprintable() else " " for sign in str(value)).split())
 
 
 def code(value: object) -> str:
-    """Template filter: the value as inline code of Markdown, which backticks in the value cannot end."""
+    """Template filter: writes the value as inline code of Markdown, which backticks in the value cannot end."""
     text = line(value)
     ticks = "`" * (_longest(text, "`") + 1)
     pad = " " if text.startswith("`") or text.endswith("`") else ""
@@ -64,19 +64,20 @@ def code(value: object) -> str:
 
 
 def block(value: object) -> str:
-    """Template filter: the value as a code block of Markdown, which backticks in the value cannot end."""
+    """Template filter: writes the value as a code block of Markdown, which backticks in the value cannot end."""
     text = str(value).strip("\n")
     ticks = "`" * max(3, _longest(text, "`") + 1)
     return f"{ticks}\n{text}\n{ticks}"
 
 
 def numbers(facts: Mapping[str, Any]) -> str:
-    """Template filter: turns, tokens, money and model on one line, each followed by ` · `; "" if there were no turns
-    and no requests.
+    """Template filter: writes turns, tokens, money and model on one line, each followed by ` · `; "" if there were no
+    turns and no requests.
 
-    `currency` follows the cost.  `estimated` is the number of tokens that were estimated because no server reported
-    them, or True if all numbers of tokens were estimated.  If `estimated` is not 0, `~` precedes the numbers and a
-    remark follows them.  The number of `requests` is shown if there were more requests than turns.
+    The name of the currency follows the cost. `estimated` is the number of tokens that were estimated because no server
+    reported them, or True if all numbers of tokens were estimated. If `estimated` is not 0, `~` precedes the numbers of
+    tokens and a remark follows them. The number of `requests` to the model is shown if there were more requests than
+    turns.
     """
     turns, cost, requests = facts.get("turns") or 0, facts.get("cost"), facts.get("requests") or 0
     if not turns and not requests:
@@ -129,7 +130,7 @@ def _environment(*, published: bool) -> ImmutableSandboxedEnvironment:
         finalize=finalize if published else None,
         loader=FileSystemLoader(_FOLDER),
         undefined=StrictUndefined,
-        autoescape=False,  # the output is Markdown or a prompt, not HTML
+        autoescape=False,  # the output of a template is Markdown or a prompt, not HTML
         trim_blocks=True,
         lstrip_blocks=True,
         auto_reload=False,
@@ -152,7 +153,7 @@ def known() -> tuple[str, ...]:
 
 
 def source(name: str) -> str:
-    """The text of the program's own template `name`.  Raises ValueError for an unknown name."""
+    """The text of the program's own template `name`. Raises ValueError for an unknown name of a template."""
     if name not in names():
         raise ValueError(f"there is no template {name!r}; known are {', '.join(names())}")
     return (_FOLDER / f"{name}{_END}").read_text(encoding="utf-8")
@@ -162,8 +163,8 @@ class Replacements(Protocol):
     """The interface of templates that replace the program's own (`revision.TemplateSet` implements it)."""
 
     def fill(self, name: str, values: Mapping[str, object]) -> str | None:
-        """The rendered text of the template `name`; None if there is no replacement for it, or the replacement cannot
-        be rendered with these values."""
+        """The rendered text of the replacement of the template `name`; None if there is no replacement for it, or the
+        replacement cannot be rendered with these values."""
         ...
 
     def names(self) -> Collection[str]:
@@ -171,11 +172,11 @@ class Replacements(Protocol):
         ...
 
     def version(self, name: str) -> str | None:
-        """The version of the replacement for the template `name`; None when there is none."""
+        """The version of the replacement for the template `name`; None when there is no replacement."""
         ...
 
     def digest(self, name: str) -> str | None:
-        """The SHA-256 of the replacement for the template `name` in hex; None when there is none."""
+        """The SHA-256 of the replacement for the template `name` in hex; None when there is no replacement."""
         ...
 
 
@@ -236,14 +237,14 @@ def publish(name: str, words: Words, /, **values: object) -> str:
     """Like `render`, but for texts that other people read: each value is passed through `words`
     (`issue/publish_filter.py`), except values with the filter `live`.
 
-    The constant text of the template is not passed through `words`.
+    `publish` does not pass the constant text of the template through `words`.
     """
     return _filled(_environment(published=True), name, values | {WORDS: words})
 
 
 def publish_text(key: str, template: str, words: Words, /, **values: object) -> str:
-    """Like `publish`, but for a template text that the configuration has under `key`.  Raises ConfigError if the
-    template cannot be rendered with these values."""
+    """Like `publish`, but for a template text that the configuration has under `key`. Raises ConfigError if the
+    configured template text cannot be rendered with these values."""
     try:
         return _environment(published=True).from_string(template).render(values | {WORDS: words}).strip()
     except TemplateError as error:
@@ -319,7 +320,7 @@ def describe(name: str) -> tuple[str, list[Variable]]:
 
 
 def markdown() -> str:
-    """The text of docs/prompts.md, made from the templates."""
+    """The text of docs/prompts.md, which is made from the templates."""
     parts = ["# Prompts", textwrap.fill(_PAGE, PAGE_WIDTH)]
     for name in names():
         what, variables = describe(name)

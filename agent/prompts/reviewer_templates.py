@@ -1,4 +1,5 @@
-"""Finds the template for each reviewer, and refuses a configured name that no template has (`consensus.personas`)."""
+"""Finds the template for each reviewer of the consensus, and refuses a configured name that no template has
+(`consensus.personas`)."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ PERSONAS = ("correctness", "safety", "upkeep")
 def template_of(settings: Settings, persona: str, known: Collection[str]) -> str:
     """The name of a reviewer's template; `known` are the names of all templates.
 
-    Raises ConfigError if no template has the configured name."""
+    Raises ConfigError if no template has the name that is configured for the reviewer."""
     name: str = getattr(settings.consensus.personas, persona).template or f"reviewer_{persona}"
     if name not in known:
         raise ConfigError(

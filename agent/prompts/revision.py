@@ -36,12 +36,13 @@ class TemplateRefused(ConfigError):
 
 @dataclass(frozen=True, slots=True)
 class TemplateRevision:
-    """One version of one template.
+    """One version of one template of the user.
 
-    `version` is the author's version, or the beginning of the hash if the author gave none.  `schema_ref` is the path
-    of a JSON schema below the folder of the templates, "" for none.  `variables` maps each variable to its meaning.
-    `loaded_at` is the time at which the template was loaded.  `ttl_seconds` is None for the default
-    (`prompts.ttl_seconds`).  `sha256` is the hash of all fields except `loaded_at`, and of the schema, in hex.
+    `version` is the version that the template's author gave, or the beginning of the hash if the author gave none.
+    `schema_ref` is the path of a JSON schema below the folder of the templates, "" for none. `variables` maps each
+    variable of the template to its meaning. `loaded_at` is the time at which the template was loaded. `ttl_seconds` is
+    None for the default (`prompts.ttl_seconds`). `sha256` is the hash of all fields except `loaded_at`, and of the
+    schema, in hex.
     """
 
     name: str
@@ -86,8 +87,8 @@ def environment(*, published: bool) -> LimitedEnvironment:
 class TemplateSet:
     """A set of checked templates by name, with their schemas by `schema_ref`.
 
-    `failed` is called as (name, error) if a template cannot be rendered for a task, once for each name; the program's
-    own template is then used instead.  `sha256` is the hash of the whole set.
+    `failed` is called as (name of the template, error) if a template cannot be rendered for a task, once for each name;
+    the program's own template is then used instead. `sha256` is the hash of the whole set of templates.
     """
 
     revisions: Mapping[str, TemplateRevision]
@@ -98,26 +99,26 @@ class TemplateSet:
 
     @property
     def sha256(self) -> str:
-        """The hash of the names and contents of all templates, in hex."""
+        """The hash of the names and contents of all templates of the set, in hex."""
         return hash_of({name: one.sha256 for name, one in self.revisions.items()})
 
     def names(self) -> list[str]:
-        """The names of all templates, sorted."""
+        """The names of all templates of the set, sorted."""
         return sorted(self.revisions)
 
     def version(self, name: str) -> str | None:
-        """The version of the template `name`; None when this set does not have it."""
+        """The version of the template `name`; None when this set does not have the template."""
         return self.revisions[name].version if name in self.revisions else None
 
     def digest(self, name: str) -> str | None:
-        """The SHA-256 of the template `name`; None when this set does not have it."""
+        """The SHA-256 of the template `name`; None when this set does not have the template."""
         return self.revisions[name].sha256 if name in self.revisions else None
 
     def fill(self, name: str, values: Mapping[str, object]) -> str | None:
         """The rendered text of the template `name`; None if this set does not have the template, or the template cannot
         be rendered with `values`.
 
-        If `values` has the key WORDS, the function under this key is applied to each value, as `rendering.publish`
+        If `values` has the key WORDS, the function under the key is applied to each value, as `rendering.publish`
         describes.
         """
         if name not in self.revisions:
@@ -138,7 +139,7 @@ class TemplateSet:
         return self._compiled[key]
 
     def to_json(self) -> dict[str, Any]:
-        """The set as a JSON object, from which `from_json` makes an equal one."""
+        """The set of templates as a JSON object, from which `from_json` makes an equal set."""
         return {
             "format": FORMAT,
             "sha256": self.sha256,
@@ -161,8 +162,8 @@ def _fields_of(one: TemplateRevision) -> dict[str, Any]:
 
 
 def from_json(data: Any, failed: Callable[[str, str], None] = lambda _name, _error: None) -> TemplateSet:
-    """Make a set from the object that `TemplateSet.to_json` made.  Raises TemplateRefused if the stored set is
-    damaged."""
+    """Make a set of templates from the object that `TemplateSet.to_json` made. Raises TemplateRefused if the stored set
+    of templates is damaged."""
     try:
         if data["format"] != FORMAT:
             raise TemplateRefused(f"a set of templates has the format {data['format']!r}; known is {FORMAT}")
@@ -177,8 +178,8 @@ def from_json(data: Any, failed: Callable[[str, str], None] = lambda _name, _err
 
 
 def _is_whole(one: TemplateRevision, schema: Any) -> bool:
-    """Whether the content of a revision has the recorded hash; the version is part of the hash only if the author of
-    the template gave a version."""
+    """Whether the content of a revision of a template has the recorded hash; the version is part of the hash only if
+    the author of the template gave a version."""
     fields = _fields_of(one)
     given = (one.version, None) if one.sha256.startswith(one.version) else (one.version,)
     return any(make_revision({**fields, "version": version}, schema, "").sha256 == one.sha256 for version in given)
@@ -190,6 +191,6 @@ def make_set(
     loaded_at: str,
     failed: Callable[[str, str], None],
 ) -> TemplateSet:
-    """Make a set from checked fields (`template_check.check`)."""
+    """Make a set of templates from checked fields (`template_check.check`)."""
     found = [make_revision(one, schemas.get(one.get("schema_ref") or ""), loaded_at) for one in templates]
     return TemplateSet({one.name: one for one in found}, dict(schemas), failed)

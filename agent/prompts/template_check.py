@@ -1,8 +1,8 @@
 """Checks a template of the user before it is used: its fields, its variables, and that it can be rendered with sample
 values.
 
-`template_check.py` reads no file of the user.  `check` raises TemplateRefused with a message that names the file or
-address, what is wrong, and what is allowed.
+`template_check.py` reads no file of the user. `check` raises TemplateRefused with a message that names the file or
+address of the template, what is wrong, and what is allowed.
 """
 
 from __future__ import annotations
@@ -163,7 +163,8 @@ def _render(where: str, name: str, text: str, meanings: dict[str, str] | None) -
 
 
 def _check_live(where: str, name: str, tree: nodes.Template) -> None:
-    """Refuse the filter `live` on a value, unless the program's own template also uses it on that value.
+    """Refuse a template that uses the filter `live` on a value, unless the program's own template also uses it on that
+    value.
 
     The forge acts on a text with the filter `live` (mentions, closing keywords), so this filter must not be used on a
     text of the model or of an issue.
@@ -182,12 +183,12 @@ def _check_live(where: str, name: str, tree: nodes.Template) -> None:
 
 
 def _live_paths(tree: nodes.Template) -> Iterator[tuple[int, set[str]]]:
-    """Yields (line, dotted paths of the values) for each use of the filter `live`."""
+    """Yields (line, dotted paths of the values) for each use of the filter `live` in a template."""
     aliases: dict[str, set[str]] = {}
     for one in tree.find_all((nodes.For, nodes.Macro, nodes.CallBlock, nodes.AssignBlock, nodes.With)):
         for name in _bound(one):
             aliases.setdefault(name, set()).add(f"a local value ({name})")
-    for _ in range(4):  # several rounds, since an alias may refer to another alias
+    for _ in range(4):  # several rounds, since an alias in a template may refer to another alias
         for one in tree.find_all(nodes.Assign):
             for name in _names(one.target):
                 aliases.setdefault(name, set()).update(_paths(one.node, aliases))
@@ -199,7 +200,7 @@ def _live_paths(tree: nodes.Template) -> Iterator[tuple[int, set[str]]]:
 
 
 def _bound(node: Any) -> Iterator[str]:
-    """The names to which a loop, a macro or a block assigns a value."""
+    """The names to which a loop, a macro or a block of a template assigns a value."""
     for one in (*getattr(node, "args", ()), *getattr(node, "targets", ())):
         yield from _names(one)
     if (target := getattr(node, "target", None)) is not None:
@@ -217,7 +218,8 @@ def _is_harmless(argument: nodes.Expr) -> bool:
 
 
 def _paths(node: nodes.Node, aliases: Mapping[str, set[str]]) -> set[str]:
-    """The values that an expression uses, as dotted paths; an alias counts as the values that were assigned to it."""
+    """The values that an expression of a template uses, as dotted paths; an alias counts as the values that were
+    assigned to it."""
     path = _path(node)
     if path is not None:
         root, dot, rest = path.partition(".")
@@ -229,7 +231,7 @@ def _paths(node: nodes.Node, aliases: Mapping[str, set[str]]) -> set[str]:
 
 
 def _path(node: nodes.Node) -> str | None:
-    """The dotted path of an expression, for example `a.b` for `a.b`, `a["b"]` and `a.get("b")`."""
+    """The dotted path of an expression in a template, for example `a.b` for `a.b`, `a["b"]` and `a.get("b")`."""
     if isinstance(node, nodes.Name):
         return node.name
     if isinstance(node, nodes.Getattr):

@@ -47,15 +47,16 @@ def is_template(name: str) -> bool:
 
 
 def others(folder: Path) -> list[str]:
-    """The names of the files in the folder that are not read, since they are neither templates nor schemas."""
+    """The names of the files in the folder of templates that are not read, since they are neither templates nor
+    schemas."""
     return sorted(one.name for one in folder.iterdir() if not is_template(one.name) and not one.name.endswith(SCHEMA))
 
 
 def mark_of(folder: Path) -> tuple[str, float]:
-    """Returns (a text that changes when the folder or one of its files changes, the time of the newest change in
-    seconds).
+    """Returns (a text that changes when the folder of templates or one of its files changes, the time of the newest
+    change in seconds).
 
-    If the folder cannot be read, the text is the message of the error.
+    If the folder of templates cannot be read, the text is the message of the error.
     """
     try:
         with _opened(folder) as top:
@@ -91,9 +92,9 @@ def _opened(folder: Path) -> Iterator[int]:
 
 
 def read_folder(folder: Path) -> tuple[list[tuple[str, dict[str, Any]]], dict[str, Any]]:
-    """Returns (path and fields of each template, the schemas by `schema_ref`).
+    """Reads the folder of templates; returns (path and fields of each template, the schemas by `schema_ref`).
 
-    Raises TemplateRefused, or FolderChanges if the folder changed while it was read.
+    Raises TemplateRefused, or FolderChanges if the folder of templates changed while it was read.
     """
     try:
         with _opened(folder) as top:
@@ -135,7 +136,7 @@ def _read(top: int, folder: Path) -> tuple[list[tuple[str, dict[str, Any]]], dic
 
 
 def _fields(path: str, file: str, text: str) -> dict[str, Any]:
-    """The fields of a template file."""
+    """The fields of the template in a template file."""
     if file.endswith(PLAIN):
         return {"name": file.removesuffix(PLAIN), "template": text}
     end = next(one for one in DESCRIBED if file.endswith(one))
@@ -155,7 +156,7 @@ def _yaml(path: str, text: str) -> Any:
 
 
 def parse_json(path: str, text: str) -> Any:
-    """The JSON value of a text; refuses duplicate keys and NaN.  Raises TemplateRefused."""
+    """The JSON value of a text; `parse_json` refuses duplicate keys and NaN. Raises TemplateRefused."""
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
@@ -173,7 +174,8 @@ def parse_json(path: str, text: str) -> Any:
 
 
 def _text(top: int, place: Path, name: str, path: str, *, follow: bool = True) -> str:
-    """The text of a file below the folder; all checks are made on the opened file, which cannot be replaced."""
+    """The text of a file below the folder of templates; all checks are made on the opened file, which cannot be
+    replaced."""
     try:
         flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY | (0 if follow else os.O_NOFOLLOW)
         descriptor = os.open(name, flags, dir_fd=top)
@@ -217,7 +219,7 @@ def _writers_between(place: Path, file: Path) -> str:
 
 
 def _schema(top: int, place: Path, ref: str, path: str) -> Any:
-    """The JSON schema in the file with the name `ref` in the folder."""
+    """The JSON schema in the file with the name `ref` in the folder of templates."""
     if not _SCHEMA_NAME.fullmatch(ref):
         raise TemplateRefused(
             f"{path}: schema_ref {ref[:200]!r}; allowed is the name of a file in the folder that ends in {SCHEMA}"

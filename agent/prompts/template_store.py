@@ -30,11 +30,12 @@ LARGEST = 32 << 20
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What base_dir stores about the templates of `source`.
+    """What base_dir stores about the templates from `source`.
 
-    `mark`: the state of the source when `templates` were read; `program`: the hash of the program's own templates at
-    that time.  `failed_mark` and `error`: the state of the source that was refused last, and the reason; "" if the
-    newest state of the source was accepted.  `at`: the time at which the source was read last.
+    `mark` is the state of the source when `templates` were read; `program` is the hash of the program's own templates
+    at that time. `failed_mark` and `error` are the state of the source of templates that was refused last, and the
+    reason; "" if the newest state of the source was accepted. `at` is the time at which the source of the templates was
+    read last.
     """
 
     source: str
@@ -52,7 +53,8 @@ def program_hash() -> str:
 
 
 def read_stored(base_dir: Path, source: str, failed: Failed) -> Stored:
-    """Read what base_dir stores about `source`; a Stored without values if there is nothing that can be read."""
+    """Read what base_dir stores about the source of templates `source`; a Stored without values if there is nothing
+    that can be read."""
     try:
         data = _read(base_dir / NAME)
         if data["source"] != source:
@@ -75,7 +77,7 @@ def write_stored(base_dir: Path, found: Stored) -> None:
 def read_of_task(folder: Path, failed: Failed) -> TemplateSet | None:
     """The set of templates that the task with this folder uses; None if the task uses only the program's own templates.
 
-    Raises TemplateRefused if the file is damaged."""
+    Raises TemplateRefused if the file of the task's templates is damaged."""
     try:
         return from_json(_read(folder / NAME), failed)
     except FileNotFoundError:
@@ -85,7 +87,7 @@ def read_of_task(folder: Path, failed: Failed) -> TemplateSet | None:
 
 
 def write_of_task(folder: Path, templates: TemplateSet) -> None:
-    """Record in the task's folder which set the task uses.  Raises DiskError."""
+    """Record in the task's folder which set of templates the task uses. Raises DiskError."""
     durable_files.write_file(folder / NAME, orjson.dumps(templates.to_json(), option=orjson.OPT_APPEND_NEWLINE))
 
 

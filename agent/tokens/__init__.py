@@ -1,4 +1,5 @@
-"""Counts the tokens of a text for any model, without a network.  `counter_for(model)` is the entry point."""
+"""Counts the tokens of a text for any model, without a network. `counter_for(model)` is the entry point of the package
+`tokens`."""
 
 from agent.tokens.counters import (
     PRIMING,

@@ -45,7 +45,7 @@ class Tokenizer(Protocol):
 
     @staticmethod
     def available() -> bool:
-        """Whether the vocabulary is installed."""
+        """Whether the vocabulary of the tokenizer is installed."""
         ...
 
     def load(self) -> None:
@@ -61,10 +61,11 @@ class Tokenizer(Protocol):
 class Family:
     """Models that share a vocabulary, or are close to one.
 
-    `pattern` is a regular expression that is searched in the lower-cased model name.  `fit` names the weights of the
-    estimate.  `own` is a regular expression for the beginning of the model's name without its vendor; only models that
-    match `own` are counted with `tokenizer`, because their vocabulary is known.  A model that was only trained on
-    answers of a model of the family, merged with one, or named after one is counted by the estimate of the family.
+    `pattern` is a regular expression that is searched in the name of a model in lower case. `fit` names the weights of
+    the estimate for the family. `own` is a regular expression for the beginning of the model's name without its vendor;
+    only models that match `own` are counted with `tokenizer`, because their vocabulary is known. The tokens of a model
+    that was only trained on answers of a model of the family, merged with one, or named after one are counted by the
+    estimate of the family.
     """
 
     name: str
@@ -74,7 +75,7 @@ class Family:
     own: str = ""
 
     def estimate(self) -> ByteClassCounter:
-        """The byte-class counter of this family; the same object at each call."""
+        """The byte-class counter of this family of models; the same object at each call."""
         return _estimate(self.fit)
 
     def is_own(self, model: str) -> bool:
@@ -96,7 +97,8 @@ class SpreadCounter:
     """A counter for a model with an unknown vocabulary: the highest or the lowest of the estimates for all known
     vocabularies.
 
-    One more estimate is compared with these: the estimate for an unknown family, divided by 1 - LOW.
+    One more estimate is compared with the estimates for all known vocabularies: the estimate for an unknown family,
+    divided by 1 - LOW.
     """
 
     exact = False
@@ -135,8 +137,8 @@ END = r"(?![a-z0-9])"
 FAMILIES: tuple[Family, ...] = (
     Family("gpt-oss", r"gpt-?oss", "o200k", "agent.tokens.openai:O200k", rf"gpt-?oss{END}"),
     # A name like "deepseek-r1-distill-qwen" or "mistral-7b-gpt4-x" is a fine-tuned model, which has the tokenizer of
-    # its base model.  So the patterns of FAMILIES for OpenAI and DeepSeek come after those of other base models.  The
-    # small deepseek-r1 models of Ollama are fine-tuned models of other vendors as well.
+    # its base model. So the patterns of FAMILIES for OpenAI and DeepSeek come after the patterns for other base models.
+    # The small deepseek-r1 models of Ollama are fine-tuned models of other vendors as well.
     Family("qwen-3.5", r"qwen-?(3\.[5-9]|[4-9](?!\d*b))", "qwen-3.5", "agent.tokens.qwen:Qwen",
            rf"(qwen[-_])?qwen-?3\.[56]{END}"),
     Family("qwen", r"qwen|qwq|qvq|deepseek-r1:(1\.5|7|14|32)b", "qwen", "agent.tokens.qwen:Qwen",
@@ -144,7 +146,7 @@ FAMILIES: tuple[Family, ...] = (
     Family("llama-2", r"llama-?2|codellama|tinyllama|vicuna|alpaca|wizardlm", "sentencepiece-32k"),
     Family("llama", r"llama|deepseek-r1:(8|70)b", "llama-3"),
     Family("gemma", r"gemma|gemini", "gemma"),
-    # The models that mistral-common lists under Tekken, and later ones.
+    # The models that mistral-common lists under its tokenizer Tekken, and later models.
     Family("mistral", r"nemo|ministral|devstral|magistral|pixtral-12b|mistral-small(?!:22b|-23|-2402)"
            r"|mistral-medium(?!-23)|voxtral|codestral-25|mistral-large-?3", "tekken", "agent.tokens.mistral:Tekken",
            r"(mistralai[-_])?(open-)?(mistral-nemo|ministral-(3b|8b|8b-2410|3)|devstral|magistral|pixtral-12b"

@@ -1,13 +1,13 @@
 """The byte-class estimate of a text's tokens, without any vocabulary (docs/counting.md).
 
-Each ASCII character has one of fifteen classes; all characters beyond ASCII share the sixteenth.  Each pair of
-neighbouring classes costs a fixed share of a token.  In addition to these costs, a character beyond ASCII costs the
-weight of its UTF-16 code unit, since the two bytes of the unit identify the script.  A long run of one character is
-counted by a rate of its own, since vocabularies have such runs as one token.  The weights of a family of vocabularies
-are a `Fit` (`estimate_weights.py`).
+Each ASCII character has one of fifteen classes in the estimate; all characters beyond ASCII share the sixteenth. Each
+pair of neighbouring character classes costs a fixed share of a token in the estimate. In addition to the costs of
+pairs, a character beyond ASCII costs the weight of its UTF-16 code unit, since the two bytes of the unit identify the
+script. A long run of one character is counted by a rate of its own, since vocabularies have such runs as one token. The
+weights of a family of vocabularies are a `Fit` (`estimate_weights.py`).
 
-The result is an estimate: `exact` is False, and `agent/window/` adds a margin for the error.  `counter_for` uses the
-estimate for every model without a known and installed vocabulary.
+The result of ByteClassCounter is an estimate: `exact` is False, and `agent/window/` adds a margin for the error.
+`counter_for` uses the byte-class estimate for every model without a known and installed vocabulary.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ STEP = 25
 """A weight is stored as a multiple of STEP thousandths of a token, so that one weight fits into a byte."""
 
 HEAVIEST = 3_000 // STEP
-"""The largest weight, in multiples of STEP."""
+"""The largest weight in the estimate of tokens, in multiples of STEP."""
 
 AT_ONCE = 65_520 // HEAVIEST
 """Number of weights of at most HEAVIEST that zlib.adler32 sums without overflow."""
 
 LONG_RUN = 48
-"""A run of at least this many equal characters is counted by the rate of the character."""
+"""A run of at least LONG_RUN equal characters is counted by the rate of the character."""
 
 KEPT = 8
 """The first KEPT characters of a long run are counted like other text; each further character costs the rate of the
@@ -60,29 +60,29 @@ MIXED_FROM = 64
 """A text with at least this many characters beyond ASCII is checked for mixed scripts."""
 
 _FAR, _NEAR = re.compile("[^\0-\u07ff\u1e00-\u1eff]+"), re.compile("[\0-\u07ff\u1e00-\u1eff]+")
-"""Vietnamese letters have two or three bytes in UTF-8; the expressions treat all Vietnamese letters alike."""
+"""Vietnamese letters have two or three bytes in UTF-8; these two expressions treat all Vietnamese letters alike."""
 
 SIX_EQUAL = bytes(5)
 """The pattern that is searched in the differences between neighbouring bytes: five zeros in a row mean six equal
-ones."""
+bytes."""
 
 ASCII = bytes(range(128))
 
-# The first high bytes of the ranges of UTF-16 code units that form one class each.  NEAR is for characters with two
-# bytes in UTF-8; its table is used for both bytes of a unit, which is faster.  FAR is for characters with three bytes
-# in UTF-8, with a class for each script.
+# The first high bytes of the ranges of UTF-16 code units that form one class each. NEAR is for characters with two
+# bytes in UTF-8; the table of NEAR is used for both bytes of a UTF-16 code unit, which is faster. FAR is for characters
+# with three bytes in UTF-8, with a class for each script.
 NEAR = (0x00, 0x01, 0x03, 0x05, 0x06, 0x09, 0x0E, 0x1E, 0x20, 0x30, 0x31, 0x80, 0xA0, 0xD8)
 FAR = (0x00, 0x01, 0x09, 0x0A, 0x0B, 0x0C, 0x0D, 0x0E, 0x10, 0x12, 0x17, 0x1E, 0x30, 0x31, 0xA0, 0xD8)
 TIBETAN, KHMER = 0x0F, 0x17
 
 
 def _table(classes: Iterable[int]) -> bytes:
-    """A table for `bytes.translate` from 256 classes to hexadecimal digits."""
+    """A table for `bytes.translate`, made from 256 classes, that maps bytes to hexadecimal digits."""
     return b"".join(b"%x" % one for one in classes)
 
 
 def class_of(byte: int) -> int:
-    """The class of an ASCII character, given by its code."""
+    """The class that an ASCII character, given by its code, has in the estimate."""
     letter = chr(byte)
     if letter in "\r\n":
         return NEWLINE
@@ -104,8 +104,8 @@ PURE = _table([class_of(byte) for byte in range(128)] + [BEYOND] * 128)
 """Maps bytes to classes for a text that is ASCII only."""
 
 MIXED = _table([BEYOND if byte == ord("?") else class_of(byte) for byte in range(128)] + [BEYOND] * 128)
-"""Maps bytes to classes for other texts, in which a character beyond ASCII was replaced by a question mark or by its
-byte in Latin-1."""
+"""Maps bytes to classes for texts beyond ASCII, in which a character beyond ASCII was replaced by a question mark or by
+its byte in Latin-1."""
 
 NEAR_BOTH = _table(_range_of(NEAR, byte) for byte in range(256))
 FAR_HIGH = _table(_range_of(FAR, KHMER if byte == TIBETAN else byte) for byte in range(256))
@@ -114,7 +114,7 @@ FAR_LOW = _table(byte >> 4 for byte in range(256))
 
 @dataclass(frozen=True)
 class Fit:
-    """The weights of one family of vocabularies.
+    """The weights for the estimate of one family of vocabularies.
 
     `pairs`, `near` and `far` have one byte, a multiple of STEP, for each pair of classes: (character before, character)
     in `pairs`, and (high byte, low byte) of a UTF-16 code unit in `near` and `far`.  `runs` has, by character, the
@@ -136,7 +136,7 @@ class Fit:
 
 
 class ByteClassCounter:
-    """A counter that estimates with the weights of one family."""
+    """A counter that estimates tokens with the weights of one family."""
 
     exact = False
 
@@ -146,11 +146,11 @@ class ByteClassCounter:
         self._memo = Memo(self.weigh)
 
     def count(self, text: str) -> int:
-        """Estimated tokens; 0 only for the empty text."""
+        """Estimated tokens of a text; 0 only for the empty text."""
         return self._memo(text)
 
     def weigh(self, text: str) -> int:
-        """As `count`, but without the cache."""
+        """Estimated tokens of a text, as `count` returns, but without the cache."""
         if len(text) <= BLOCK:
             tokens = self._weigh(text)
         else:
@@ -181,7 +181,7 @@ def _signs(text: str) -> tuple[bytes, bytes, bool]:
     """Returns (a byte for each character, the table that maps these bytes to classes, whether bytes beyond ASCII are
     Latin-1).
 
-    Characters that are not in Latin-1 are replaced by question marks.  A text with only characters of Latin-1 is
+    Characters that are not in Latin-1 are replaced by question marks. A text that has only characters of Latin-1 is
     estimated faster.
     """
     if text.isascii():
@@ -251,7 +251,7 @@ def _end_of_run(text: str, end: int, sign: str) -> int:
 
 
 def without(text: str, runs: list[tuple[int, int]]) -> str:
-    """`text` with each run cut to KEPT characters."""
+    """The text `text` with each long run cut to KEPT characters."""
     parts = []
     done = 0
     for start, end in runs:
@@ -292,12 +292,12 @@ def is_mixed(more: int, characters: int) -> bool:
 
 
 def near(units: bytes) -> bytes:
-    """Classes of code units of scripts with two bytes in UTF-8."""
+    """Classes of the UTF-16 code units of scripts with two bytes in UTF-8."""
     return unhexlify(units.translate(NEAR_BOTH))
 
 
 def far(units: bytes) -> bytes:
-    """Classes of code units of scripts with three bytes in UTF-8."""
+    """Classes of the UTF-16 code units of scripts with three bytes in UTF-8."""
     digits = bytearray(len(units))
     digits[::2] = units[::2].translate(FAR_HIGH)
     digits[1::2] = units[1::2].translate(FAR_LOW)
@@ -322,7 +322,7 @@ def total(values: bytes) -> int:
 
 
 def encode(text: str) -> bytes:
-    """The text in UTF-8; a lone surrogate becomes U+FFFD, as in tiktoken."""
+    """The text in UTF-8; a lone surrogate in it becomes U+FFFD, as in tiktoken."""
     try:
         return text.encode()
     except UnicodeEncodeError:

@@ -1,5 +1,5 @@
-"""Selects the counter for a model (`counter_for`).  The module also counts the tokens of a whole message and of a list
-of tools.
+"""Selects the counter for a model (`counter_for`). The module `counters` also counts the tokens of a whole message and
+of a list of tools.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ PER_CALL = 8
 """Tokens that a chat template adds around the name and the arguments of one tool call."""
 
 PRIMING = 3
-"""Number of tokens in a request that begin the answer; they are added once per request."""
+"""Number of tokens in a request that begin the model's answer; they are added once per request."""
 
 
 class EstimatedCounter:
     """The byte-class estimate for a model's family, multiplied by the ratio that was learnt for the model.
 
-    A newly learnt ratio applies from the next count on.  Code that stores sums of counts must store sums of the counts
-    of `plain`, which never change, and multiply a sum by `ratio` when it is read.
+    A newly learnt ratio of a model applies from the next count on. Code that stores sums of token counts must store
+    sums of the counts of `plain`, which never change, and multiply a sum by `ratio` when the sum is read.
     """
 
     exact = False
@@ -52,7 +52,7 @@ class EstimatedCounter:
         return self._ratios.get(self.model) if self._ratios else 1.0
 
     def count(self, text: str) -> int:
-        """Estimated tokens; 0 only for the empty text."""
+        """Estimated tokens of a text; 0 only for the empty text."""
         tokens = self.plain.count(text)
         return max(1, round(tokens * self.ratio)) if tokens else 0
 
@@ -62,8 +62,8 @@ class EstimatedCounter:
         return self.family is UNKNOWN and not (self._ratios and self._ratios.reports(self.model))
 
     def learn(self, estimated: int, reported: int, plausible: tuple[int, int] | None = None) -> float:
-        """Learn from a report of the provider; `estimated` is the count of `plain` for the same text; returns the new
-        ratio.
+        """Learn from a report of the provider about the tokens of a text; `estimated` is the count of `plain` for the
+        same text; returns the new ratio.
 
         `plausible`: the fewest and the most tokens that the known vocabularies would need for the text.
         """
@@ -73,7 +73,8 @@ class EstimatedCounter:
 
 
 def plain(counter: Counter) -> Counter:
-    """`counter` without the learnt ratio: its count of a text never changes, so sums of its counts can be stored."""
+    """The counter `counter` without the learnt ratio: its count of a text never changes, so sums of its counts can be
+    stored."""
     return counter.plain if isinstance(counter, EstimatedCounter) else counter
 
 
@@ -89,10 +90,10 @@ def cautious_of(counter: Counter) -> Counter | None:
 
 
 def counter_for(model: str, ratios: Ratios | None = None, *, prefer: Prefer = "auto") -> Counter:
-    """The counter for a model; any name is accepted, even "" (docs/design/compression.md, NFR-1).
+    """The counter of tokens for a model; any name of a model is accepted, even "" (docs/design/compression.md, NFR-1).
 
-    With `prefer="bytes"` the counter is an estimate and loads no vocabulary (92 MB for OpenAI's newest).  Exact
-    counters do not use `ratios`.
+    With `prefer="bytes"` the counter is an estimate and loads no vocabulary (92 MB for OpenAI's newest). Exact counters
+    of tokens do not use `ratios`.
     """
     exact = exact_counter(model) if prefer == "auto" else None
     return exact or EstimatedCounter(model, family_of(model), ratios)
@@ -165,7 +166,7 @@ def count_fields(counter: Counter, *parts: Mapping[str, Any]) -> int:
 
 
 def _pictures(found: Any) -> int:
-    """Tokens of a message's pictures, as recorded in the message."""
+    """Tokens of the pictures of a message, as recorded in the message."""
     known = [one.get("tokens") for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []
     return sum(tokens for tokens in known if isinstance(tokens, int))
 

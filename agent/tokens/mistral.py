@@ -16,8 +16,8 @@ FILE = "tekken_240911.json"
 
 
 class Tekken(VocabularyCounter):
-    """The tokenizer for Mistral NeMo and later models.  Earlier models have another vocabulary, and their tokens are
-    estimated."""
+    """The tokenizer for Mistral NeMo and later models. Models of Mistral before NeMo have another vocabulary, and their
+    tokens are estimated."""
 
     name = "tekken"
 
@@ -26,7 +26,7 @@ class Tekken(VocabularyCounter):
         return find_spec("mistral_common") is not None
 
     @classmethod
-    def encoder(cls, model: str) -> Callable[[str], Sized]:  # noqa: ARG003 - all models have one vocabulary
+    def encoder(cls, model: str) -> Callable[[str], Sized]:  # noqa: ARG003 - all models with Tekken have one vocabulary
         from mistral_common.tokens.tokenizers.tekken import Tekkenizer
 
         with as_file(files("mistral_common") / "data" / FILE) as path:

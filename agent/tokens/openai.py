@@ -48,8 +48,8 @@ PATTERNS = {
 
 
 def vocabulary_file(name: str) -> bytes:
-    """Read the vocabulary in the form in which OpenAI publishes it.  Raises HostError if the file in the package has
-    another SHA-256."""
+    """Read the vocabulary in the form in which OpenAI publishes it. Raises HostError if the vocabulary file in the
+    package has another SHA-256."""
     data = gzip.decompress((files(PACKAGE) / "data" / f"{name}.tiktoken.gz").read_bytes())
     found = hashlib.sha256(data).hexdigest()
     if found != SHA256[name]:
@@ -68,7 +68,7 @@ class OpenAICounter(VocabularyCounter):
         return find_spec("tiktoken") is not None and find_spec(PACKAGE) is not None
 
     @classmethod
-    def encoder(cls, model: str) -> Callable[[str], Sized]:  # noqa: ARG003 - one vocabulary for all models
+    def encoder(cls, model: str) -> Callable[[str], Sized]:  # noqa: ARG003 - one vocabulary serves all models of the class
         from tiktoken import Encoding
 
         lines = (line.split() for line in vocabulary_file(cls.name).splitlines() if line)

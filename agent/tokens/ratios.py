@@ -1,4 +1,5 @@
-"""Corrects an estimate by the token numbers that the provider reports: one ratio reported / estimated per model.
+"""Corrects an estimate of tokens by the numbers of tokens that the provider reports: one ratio reported / estimated per
+model.
 
 `LearntRatios` implements `values.Ratios`.  `store.token_ratios.RatioTable` stores the ratios in tasks.db, `MemoryTable`
 holds them in memory for one process.
@@ -17,8 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 SMALLEST_SAMPLE = 200
-"""No ratio is learnt from a report about fewer estimated tokens than SMALLEST_SAMPLE.  In such a small request, most of
-the difference between the reported and the estimated tokens is the overhead of the chat template.
+"""No ratio is learnt from a report about fewer estimated tokens than SMALLEST_SAMPLE. In a request of fewer than
+SMALLEST_SAMPLE tokens, most of the difference between the reported and the estimated tokens is the overhead of the chat
+template.
 """
 
 LOWEST, HIGHEST = 1 / 8, 8.0
@@ -29,40 +31,40 @@ placeholder, or counts something else.
 """
 
 PART, MANY = 0.6, 3.0
-"""A report of fewer than PART times or more than MANY times the tokens that are expected is doubtful.
+"""A report of fewer than PART times or more than MANY times the expected tokens is doubtful.
 
-A provider with doubtful reports may report only the tokens that were not cached, or include a prompt that a gateway
-adds.  A doubtful report is used only if further reports agree with it.
+A provider with doubtful reports of tokens may report only the tokens that were not cached, or include a prompt that a
+gateway adds. A doubtful report of tokens is used only if further reports agree with it.
 """
 
 AGREE = 1.15
 """Two ratios agree if the higher is at most AGREE times the lower."""
 
 AGREEING = 4
-"""Number of consecutive doubtful reports that must agree before their ratio is used."""
+"""Number of consecutive doubtful reports of tokens that must agree before their ratio is used."""
 
 GROWN = 1.25
 """Minimum factor between the shortest and the longest request of agreeing reports: a prompt that a gateway adds does
 not grow with the request, so reports that include one do not agree over such a range."""
 
 NEW_PART = 1.3
-"""A report within this factor of the tokens by which the request has grown since the previous one proves nothing, since
-it may count only the tokens that were not cached."""
+"""A report within this factor of the tokens by which the request has grown since the previous request proves nothing,
+since it may count only the tokens that were not cached."""
 
 WEIGHT = 0.3
-"""Weight of the newest report against the average of all earlier reports.
+"""Weight of the newest report of tokens against the average of all earlier reports.
 
-The first three reports have equal weight, so that three reports are enough for a good ratio.
+The first three reports of tokens have equal weight, so that three reports are enough for a good ratio.
 """
 
 SETTLED = 3
 """After SETTLED reports about a model, a report that agrees with the known ratio is not stored."""
 
 KNOWN = 0.005
-"""Two ratios count as equal if they differ by at most this share."""
+"""Two ratios of tokens count as equal if they differ by at most this share."""
 
 DRIFT = 0.10
-"""An error of an estimate is logged if its share of the reported tokens is at least this."""
+"""The error of an estimate is logged if it is at least this share of the reported tokens."""
 
 
 class Table(Protocol):
@@ -80,7 +82,7 @@ class Table(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Far:
-    """A sequence of doubtful reports that agree with the first of them.
+    """A sequence of doubtful reports of tokens that agree with the first of them.
 
     `ratio` is that of the first report, `count` the number of reports, `shortest` and `longest` the estimated tokens of
     the shortest and the longest of their requests.
@@ -92,7 +94,7 @@ class Far:
     longest: int
 
     def with_one(self, ratio: float, estimated: int) -> Far:
-        """The sequence with one more report; a new sequence if that report does not agree."""
+        """The sequence of doubtful reports with one more report; a new sequence if that report does not agree."""
         if abs(log(ratio / self.ratio)) > log(AGREE):
             return Far(ratio, 1, estimated, estimated)
         return Far(self.ratio, self.count + 1, min(self.shortest, estimated), max(self.longest, estimated))
@@ -107,14 +109,14 @@ class Far:
 class LearntRatios:
     """Implements `values.Ratios` with a table of ratios.
 
-    Ratios are cached in memory, so that `get` is cheap enough for every count.
+    Learnt ratios are cached in memory, so that `get` is cheap enough for every count.
     """
 
     def __init__(self, table: Table) -> None:
         self.table = table
         self._known: dict[str, tuple[float, int]] = {}
         self._far: dict[str, Far] = {}
-        self._before: dict[str, int] = {}  # estimated tokens of the newest request
+        self._before: dict[str, int] = {}  # estimated tokens of the newest request to each model
 
     def get(self, model: str) -> float:
         """The ratio of `model`, 1.0 if nothing was learnt."""
@@ -125,11 +127,11 @@ class LearntRatios:
         return self._read(model)[1]
 
     def learn(self, model: str, estimated: int, reported: int, plausible: tuple[int, int] | None = None) -> float:
-        """Process one report; returns the new ratio.
+        """Process one report of tokens; returns the new ratio of the model.
 
-        `estimated` is the estimate without any ratio, `reported` the number that the provider reports, both in tokens.
-        A report about a small request changes nothing, and neither does a report that agrees with a ratio that is known
-        well.
+        `estimated` is the estimate of the tokens without any ratio, `reported` the number of tokens that the provider
+        reports. A report about a small request changes no ratio, and neither does a report that agrees with a ratio
+        that is known well.
         """
         known, reports = self._read(model)
         if estimated < SMALLEST_SAMPLE or not LOWEST * estimated <= reported <= HIGHEST * estimated:
@@ -165,20 +167,20 @@ def blend(old: float, found: float, reports: int) -> float:
 
 
 def drift(estimated: int, reported: int) -> float:
-    """The error of an estimate, as a share of the reported tokens with a sign; 0.0 for a small request."""
+    """The error of an estimate of tokens, as a share of the reported tokens with a sign; 0.0 for a small request."""
     if estimated < SMALLEST_SAMPLE or reported <= 0:
         return 0.0
     return (estimated - reported) / reported
 
 
 class MemoryTable:
-    """A table of ratios in memory."""
+    """A table of learnt ratios in memory."""
 
     def __init__(self) -> None:
         self._rows: dict[str, tuple[float, int]] = {}
 
     def read(self, model: str) -> tuple[float, int]:
-        """The row for a model; (1.0, 0) if nothing was learnt."""
+        """The row (ratio, number of reports) for a model; (1.0, 0) if nothing was learnt."""
         return self._rows.get(model, (1.0, 0))
 
     def change(self, model: str, rule: Callable[[float, int], float]) -> tuple[float, int]:

@@ -1,8 +1,9 @@
 """The base class of the tokenizers with a real vocabulary; it limits the length of the text that is encoded at once.
 
 A text is encoded in slices of at most 100,000 characters, cut after a newline where there is one: a whitespace run of a
-million characters crashes tiktoken's regex engine with a BaseException.  Whitespace runs of 10,000 or more characters
-are not encoded; their tokens are estimated.  Subclasses implement `encoder()`; `counter_for` constructs them.
+million characters crashes tiktoken's regex engine with a BaseException. Whitespace runs of 10,000 or more characters
+are not encoded; their tokens are estimated. Subclasses of VocabularyCounter implement `encoder()`; `counter_for`
+constructs them.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class VocabularyCounter(ABC):
     @staticmethod
     @abstractmethod
     def available() -> bool:
-        """Whether the package is installed; imports nothing."""
+        """Whether the package of the vocabulary is installed; `available` imports nothing."""
 
     @classmethod
     @abstractmethod
@@ -51,7 +52,7 @@ class VocabularyCounter(ABC):
         """Read the vocabulary and return its encode function, which must encode special tokens as ordinary text."""
 
     def load(self) -> None:
-        """Read the vocabulary now."""
+        """Read the vocabulary of the tokenizer now."""
         _encoder(type(self), self.variant())
 
     @property
@@ -65,7 +66,7 @@ class VocabularyCounter(ABC):
         return ""
 
     def count(self, text: str) -> int:
-        """Tokens of `text`."""
+        """The number of tokens of `text` in the vocabulary."""
         return _memo(type(self), self.variant())(text) if text else 0
 
 
@@ -107,7 +108,8 @@ def replace_surrogates(text: str) -> str:
 
 
 def slices(text: str) -> Iterator[str]:
-    """`text` in pieces of at most SLICE characters; a long run of whitespace becomes one or more pieces of its own."""
+    """The text `text` in pieces of at most SLICE characters; a long run of whitespace becomes one or more pieces of its
+    own."""
     if len(text) < LONG_RUN:
         yield text
         return
@@ -120,8 +122,8 @@ def slices(text: str) -> Iterator[str]:
         elif run:
             piece = piece[: run.start()]
         elif position + SLICE < len(text):
-            # A slice is cut at a newline at most half a slice before its end; the rest of a whitespace run that is cut
-            # goes into the next piece.
+            # A slice of the text is cut at a newline at most half a slice before its end; the rest of a whitespace run
+            # that is cut goes into the next piece.
             piece = piece[: piece.rfind("\n", SLICE // 2) + 1 or SLICE]
         yield piece
         position += len(piece)

@@ -25,9 +25,9 @@ _PROBE = 64 << 10
 
 
 def shortage(settings: Settings, *, probe: bool = False) -> str:
-    """The reason why base_dir has no space for another task; "" if it has.
+    """The reason why base_dir has no disk space for another task; "" if it has.
 
-    With `probe` a small file is written as a test.
+    With `probe` a small file is written to base_dir as a test.
     """
     folder, least = settings.base_dir, settings.scheduling.min_free
     try:
@@ -59,7 +59,7 @@ def missing_space(settings: Settings, times: int = 1, beside: tuple[int, int] = 
     """How many (bytes, inodes) must become free on the disk of base_dir; (0, 0) if enough are free, or if the numbers
     are unknown.
 
-    The number of required free inodes is multiplied by `times`; the bytes and inodes in `beside` are required in
+    The number of inodes that must be free is multiplied by `times`; the bytes and inodes in `beside` are required in
     addition."""
     try:
         found = os.statvfs(settings.base_dir)

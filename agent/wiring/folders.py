@@ -1,7 +1,7 @@
 """Finds and makes the folders of tasks in base_dir.
 
-The module imports no other module of the package `wiring`.  The module handles the names of folders only, not the
-content of a task.  A task's folder is found and made only for a valid uuid.
+`folders.py` imports no other module of the package `wiring`. `folders.py` handles the names of task folders only, not
+the content of a task. A task's folder is found and made only for a valid uuid.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def is_uuid(name: str) -> bool:
 
 
 def folder_of(settings: Settings, uuid: str) -> Path | None:
-    """The folder of a task, running or ended; None if there is none or `uuid` is not a uuid."""
+    """The folder of a task that is running or has ended; None if there is none or `uuid` is not a uuid."""
     try:
         name = str(UUID(uuid))
     except ValueError:
@@ -56,8 +56,9 @@ def folder_of(settings: Settings, uuid: str) -> Path | None:
 def make_folder(settings: Settings, uuid: str) -> Path:
     """Make the folder `running/{uuid}/` of a task, which only the user of this process can access.
 
-    Later the sandbox gives access to the group under which the task's commands run.  Raises ContextError if `uuid` is
-    not a uuid, or if the folder is a symbolic link, since its target may not belong to the task.
+    Later the sandbox gives access to the task's folder to the group under which the task's commands run. Raises
+    ContextError if `uuid` is not a uuid, or if the folder is a symbolic link, since its target may not belong to the
+    task.
     """
     if not is_uuid(uuid):
         raise ContextError(
@@ -88,7 +89,7 @@ def keep_from_others(settings: Settings) -> None:
 
 
 def set_aside(settings: Settings, path: Path) -> Path:
-    """Move `path` into `quarantine/` under an unused name; returns the new path.  Raises DiskError."""
+    """Move the folder `path` into `quarantine/` under an unused name; returns the new path. Raises DiskError."""
     target = durable_files.make_dir(settings.base_dir / QUARANTINE) / path.name
     if os.path.lexists(target):
         target = target.with_name(f"{path.name}.{clock.stamp().replace(':', '')}")

@@ -1,8 +1,8 @@
 """Opens the long-term memory that a configuration names, and determines the actor of a task: the name under which the
 memory keeps the task's records.
 
-The actor is determined in one module because recall (in the packages `window` and `tools`) and extraction
-(`extraction`) must use the same actor.
+The actor is determined in the module `wiring/memory.py` only, because recall (in the packages `window` and `tools`) and
+extraction (`extraction`) must use the same actor.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 CONFIDENTIAL = "confidential"
 """A word that is added to the actor of confidential issues, so that no other issue of the repository gets their
-records."""
+memories."""
 
 
 def actor_of_task(settings: Settings, key: TaskKey, *, confidential: bool = False) -> str:
@@ -43,22 +43,23 @@ def actor_of_task(settings: Settings, key: TaskKey, *, confidential: bool = Fals
     if key.task_source == "local" and (address := _address(settings, key)):
         parent, _, name = address.removesuffix("/").removesuffix(".git").rpartition("/")
         owner = parent.strip("/")
-        # `/srv/a-b` and `/srv/a/b` would have one name: of a path with `-`, `actor_of` makes a name with a hash
+        # two paths `/srv/a-b` and `/srv/a/b` would give one name, so for a path with `-` `actor_of` makes a name with a
+        # hash
         instance, owner, repo = "local", owner if "-" in owner else owner.replace("/", "-"), name
     actor = actor_of(settings.memory.actor, instance=instance, owner=owner, repo=repo)
     return actor_name(actor, CONFIDENTIAL) if confidential else actor
 
 
 def actors_of_task(settings: Settings, key: TaskKey, *, confidential: bool = False) -> tuple[str, ...]:
-    """The actors of which a task may get records, its own actor first: a confidential issue may also get the records of
-    the repository's other issues."""
+    """The actors of which a task may get memories, its own actor first: a confidential issue may also get the memories
+    of the repository's other issues."""
     own = actor_of_task(settings, key, confidential=confidential)
     return (own, actor_of_task(settings, key)) if confidential else (own,)
 
 
 def open_memory(settings: Settings, who: str) -> MemoryStore:
-    """The store of long-term memory, which is opened at the first call of a method.  `who` is recorded in the memory
-    log with each change, together with the name of this host if several hosts share the log."""
+    """The store of long-term memory, whose files are opened at the first call of a method. `who` is recorded in the
+    memory log with each change, together with the name of this host if several hosts share the log."""
     redact = masker_of(settings)
     shared = shared_place(settings)
     return MemoryStore(
@@ -88,7 +89,7 @@ def task_recall(
 
 
 def _address(settings: Settings, key: TaskKey) -> str:
-    """The path or address of the repository of a local task, "" when it is not known any more."""
+    """The path or address of the repository of a task on a local tracker, "" when it is not known any more."""
     own = private_tracker.settings_of_tracker(settings, key.instance) or settings
     found = own.local.repos.get(key.repo)
     if found is None:

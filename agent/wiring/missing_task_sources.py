@@ -35,14 +35,14 @@ def move_instances(wiring: Wiring) -> None:
 
 
 def tell_missing(wiring: Wiring) -> None:
-    """Emit an event for each source that has open tasks and is not configured, with the number of these tasks."""
+    """Emit an event for each task source that has open tasks and is not configured, with the number of these tasks."""
     found = missing(wiring.settings, wiring.forges, wiring.ledger.open_instances())
     for (source, instance), count in found.items():
         wiring.events.emit("source_missing", source=source, instance=instance, tasks=count)
 
 
 def missing(settings: Settings, forges: Iterable[Forge], places: Mapping[Place, int]) -> dict[Place, int]:
-    """(source, instance) → number of open tasks, for those that have open tasks but no adapter."""
+    """Maps (source, instance) to the number of open tasks, for the sources that have open tasks but no adapter."""
     known = {(forge.source, forge.instance) for forge in forges}
     return {
         place: count
@@ -52,8 +52,8 @@ def missing(settings: Settings, forges: Iterable[Forge], places: Mapping[Place, 
 
 
 def without_source(settings: Settings, places: Mapping[Place, int]) -> list[str]:
-    """Sentences about each (source, instance) that has open tasks and is not configured; none if an adapter cannot be
-    built, since that is reported as another error."""
+    """Sentences about each task source (source, instance) that has open tasks and is not configured; none if an adapter
+    cannot be built, since that is reported as another error."""
     try:
         forges = [
             one
@@ -66,7 +66,7 @@ def without_source(settings: Settings, places: Mapping[Place, int]) -> list[str]
 
 
 def sentence(place: Place, count: int) -> str:
-    """The sentence about one (source, instance), with advice for the operator."""
+    """The sentence about one missing task source (source, instance), with advice for the operator."""
     return (
         f"{count} open task{'' if count == 1 else 's'} of {place[0]} {place[1] or '(no instance)'}, which is not "
         f"configured: nobody works on {'it' if count == 1 else 'them'}. Add it to task_sources (a tracker: "

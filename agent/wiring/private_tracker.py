@@ -1,8 +1,9 @@
 """Makes and opens private trackers: local trackers with a single issue, which comes from a file, a URL or a replay.
 
 `solve` and `replay` make a private tracker, in the folder `solve/` of a base_dir, so that its task uses the same kind
-of forge, ledger and files as any other.  The file `solve.json` in the tracker's folder has the data that a daemon needs
-to open the tracker again after a crash.  This module does not run the task; `commands/solve.py` does.
+of forge, ledger and files as any other. The file `solve.json` in the folder of a private tracker has the data that a
+daemon needs to open the tracker again after a crash. `private_tracker.py` does not run the task; `commands/solve.py`
+does.
 """
 
 from __future__ import annotations
@@ -61,8 +62,8 @@ def branch_name(settings: Settings, instance: str) -> str:
     """The part of a branch name that identifies the issue of a private tracker, since the number of such an issue
     (usually 1) does not.
 
-    For example `fix-the-sum` for `Fix the sum.md`, and `7` for `https://…/issues/7`; "" if the name has no usable
-    characters, and for any other tracker."""
+    The branch part is for example `fix-the-sum` for `Fix the sum.md`, and `7` for `https://…/issues/7`; "" if the name
+    has no usable characters, and for any other tracker."""
     stem = Path(_origin(settings, instance) or "").stem
     return re.sub(r"[^a-z0-9]+", "-", stem.lower())[:40].strip("-")
 
@@ -88,8 +89,8 @@ def make_tracker(
 ) -> Path:
     """Make a private tracker with `text` as the file of its issue `number`; returns its folder.
 
-    `repository` is the path or URL of the code, `comments` the content of the issue's comments file, `about` further
-    fields of `solve.json`.
+    `repository` is the path or URL of the code, `comments` the content of the issue's comments file; `about` has
+    further fields of `solve.json`.
     """
     top = durable_files.make_dir(durable_files.make_dir(settings.base_dir, durable_files.passable()) / FOLDER)
     tracker = durable_files.make_dir(top.resolve() / uuid4().hex[:12])
@@ -118,9 +119,9 @@ def keep_pull(settings: Settings, instance: str, pull: PullRef | None, folder: P
 
 
 def read_issue(path: Path) -> bytes:
-    """Read the Markdown file of an issue.
+    """Read the Markdown file of an issue for `solve`.
 
-    Raises UsageError if the file cannot be read, is empty, or is larger than 64 MiB.
+    Raises UsageError if the file of the issue cannot be read, is empty, or is larger than 64 MiB.
     """
     try:
         if path.is_dir():
@@ -140,8 +141,9 @@ def as_issue(text: bytes, path: Path, label: str) -> tuple[bytes, str | None]:
     """Convert a Markdown file into an issue of a private tracker: (the content of the issue's file, the repository that
     the front matter names, None if it names none).
 
-    The issue gets the title, author and base of the front matter.  Without a title the first heading becomes the title,
-    or else the file name.  Raises UsageError for invalid front matter and for text that is not UTF-8.
+    The issue gets the title, author and base of the front matter. For an issue without a title the first heading
+    becomes the title, or else the file name. Raises UsageError for invalid front matter and for an issue text that is
+    not UTF-8.
     """
     try:
         said = issue_files.parse(text, str(path))
@@ -153,7 +155,7 @@ def as_issue(text: bytes, path: Path, label: str) -> tuple[bytes, str | None]:
 
 
 def heading(body: str) -> str:
-    """The text of the first Markdown heading outside of code blocks, "" if there is none."""
+    """The text of the first Markdown heading outside of code blocks; "" if there is no heading."""
     fence = ""
     for line in body.splitlines():
         stripped = line.strip()

@@ -1,7 +1,8 @@
 """Builds the adapters for the other packages: forge, ledger, model client, sandbox, tools, window.
 
-Each process makes its own `Wiring`, since connections must be opened after the fork.  Packages above `wiring` get their
-adapters from `wiring.py`.  Packages below `wiring`, which cannot import it, get their adapters as arguments.
+Each process makes its own `Wiring`, since connections must be opened after the process was forked. Packages above
+`wiring` get their adapters from `wiring.py`. Packages below `wiring`, which cannot import it, get their adapters as
+arguments.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class Wiring:
-    """The adapters of one process."""
+    """The adapters that one process uses."""
 
     def __init__(self, settings: Settings, *, events: Events | None = None) -> None:
         self.settings = settings
@@ -46,7 +47,8 @@ class Wiring:
         durable_files.on_slow(self._slow)
 
     def items(self, loop: str) -> Items:
-        """The object that handles errors of single items (rows, folders, messages) in the loop with the name `loop`."""
+        """The object that handles errors of single items (rows, folders, messages) in the daemon's loop with the name
+        `loop`."""
         if loop not in self._items:
             self._items[loop] = Items.announcing(self.events, loop)
         return self._items[loop]
@@ -76,20 +78,20 @@ class Wiring:
     def memory(self) -> Mapping[str, MemoryLayer]:
         """The configured layers of long-term memory, by name.
 
-        A layer that cannot be built does not prevent the start of a task; its error is reported when the task queries
-        the layer.
+        A memory layer that cannot be built does not prevent the start of a task; the error is reported when the task
+        queries the layer.
         """
         layers: dict[str, MemoryLayer] = {}
         for name in self.settings.assembler.memory:
             try:
                 layers[name] = MEMORIES.load(name, self.settings.plugin_guard)(self.settings)
-            except Exception as error:  # noqa: BLE001 - a layer may be a plug-in, of which no error may end a task
+            except Exception as error:  # noqa: BLE001 - a memory layer may be a plug-in, of which no error may end a task
                 layers[name] = FailedLayer(error)
         return layers
 
     @cached_property
     def forges(self) -> tuple[Forge, ...]:
-        """One forge adapter for each configured source and instance."""
+        """One forge adapter for each configured task source and instance."""
         return tuple(
             forge
             for source in self.settings.task_sources
@@ -103,7 +105,7 @@ class Wiring:
         return self.forges if own is None else (FORGES.load("local")(own),)
 
     def forge_of(self, key: TaskKey) -> Forge:
-        """The forge adapter that serves the task key."""
+        """The forge adapter that serves the task with this key."""
         forges = self.forges_for(key)
         for forge in forges:
             if forge.covers(key):
@@ -125,7 +127,7 @@ class Wiring:
         self.events.emit("disk_slow", file=path, what=what, seconds=round(seconds, 3))
 
     def close(self) -> None:
-        """Close all connections of this object."""
+        """Close all connections of the adapters."""
         # remove the callback, which would otherwise keep this object alive, even in the workers of a fork server
         durable_files.on_slow(None)
         if "ledger" in self.__dict__:
