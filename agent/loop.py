@@ -133,7 +133,7 @@ class Loop:
             text, calls = self.query()
         except Interrupted as stop:  # the task was stopped during the request to the model; no answer was appended
             return stop.outcome
-        self.context.get_message_store().sync()  # the model's answer is durable before its calls run
+        self.context.get_message_store().sync()  # the answer is durable before its calls run
         outcome = self.run_calls(text, calls)
         self.heartbeat()
         if outcome is not None and outcome.end in DONE and self.limits() is None and self.take_comments(last=True):

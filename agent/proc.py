@@ -526,7 +526,7 @@ def title(text: str) -> None:
 
     The variable SPT_NOENV prevents setproctitle from overwriting the environment in /proc.
     """
-    os.putenv("SPT_NOENV", "1")  # setproctitle reads the variable in C; only `config` may use os.environ
+    os.putenv("SPT_NOENV", "1")  # setproctitle reads the variable SPT_NOENV in C; only `config` may use os.environ
     from setproctitle import setproctitle
 
     setproctitle(text)

@@ -152,7 +152,8 @@ def _token_path(path: key_tree.Path, merged: Merged) -> key_tree.Path | None:
     """The path of the key that a variable such as GITHUB_TOKEN sets: the token of the only host, or of the public one
     of several hosts, but not of a host with an app.
 
-    With several hosts, such a token is thus not sent to a host other than the public one.
+    With several hosts, the token in a variable such as GITHUB_TOKEN is thus not sent to a host other than the public
+    one.
     """
     entries = merged.entries(path[0]) or {"0": {}}
     for number, entry in entries.items():

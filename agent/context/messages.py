@@ -51,8 +51,8 @@ class MessageStore:
     `repairs` has sentences about these repairs of the files.
 
     People open messages.jsonl and current.jsonl in editors, so each append and each plan first checks whether another
-    program has changed or removed one of the two files.  After such a change the store reads messages.jsonl again and
-    derives current.jsonl again; `noticed`, if set, is called.
+    program has changed or removed one of the two files. After a change by another program the store reads
+    messages.jsonl again and derives current.jsonl again; `noticed`, if set, is called.
     """
 
     def __init__(

@@ -4,10 +4,11 @@ wire and the model.
 A start, a compaction and a resume all derive current.jsonl with this module (docs/files.md, "Rules").  The view
 contains, in this order:
 
-1. the newest `kind: system` record and 2. the newest `kind: task` record, the briefing. Of each of these two kinds the
-   view has the newest record at or before the newest compaction that omitted messages, or else the first record; later
-   records stay out of the view until the next such compaction, so that bytes that were sent once do not change. A
-   compaction of the kind `brief` names a briefing, which is valid from that compaction on.
+1. the newest `kind: system` record and 2. the newest `kind: task` record, the briefing. Of the system records and of
+   the briefings the view has the newest record at or before the newest compaction that omitted messages, or else the
+   first record; later records stay out of the view until the next compaction that omits messages, so that bytes that
+   were sent once do not change. A compaction of the kind `brief` names a briefing, which is valid from that compaction
+   on.
 3. After a compaction with a summary: the summary as an assistant message, then one user message with the carried state
    and the instruction to continue. If the next message is a user's, the carried state is put in front of that message's
    text instead. Without a summary, the view has this user message only if something is carried; a note that messages

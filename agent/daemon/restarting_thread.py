@@ -1,6 +1,6 @@
 """A thread of the daemon that must not end while the daemon lives, such as the poller or the broker client.
 
-The functions that such a thread runs handle the errors that they expect. An unexpected error (a fault of a client
+The functions that a restarting thread runs handle the errors that they expect. An unexpected error (a fault of a client
 library, or of this program) ends the thread, and its traceback goes to the log; the loop of the supervisor then starts
 another thread after a while.
 """

@@ -1,8 +1,8 @@
 """One extraction job: extracts long-term memories from an ended task (docs/memory.md, "What goes in").
 
 Every step is idempotent: events have tokens, the store merges equal records, the index of commits continues where it
-ended, and the answer of a model is on disk before it is used. Because of that, if the process dies at any point,
-another process can repeat the job with the same result.
+ended, and the answer of a model is on disk before it is used. Because every step is idempotent, if the process dies at
+any point, another process can repeat the job with the same result.
 
 The lease of the job is `remember_at` in the row of the task. The row of the job in memory.db counts the tries.
 `process.py` is the process that runs this module.

@@ -626,9 +626,9 @@ class ForgeReports:
         return found
 
     def account(self) -> str:
-        """A sentence for `doctor` about the account of the token: whether the program treats it as the agent's own
-        account or as the account of a person; "" where there is no such account. `account` may send a request to the
-        forge. Raises ForgeError.
+        """A sentence for `doctor` about the account of the token: whether the program treats the account as the agent's
+        own account or as the account of a person; "" where there is no such account. `account` may send a request to
+        the forge. Raises ForgeError.
         """
         return str(self._ask("account", ""))
 

@@ -56,8 +56,8 @@ class Sockets:
         """A context manager for sending the body of a request.
 
         A model server may answer before it has read the whole body of a request (with 413 or 401), and then close the
-        connection or stop reading. So that such an early answer is used, the context manager `sending` raises
-        BrokenPipeError, after which urllib3 reads the answer.
+        connection or stop reading. So that an answer that arrives before the request was sent completely is used, the
+        context manager `sending` raises BrokenPipeError, after which urllib3 reads the answer.
         """
         self.sent = True
         sock.settimeout(self.patience)  # the time-out for sending replaces the time-out for connecting

@@ -9,7 +9,7 @@ For some texts the estimate of prompt tokens is wrong by a factor, so the estima
 token count of the server that is far below the estimate is only a reason to ask the server for the context window that
 it has allocated. Two facts prove a truncation: the server's count of prompt tokens is the one that remains after a
 prompt was cut for the allocated window, or the prompt has grown since the last request and the server's count has not.
-Without such a proof of a truncation the server's count of prompt tokens is trusted.
+Without a proof of a truncation the server's count of prompt tokens is trusted.
 """
 
 from __future__ import annotations

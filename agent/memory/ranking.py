@@ -1,10 +1,10 @@
 """Computes the relevance of hits, 0 to 1: a weighted sum of normalised scores, multiplied by coverage.
 
-BM25 has no upper bound and depends on the query, so each list of scores is divided by its highest score.  The weighted
-sum of the scores of each hit is divided by the highest such sum.  Coverage is the share of the query that a hit
-contains, weighted by inverse document frequency: 1 for a full match.  For short records, `containment.py` has a second
-measure; the higher of the two values is used.  So a lower limit of 0 for the relevance accepts every hit, and 1 accepts
-full matches only.  The relevances of hits of different queries cannot be compared.
+BM25 has no upper bound and depends on the query, so each list of scores is divided by its highest score. The weighted
+sum of the scores of each hit is divided by the highest of these sums. Coverage is the share of the query that a hit
+contains, weighted by inverse document frequency: 1 for a full match. For short records, `containment.py` has a second
+measure; the higher of the two values is used. So a lower limit of 0 for the relevance accepts every hit, and 1 accepts
+full matches only. The relevances of hits of different queries cannot be compared.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 them.
 
 For example, the preference "Use unittest" has no term in common with the issue "The importer skips the last row", but
-applies to this issue too.  If a namespace has at most `top_k` preferences of sufficient trust, all these preferences
-are standing.  If a namespace has more such preferences, at most `top_k` of those that at least SHOWN_BY tasks have
-shown are standing; a search with the text of the issue may find the others.
+applies to this issue too. If a namespace has at most `top_k` preferences of sufficient trust, all these preferences are
+standing. If a namespace has more than `top_k` preferences of sufficient trust, at most `top_k` of those that at least
+SHOWN_BY tasks have shown are standing; a search with the text of the issue may find the others.
 """
 
 from __future__ import annotations

@@ -149,8 +149,8 @@ class Unconfined:
         return finished
 
     def _clear(self) -> None:
-        """Remove the temporary folders of killed attempts.  A folder with such a name that belongs to another user is
-        not removed."""
+        """Remove the temporary folders of killed attempts. A folder with the name of this program's temporary folders
+        that belongs to another user is not removed."""
         with suppress(OSError):
             for entry in os.scandir(tempfile.gettempdir()):
                 if entry.name.startswith(f"makimono-{self.uuid}-"):

@@ -45,8 +45,8 @@ _ENTITY = re.compile(
     r"&(?=#|(?:commat|num|excl|sol|dash|hyphen|colon|quest|equals|period|bsol|lpar|rpar|lsqb|lbrack|rsqb|rbrack|Tab"
     r"|NewLine|grave|DiacriticalGrave|lowbar|UnderBar|ast|midast|percnt|shy|ZeroWidthSpace|zwj|zwnj|NoBreak);)"
 )
-"""Since `&#64;octocat` is a mention and `&#104;ttps:` begins a URL, entities that may encode such characters are
-escaped."""
+"""Since `&#64;octocat` is a mention and `&#104;ttps:` begins a URL, entities that may encode the characters of a
+mention or of a URL are escaped."""
 _ORDER = re.compile(r"^([^\S\n]{0,20}(?:[>*+-][^\S\n]{0,4}){0,4}/)(?=[A-Za-z])(?![\w.+~-]{1,255}/[\w.])", re.MULTILINE)
 """A path of several parts such as `/a/b` is no command: no forge and no bot accepts a command that ends at a slash."""
 _MACHINE = re.compile(

@@ -259,7 +259,7 @@ class PostgresDatabase:
     def _ready(self, *, tried: bool) -> None:
         """Make sure that the connection is open: a connection that was cut is opened again; with `tried`, a connection
         that was idle is tested first. Before a repeatable statement the connection is not tested, since the statement
-        is repeated if the connection was cut; because of this, an idle daemon sends half as many queries."""
+        is repeated if the connection was cut; without the test an idle daemon sends half as many queries."""
         import psycopg
 
         if self._pid != os.getpid():

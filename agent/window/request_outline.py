@@ -169,8 +169,8 @@ class _Found:
         return layer in self.spans
 
     def row(self, layer: str, scaled: Scaled, why: str, less: int = 0) -> OutlineRow:
-        """Make the row of the table for one layer. `less` is the number of tokens of the layer that are counted in
-        another row already."""
+        """Make the row for one layer in the outline of a request. `less` is the number of tokens of the layer that are
+        counted in another row already."""
         if layer not in self.spans:
             return OutlineRow(layer, "", 0, 0, "none", "there is none")
         start, end = self.spans[layer]

@@ -1,8 +1,8 @@
 """Reads, moves or removes a ref of one of this program's git directories; a move is whole even if git is killed.
 
 `git update-ref` cannot simply be repeated (`gitcmd.REPEATABLE`): a killed process may have moved the ref already, and
-the repetition, which expects the old commit, would fail.  Before a retry of `git update-ref`, `move` therefore reads
-the ref.  The next git process that finds the locks of a killed process removes them (`stale_git_locks.py`).
+the repetition, which expects the old commit, would fail. Before a retry of `git update-ref`, `move` reads the ref. The
+next git process that finds the locks of a killed process removes them (`stale_git_locks.py`).
 """
 
 from __future__ import annotations

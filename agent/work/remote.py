@@ -311,8 +311,8 @@ class Remote:
         killed, the branch would stay locked.
 
         To read a folder of another user, git needs only the setting `safe.directory`, which is set for that one
-        process. A write to such a folder runs *as* the owner of the folder if possible, so that root neither runs the
-        owner's hooks nor leaves files of root in the owner's repository.
+        process. A write to a repository folder that belongs to another user runs *as* the owner of the folder if
+        possible, so that root neither runs the owner's hooks nor leaves files of root in the owner's repository.
         """
         option = f"--{service}"
         owner = self._foreign_owner()

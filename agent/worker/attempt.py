@@ -75,8 +75,8 @@ def hold(settings: Settings, uuid: str) -> Iterator[Path]:
     Raises LockHeld if another process works on the task.
 
     If `context_storage.enabled` is false, the files of a task are temporary, and its folder is removed at the end. The
-    folder of such a task stays nevertheless if it has messages (from before the setting was changed), or if failed
-    attempts are counted in it.
+    folder of a task with temporary files stays nevertheless if it has messages (from before the setting was changed),
+    or if failed attempts are counted in it.
     """
     folder = make_folder(settings, uuid)
     lock = durable_files.lock(folder / "lock")

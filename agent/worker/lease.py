@@ -1,10 +1,10 @@
 """Renews the lease of the task on which this process works, as long as the work makes progress.
 
-The loop also renews the lease by a heartbeat in each turn (`loop.py`).  A clone, a push or an answer of the model may
+The loop also renews the lease by a heartbeat in each turn (`loop.py`). A clone, a push or an answer of the model may
 take longer than a lease; meanwhile a thread renews the lease, but only as long as the current step
-(`agent/deadline.py`) is within its time limit.  A worker that hangs therefore loses its lease.  Another host may take
-over a task with an expired lease, and the daemon of this host finds that `lease_until` has passed although the lock of
-the folder is still held.  If another attempt owns the row, the current step is interrupted.
+(`agent/deadline.py`) is within its time limit. A worker that hangs loses its lease. Another host may take over a task
+with an expired lease, and the daemon of this host finds that `lease_until` has passed although the lock of the folder
+is still held. If another attempt owns the row, the current step is interrupted.
 """
 
 from __future__ import annotations
