@@ -12,14 +12,13 @@ ledgers the progress comment does.
 from __future__ import annotations
 
 from datetime import timedelta
-from functools import partial
 from typing import TYPE_CHECKING
 
 from agent import clock
 from agent.errors import IssueUnreadable
 from agent.forge.base import ForgeReports
 from agent.forge.what_starts import start_of
-from agent.intake.enqueue import Intake, enqueue_task, priority_of
+from agent.intake.enqueue import Intake, enqueue_task, priority_of, will_start
 from agent.issue import commands
 from agent.observe.item_loop import Items
 from agent.values import CLOSED_STATUSES
@@ -56,12 +55,15 @@ class CallWatch:
         self.cursor: str | None = None
         # Changed issues with their texts, in which calls are still to be looked for.
         self.waiting: dict[TaskKey, Comment] = {}
+        self.found: dict[TaskKey, tuple[Comment, Comment]] = {}  # issues with a call: (text of the issue, call)
 
-    def poll(self, started: list[str]) -> None:
-        """Look for new calls of the program; the uuids of the tasks that they start are added to `started`. Raises
+    def read(self) -> None:
+        """Look for new calls of the program, and show at each that it was read; `handle` starts their tasks.  Raises
         ForgeError when the forge does not answer; then the next poll looks for the calls again."""
         if not start_of(self.intake.forge).mention:
             return
+        self.waiting = {key: text for key, (text, _) in self.found.items()} | self.waiting
+        self.found.clear()
         cursor = self.cursor or clock.stamp(clock.now() - LOOK_BACK)
         changed, self.cursor = ForgeReports(self.intake.forge).recent_issues(cursor)
         self.waiting |= changed
@@ -69,7 +71,24 @@ class CallWatch:
             text = self.waiting.pop(key)
             with self.items.handling(str(key)):
                 try:
-                    done = self._look(key, text, started)
+                    call = None if self._has_task(key) else self._call_in(key, text)
+                except self.items.whole:
+                    self.waiting[key] = text
+                    raise
+                if call is not None:
+                    self.found[key] = text, call
+                    if will_start(self.intake, key, call.id or OF_ISSUE):
+                        self.seen.show(key, call if call.id else None)
+        self.items.finish()
+
+    def handle(self, started: list[str]) -> None:
+        """Start tasks for the calls that `read` has found; the uuids of the tasks are added to `started`.  Raises
+        ForgeError when the forge does not answer; then the next poll looks again."""
+        for key in list(self.found):
+            text, call = self.found.pop(key)
+            with self.items.handling(str(key)):
+                try:
+                    done = self._start(key, call, started)
                 except self.items.whole:
                     self.waiting[key] = text
                     raise
@@ -77,13 +96,8 @@ class CallWatch:
                     self.waiting[key] = text
         self.items.finish()
 
-    def _look(self, key: TaskKey, text: Comment, started: list[str]) -> bool:
-        """Look for a call of the program on one issue; returns whether the issue needs no further look."""
-        if self._has_task(key):
-            return True
-        call = self._call_in(key, text)
-        if call is None:
-            return True
+    def _start(self, key: TaskKey, call: Comment, started: list[str]) -> bool:
+        """Start a task for a call of the program; returns whether the issue needs no further look."""
         issue = self.intake.forge.read_issue(key)
         uuid, refused = enqueue_task(
             self.intake,
@@ -92,7 +106,6 @@ class CallWatch:
             title=issue.title,
             priority=priority_of(self.intake.settings, issue.labels),
             started_by=call.id or OF_ISSUE,
-            seen=partial(self.seen.show, key, call if call.id else None),
         )
         started += [uuid] if uuid is not None else []
         return refused not in ("limit", "refused")

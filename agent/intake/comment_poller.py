@@ -14,18 +14,19 @@ command's comment, and the ledger accepts the id of a comment that starts a task
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
 from agent import clock
 from agent.context.outside_effects import receipt_in
-from agent.errors import ClaimLost, IssueUnreadable, UsageError
+from agent.errors import ClaimLost, ForgeError, ForgeLimited, IssueUnreadable, UsageError
 from agent.forge.base import ForgeReports
 from agent.forge.what_starts import start_of
 from agent.intake.call_watch import CallWatch
 from agent.intake.ci_watch import CiWatch
-from agent.intake.enqueue import Intake, continue_task
+from agent.intake.enqueue import Intake, continue_task, will_start
 from agent.issue import commands
 from agent.issue.acknowledge import Acknowledgements
 from agent.issue.ci_rounds import line_of
@@ -63,8 +64,18 @@ PAUSED_SECONDS = 3600.0
 shows that an issue was deleted."""
 
 
+@dataclass(frozen=True, slots=True)
+class ReadChange:
+    """What `read` has found on the issue of one task: the comments since the last run, those that concern the task if
+    it has ended.  `is_stopped`: a person ended the waiting task on the forge."""
+
+    row: Row
+    comments: tuple[Comment, ...] = ()
+    is_stopped: bool = False
+
+
 class CommentPoller:
-    """Polls the comments of one forge.
+    """Polls the comments of one forge, first `read`, then `handle`.
 
     A CommentPoller stores its position in the lists of changes and the changes that it has not processed; the state of
     the tasks is in the rows of the ledger.
@@ -80,6 +91,10 @@ class CommentPoller:
         self.stirred: set[TaskKey] = set()  # keys of tasks with changes that are not processed yet
         # (uuid, attempt, status) of the rows that no worker had at the last poll
         self.released: set[tuple[str, int, Status]] | None = None
+        self.watched: Mapping[TaskKey, Row] = {}  # the watched tasks of the last `read`
+        self.found: dict[TaskKey, ReadChange] = {}  # what the last `read` has found and `handle` has not processed yet
+        self.has_changed = False
+        self.failed: ForgeError | None = None
         self.paused_at = -PAUSED_SECONDS
         # keys of tasks in `stirred` for which processing failed at the last poll; they are processed last
         self.late: set[TaskKey] = set()
@@ -89,29 +104,31 @@ class CommentPoller:
         self.calls = CallWatch(self.intake, self.seen, self._skipped)
         self.ci = CiWatch(self.intake, self._skipped)
 
-    def poll(self, started: list[str]) -> bool:
-        """Poll the comments once; returns whether any watched issue has changed.
+    def read(self) -> None:
+        """Read the changed issues, and show at each request of a person that it was read; `handle` obeys the requests.
+        An error of the forge is raised by `handle`."""
+        self.failed = None
+        try:
+            self.calls.read()
+            self._read_changes()
+        except ForgeError as error:
+            self.failed = error
+
+    def handle(self, started: list[str]) -> bool:
+        """Obey the requests that `read` has found; returns whether any watched issue has changed.
 
         `started` has the uuids of the tasks that were queued just now; the comments on their issues are read at the
         next poll.  The uuids of tasks that this poll starts are added to `started`.  Raises ForgeError when the forge
         does not answer; then the next poll processes the remaining changes.
         """
-        self.calls.poll(started)
-        rows = self._watched()
-        if not rows:
-            return False
-        cursor = self.cursor or clock.stamp(min(map(_mark, rows.values())) - SKEW)
-        stirred, self.cursor = self.forge.changed_since({key: row.url for key, row in rows.items()}, cursor)
-        self.stirred |= {key for key, when in stirred.items() if clock.parse(when) >= _mark(rows[key]) - SKEW}
-        self.stirred |= self._let_go(rows)
-        queued = {key for key in self.stirred & rows.keys() if rows[key].uuid in started}
-        for key in sorted(self.stirred - queued, key=lambda key: (key in self.late, str(key))):
-            self.stirred.discard(key)
-            if key not in rows:
-                continue
+        self.calls.handle(started)
+        if isinstance(self.failed, ForgeLimited):
+            raise self.failed
+        for key in list(self.found):
+            change = self.found.pop(key)
             with self.items.handling(str(key)):
                 try:
-                    done, uuid = self._answer(rows[key])
+                    done, uuid = self._answer(change)
                 except self.items.whole:
                     self.stirred.add(key)
                     self.late.add(key)
@@ -122,8 +139,35 @@ class CommentPoller:
                     self.stirred.add(key)
         self.late &= self.stirred
         self.items.finish()
-        self.ci.poll(rows.values(), started)
-        return bool(stirred)
+        if self.failed is not None:
+            raise self.failed
+        self.ci.poll(self.watched.values(), started)
+        return self.has_changed
+
+    def _read_changes(self) -> None:
+        """Read the comments on the issues that have changed, into `found`."""
+        self.watched, self.has_changed = self._watched(), False
+        self.stirred |= self.found.keys()
+        self.found.clear()
+        rows = self.watched
+        if not rows:
+            return
+        cursor = self.cursor or clock.stamp(min(map(_mark, rows.values())) - SKEW)
+        stirred, self.cursor = self.forge.changed_since({key: row.url for key, row in rows.items()}, cursor)
+        self.has_changed = bool(stirred)
+        self.stirred |= {key for key, when in stirred.items() if clock.parse(when) >= _mark(rows[key]) - SKEW}
+        self.stirred |= self._let_go(rows)
+        for key in sorted(self.stirred, key=lambda key: (key in self.late, str(key))):
+            self.stirred.discard(key)
+            if key not in rows:
+                continue
+            with self.items.handling(str(key)):
+                try:
+                    self.found[key] = self._read(rows[key])
+                except self.items.whole:
+                    self.stirred.add(key)
+                    self.late.add(key)
+                    raise
 
     def _skipped(self, item: str, why: str) -> None:
         said = why if item in why else f"{item}: {why}"
@@ -162,22 +206,45 @@ class CommentPoller:
                     watched[row.key] = row
         return watched
 
-    def _answer(self, row: Row) -> tuple[bool, str | None]:
+    def _read(self, row: Row) -> ReadChange:
+        """Read the changes of one task's issue, and show at the requests in them that they were read."""
+        if row.status not in CLOSED_STATUSES:
+            return self._read_waiting(row)
+        comments = _said_to(row, self._comments(row))
+        if comments and is_held(self.forge, row.key, row.uuid, over_in(self.ledger)):
+            return ReadChange(row)  # another daemon, with a ledger of its own, has the issue and reads the comments
+        for asking in (one for one in comments if self._starts(row, one)):
+            if will_start(self.intake, row.key, asking.id):
+                self.seen.show(row.key, asking)
+        return ReadChange(row, tuple(comments))
+
+    def _read_waiting(self, row: Row) -> ReadChange:
+        if _is_begun(row) and self._is_stopped(row):
+            return ReadChange(row, is_stopped=True)
+        comments, names = self._comments(row), self.forge.own_names()
+        orders = [one for one in _said_to(row, comments) if commands.command_in(one, names) is not None]
+        answers = for_model(comments, names) if _waits_for_answer(row) and not orders else []
+        for one in (*orders, *answers):
+            if one.id not in (*row.handled_comments, row.started_by):
+                self.seen.show(row.key, one)
+        return ReadChange(row, comments)
+
+    def _answer(self, change: ReadChange) -> tuple[bool, str | None]:
         """Process the changes of one task's issue: (whether all changes are processed, the uuid of a task that was
         started or None)."""
+        row, comments = change.row, change.comments
+        newest = self.ledger.latest(row.key)
+        if newest is None or newest.uuid != row.uuid:
+            return False, None  # a task was queued just now; the next poll reads the comments
         if row.status in CLOSED_STATUSES:
-            return self._after_the_end(row)
-        if _is_begun(row) and self._is_stopped(row):
+            return self._after_the_end(row, comments)
+        if change.is_stopped:
             if not self._believe(row):
                 self._request(row, "stop", why=reason_on_forge(self.forge, row.key))
             return True, None
-        comments = self._comments(row)
         obeyed = [self._handle(row, comment) for comment in _said_to(row, comments)]
-        asked = row.status is Status.PAUSED and row.outcome == "asked" and not any(obeyed)
-        if asked and (answers := for_model(comments, self.forge.own_names())):
+        if _waits_for_answer(row) and not any(obeyed) and for_model(comments, self.forge.own_names()):
             self._request(row, "resume", waiting="asked")
-            for answer in answers:
-                self.seen.show(row.key, answer)
         return True, None
 
     def _is_stopped(self, row: Row) -> bool:
@@ -240,7 +307,6 @@ class CommentPoller:
             if (status := self._request(row, word, comment, why=why)) is None:
                 return True
             self.events.emit("order_obeyed", uuid=row.uuid, order=order, author=comment.author, comment=comment.id)
-            self.seen.show(row.key, comment)
             if status in WAITING:  # `daemon/finalize.py` posts the end of a stopped task
                 show_status(self.settings, self.ledger, lambda: self.forge, self.events, row, why)
         return True
@@ -267,15 +333,12 @@ class CommentPoller:
 
     # --- a task that has ended --------------------------------------------------------------------------------
 
-    def _after_the_end(self, row: Row) -> tuple[bool, str | None]:
+    def _after_the_end(self, row: Row, comments: tuple[Comment, ...]) -> tuple[bool, str | None]:
         """Process comments on a task that has ended.
 
         The comment cursor in the row stays at the end of the task's run, so that a new task finds all comments since
         the end of the run.
         """
-        comments = _said_to(row, self._comments(row))
-        if comments and is_held(self.forge, row.key, row.uuid, over_in(self.ledger)):
-            return True, None  # a task of another daemon's ledger has the issue, and that daemon reads the comments
         asked = False
         for asking in (one for one in comments if self._starts(row, one)):
             uuid, refused = self._continue(row, asking)
@@ -297,7 +360,7 @@ class CommentPoller:
             row,
             started_by=asking.id,
             user=asking.author,
-            seen=partial(self.seen.show, row.key, asking),
+            seen=partial(self.seen.show, row.key, asking),  # if `read` has not shown it
         )
         if refused == "limit":
             self._tell(row, asking, "limit")
@@ -336,6 +399,10 @@ def _said_to(row: Row, comments: tuple[Comment, ...]) -> list[Comment]:
     are left out.
     """
     return comments_since(comments, row.created_at, row.started_by) if row.cursor is None else list(comments)
+
+
+def _waits_for_answer(row: Row) -> bool:
+    return row.status is Status.PAUSED and row.outcome == "asked"
 
 
 def _is_begun(row: Row) -> bool:

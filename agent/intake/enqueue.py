@@ -19,10 +19,11 @@ from agent import clock
 from agent.config.project_settings import for_project
 from agent.errors import DiskError, ForgeAccessRefused, ForgeError
 from agent.forge.refused_changes import RefusedChanges
+from agent.issue.ci_rounds import line_of
 from agent.issue.claims import claim, home_of, over_in, quiet_of, withdraw
 from agent.issue.comments import truncate
 from agent.issue.publish_filter import PublishFilter
-from agent.values import Status
+from agent.values import CLOSED_STATUSES, Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -55,6 +56,21 @@ class Intake:
     ledger: Ledger
     forge: Forge
     events: Events
+
+
+def will_start(intake: Intake, key: TaskKey, started_by: str | None = None) -> bool:
+    """Whether `enqueue_task` will probably queue a task: the issue has no open task, the event `started_by` has not
+    started one already, and no daily limit or refusal of the forge holds the task back."""
+    settings, ledger, repository = intake.settings, intake.ledger, f"{key.owner}/{key.repo}"
+    if RefusedChanges(settings.base_dir / "limits", key.instance).is_resting(repository):
+        return False
+    row = ledger.latest(key)
+    if row is not None and row.status not in CLOSED_STATUSES:
+        return False
+    if row is not None and started_by is not None and any(one.started_by == started_by for one in line_of(ledger, row)):
+        return False
+    of_project = for_project(settings, getattr(intake.forge, "section", None), repository)
+    return budget_spent(of_project, ledger, key.owner, key.repo, key.instance) is None
 
 
 def enqueue_task(

@@ -11,19 +11,18 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from agent import clock
-from agent.config.project_settings import for_project
 from agent.errors import ForgeError, ForgeLimited, ForgeUnreachable
 from agent.forge.base import ForgeReports
 from agent.forge.refused_changes import RefusedChanges
 from agent.intake.backlog import Backlog
 from agent.intake.comment_poller import CommentPoller
-from agent.intake.enqueue import Intake, budget_spent, enqueue_task, priority_of
+from agent.intake.enqueue import Intake, enqueue_task, priority_of, will_start
 from agent.intake.interval import PollingInterval
 from agent.intake.orphaned_issues import AWAY_SECONDS, OTHERS_SECONDS, enqueue_orphans
 from agent.intake.orphaned_issues import SECONDS as LEFT_SECONDS
 from agent.observe.item_loop import WHOLE, Items
 from agent.taskqueue.row_holder import is_alone
-from agent.values import CLOSED_STATUSES, Status
+from agent.values import Status
 from agent.worker.parent_task import parent_of
 
 if TYPE_CHECKING:
@@ -179,15 +178,19 @@ class Poller:
                 failed = getattr(getter, "failed", None)
                 self._tell(place, [str(problem) for problem in getter.problems])
             found = len(place.backlog)
-            while place.backlog and (most is None or len(new) - before < most):
-                for task, seen in self._shown(place, AT_ONCE if most is None else most - (len(new) - before)):
+            shown = self._shown(place, AT_ONCE if most is None else most)
+            # a claim takes more than a second, so all requests are read and shown as seen before the first claim
+            place.comment_poller.read()
+            while shown:
+                for task, seen in shown:
                     self.moved_at = clock.monotonic()
                     with place.items.handling(str(task.get_task_key())):
                         uuid = enqueue(self.settings, self.ledger, task, self.events, seen)
                         new += [uuid] if uuid is not None else []
+                shown = self._shown(place, AT_ONCE if most is None else most - (len(new) - before))
             self._compare(place, new)
             try:
-                stirred = place.comment_poller.poll(new)
+                stirred = place.comment_poller.handle(new)
             finally:
                 place.items.finish()
         except ForgeError as error:
@@ -217,7 +220,8 @@ class Poller:
             task = place.backlog.pop()
             with place.items.handling(str(task.get_task_key())):
                 seen: Callable[[], None] = partial(place.show_seen, task)
-                if starts_now(self.settings, self.ledger, task):
+                intake = Intake(self.settings, self.ledger, place.forge, self.events)
+                if task.forge is not None and will_start(intake, task.get_task_key(), task.started_by):
                     task.confirm()
                     seen()
                     seen = do_nothing
@@ -275,22 +279,6 @@ def report_skipped(events: Events, forge: Forge, item: str, why: str) -> None:
 
 def do_nothing() -> None:
     """Show nothing on the issue, since the request was marked as seen already."""
-
-
-def starts_now(settings: Settings, ledger: Ledger, task: Task) -> bool:
-    """Whether `enqueue` will probably queue a found task: the issue has no open task, the event that asks for the task
-    may not have started one already, and no daily limit or refusal of the forge holds the task back."""
-    key = task.get_task_key()
-    if task.forge is None or task.started_by is not None:
-        return False
-    repository = f"{key.owner}/{key.repo}"
-    if RefusedChanges(settings.base_dir / "limits", key.instance).is_resting(repository):
-        return False
-    row = ledger.latest(key)
-    if row is not None and row.status not in CLOSED_STATUSES:
-        return False
-    of_project = for_project(settings, getattr(task.forge, "section", None), repository)
-    return budget_spent(of_project, ledger, key.owner, key.repo, key.instance) is None
 
 
 def fetch_and_enqueue_tasks(settings: Settings, ledger: Ledger, forges: Iterable[Forge], events: Events) -> list[str]:

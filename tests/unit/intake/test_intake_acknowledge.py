@@ -1,6 +1,8 @@
 """👀: the look that sees a request shows that at once, at the request, and goes on when the host refuses it."""
 
+import pytest
 from forges.github_place import GitHubPlace
+from forges.gitlab_place import GitLabPlace
 from watched_place import Watching
 
 from agent import clock
@@ -47,6 +49,32 @@ def test_the_requests_of_one_look_are_acknowledged_before_the_first_of_them_is_c
     assert at == ["acknowledge"] * len(keys) + ["post_comment"] * len(keys)
     assert clock.monotonic() - began >= len(keys), "each claim waits for the other daemons"
     assert [here.seen(key) for key in (*keys, stranger)] == [["eyes"]] * len(keys) + [[]]
+
+
+@pytest.mark.parametrize("kind", [GitHubPlace, GitLabPlace])
+def test_mentions_are_acknowledged_within_two_seconds_of_the_look_beside_labels_that_are_claimed(tmp_path, place, kind):
+    """Six mentions on ended tasks and four labelled issues; the last reaction came after 18 s, since each claim waits
+    for other daemons and the comments on an issue were read when the claims before it were done."""
+    with clock.use(clock.FakeClock(clock.now())):
+        watching = Watching(kind(tmp_path), place())
+        here, shown = watching.place, []
+        ended = [here.issue(labels=()) for _ in range(6)]
+        for key in ended:
+            watching.ended(key)
+        watching.poll()
+        clock.sleep(60)
+        labelled = [here.issue() for _ in range(4)]
+        said = {key: here.comment(key, "@makimono once more") for key in ended}
+        real = here.forge.acknowledge
+        here.forge.acknowledge = lambda *given: (real(*given), shown.append(clock.monotonic()))
+        began = clock.monotonic()
+        assert len(watching.poll()) == 10
+        assert [here.seen(key) for key in labelled] + [here.seen(*one) for one in said.items()] == [["eyes"]] * 10
+        assert len(shown) == 10
+        assert max(shown) - began < 2
+        assert clock.monotonic() - began >= 10, "the claims come after them"
+        watching.ledger.close()
+        here.close()
 
 
 def test_what_a_limit_holds_back_is_acknowledged_at_most_once(tmp_path, place):

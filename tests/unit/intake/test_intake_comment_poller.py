@@ -87,7 +87,8 @@ def test_two_daemons_that_share_a_ledger_start_one_task_for_a_comment(watching):
     watching.time.move(60)
     late = CommentPoller(watching.home.settings, watching.ledger, watching.place.again(), watching.home.events)
     started = []
-    late.poll(started)
+    late.read()
+    late.handle(started)
     assert started == watching.poll() == []
 
 
@@ -460,11 +461,13 @@ def test_a_task_that_waits_is_looked_at_now_and_then_although_nothing_stirs(plac
     claim = here.claim(1)
     here.wiring.db.run("ledger_pause", outcome="asked", uuid=claim.uuid, was="running", attempt=claim.attempt)
     attention = CommentPoller(here.settings, here.ledger, here.forge, here.events)
-    attention.poll([])
+    attention.read()
+    attention.handle([])
     assert here.ledger.get(UUID % 1).status is Status.PAUSED
     (here.folder / "tracker" / "issues" / "1.md").unlink()
     time.move(PAUSED_SECONDS)
-    attention.poll([])
+    attention.read()
+    attention.handle([])
     assert here.ledger.get(UUID % 1).status is Status.STOPPED
 
 

@@ -240,9 +240,9 @@ def test_where_many_wait_they_are_taken_in_order_and_people_are_heard_in_between
     poller = Poller(here.settings, here.ledger, here.wiring.forges, here.events)
     (one,) = poller.places
     listed, looked = [], []
-    getter, look = one.forge.task_getter, one.comment_poller.poll
+    getter, look = one.forge.task_getter, one.comment_poller.handle
     one.forge.task_getter = lambda: listed.append(1) or getter()
-    one.comment_poller.poll = lambda started: looked.append(1) or look(started)
+    one.comment_poller.handle = lambda started: looked.append(1) or look(started)
     taken = [poller.poll() for _ in range(3)]
     assert [len(uuids) for uuids in taken] == [AT_ONCE, AT_ONCE, 1]
     assert (len(listed), len(looked)) == (1, 3)
