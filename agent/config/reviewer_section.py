@@ -64,7 +64,8 @@ class Consensus(Section):
     quorum: Whole = Field(default=2, ge=1, le=3, description="How many of the three must vote, and agree.")
     veto: tuple[Annotated[Text, OneOf(PERSONAS)], ...] = Field(
         default=("safety",),
-        description="Reviewers that the others cannot outvote if they deny with a finding in the change.",
+        description="Reviewers that the others cannot outvote if they deny with a finding in the change, and without "
+        "whose vote nothing is approved.",
     )
     token_budget: Whole = Field(
         default=8192,

@@ -7,9 +7,10 @@ The first of these rules that applies gives the decision:
 2. A vote DENY of a persona that has a veto, with a finding at a place that exists: DENIED, regardless of the other
    votes.
 3. The number of DENY votes reaches the quorum: DENIED.
-4. The number of APPROVE and CONDITIONAL votes together reaches the quorum: CONDITIONAL if one is CONDITIONAL, else
+4. A persona that has a veto did not vote: FAILED_SAFE, since a missing vote is not a consent.
+5. The number of APPROVE and CONDITIONAL votes together reaches the quorum: CONDITIONAL if one is CONDITIONAL, else
    APPROVED.
-5. If no other rule of this list applies: FAILED_SAFE.
+6. If no other rule of this list applies: FAILED_SAFE.
 
 The decision FAILED_SAFE means that the change is neither approved nor denied. The votes of a deliberation that ended as
 FAILED_SAFE are only in deliberations.jsonl, not in the decision.
@@ -17,7 +18,7 @@ FAILED_SAFE are only in deliberations.jsonl, not in the decision.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -118,6 +119,8 @@ def decide(
     denied = cast.count(Vote.DENY)
     if denied >= quorum:
         return Decision.DENIED, f"{denied} of {len(cast)} deny it", ()
+    if missing := sorted(set(veto) - votes.keys()):
+        return Decision.FAILED_SAFE, f"{', '.join(missing)} has a veto and did not vote", ()
     favour = len(cast) - denied
     if favour < quorum:
         return Decision.FAILED_SAFE, f"no side has the {quorum} votes that are needed", ()
@@ -132,8 +135,15 @@ def final_vote(provisional: CheckedVote | None, final: CheckedVote) -> tuple[Che
 
     An APPROVE after a provisional DENY counts only with a finding at a place that the provisional vote did not cite.
     Without a finding at a new place, the reviewer has only joined the others, so its provisional DENY counts.
+
+    A DENY without a finding after a provisional DENY gets the findings of the provisional vote: the reviewer did not
+    repeat its evidence, and a veto depends on it.
     """
-    if provisional is None or provisional.vote.vote is not Vote.DENY or final.vote.vote is not Vote.APPROVE:
+    if provisional is None or provisional.vote.vote is not Vote.DENY:
+        return final, False
+    if final.vote.vote is Vote.DENY and not final.vote.findings:
+        return replace(final, vote=replace(final.vote, findings=provisional.vote.findings)), False
+    if final.vote.vote is not Vote.APPROVE:
         return final, False
     if final.cited - provisional.cited:
         return final, False

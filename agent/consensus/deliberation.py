@@ -10,11 +10,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import orjson
+
 from agent import deadline
-from agent.consensus.answers import Question
+from agent.consensus.answers import VALIDATOR, Question
 from agent.consensus.citations import CheckedVote, Citable, check_citations
 from agent.consensus.decision import EXIT_CODES, ConsensusDecision, Decision, decide, final_vote
-from agent.consensus.errors import BudgetExceeded, ConsensusError, StreamLost
+from agent.consensus.errors import BudgetExceeded, ConsensusError, NoVote, StreamLost
 from agent.consensus.material import prepare
 from agent.consensus.phases import Phase, advance
 from agent.consensus.quorum import QuorumManager
@@ -174,9 +176,8 @@ class Deliberation:
         left = [one for name, one in self.reviewers.items() if name not in self.excluded]
         for one in list(left):
             heard[one.name] = self._heard_by(one.name, number, provisional, debates)
-            if (known := self.known.get((self.phase.value, number, one.name))) is not None:
-                said[one.name] = self._read(known["payload"])
-                self._count_struck(one.name, known["struck"])
+            if (known := self._recorded(one.name, number)) is not None:
+                said[one.name] = known
                 self.quorum.note_success(one.name)
                 left.remove(one)
         with ThreadPoolExecutor(max(1, len(left)), thread_name_prefix="reviewer") as threads:
@@ -225,6 +226,20 @@ class Deliberation:
                 model=reviewer.model,
             )
         return checked.vote
+
+    def _recorded(self, name: str, number: int) -> Any:
+        """The statement of a reviewer that an earlier process recorded; None if there is none, or if the line is not a
+        whole and valid statement, so that the reviewer is asked again."""
+        line = self.known.get((self.phase.value, number, name))
+        if line is None:
+            return None
+        text = orjson.dumps(line.get("payload")).decode()
+        try:
+            found = VALIDATOR.read_critique(text) if self.phase is Phase.DEBATE else VALIDATOR.read_vote(text)
+        except NoVote:
+            return None
+        self._count_struck(name, int(line.get("struck") or 0))
+        return found
 
     def _count_struck(self, name: str, struck: int) -> None:
         if struck:

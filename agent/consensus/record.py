@@ -39,9 +39,9 @@ class DeliberationRecord:
         """Append one line to deliberations.jsonl."""
         self.store.add(kind, self.number, **fields)
 
-    def statements(self) -> dict[tuple[str, int, str], Json]:
+    def statements(self) -> dict[tuple[Any, Any, Any], Json]:
         """(phase, round, persona) → the line of each statement that is recorded so far, with `payload` and `struck`."""
-        return {(line["phase"], line["round"], line["persona"]): line for line in self._lines(STATEMENT)}
+        return {(line.get("phase"), line.get("round"), line.get("persona")): line for line in self._lines(STATEMENT)}
 
     def decision(self) -> Json | None:
         """The newest decision, None if the deliberation has not ended."""

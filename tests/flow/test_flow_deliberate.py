@@ -166,7 +166,7 @@ def test_a_stream_of_json_has_one_event_a_line_and_the_result_last(here):
 
 def test_no_retry_of_streams_excludes_the_reviewer(here):
     home = here(Panel(safety=BROKEN))
-    events = events_of(deliberate(home, "Shall we?", "--stream", "--json", MAGI_CLI_STREAM_RETRY_COUNT="0"))
+    events = events_of(deliberate(home, "Shall we?", "--stream", "--json", code=12, MAGI_CLI_STREAM_RETRY_COUNT="0"))
     check_ends(events)
     assert events[-1]["excluded"] == {"safety": "consensus_stream_lost"}
 

@@ -19,7 +19,7 @@ AAA=A AAC=C AAD=A ACA=C ACC=C ACD=C ADA=A ADC=C ADD=D
 CAA=C CAC=C CAD=C CCA=C CCC=C CCD=C CDA=C CDC=C CDD=D
 DAA=A DAC=C DAD=D DCA=C DCC=C DCD=D DDA=D DDC=D DDD=D
 -AA=A -AC=C -AD=F -CA=C -CC=C -CD=F -DA=F -DC=F -DD=D
-A-A=A A-C=C A-D=F C-A=C C-C=C C-D=F D-A=F D-C=F D-D=D
+A-A=F A-C=F A-D=F C-A=F C-C=F C-D=F D-A=F D-C=F D-D=D
 AA-=A AC-=C AD-=F CA-=C CC-=C CD-=F DA-=F DC-=F DD-=D
 A--=F C--=F D--=F -A-=F -C-=F -D-=F --A=F --C=F --D=F
 ---=F
@@ -68,6 +68,16 @@ def test_other_quorums(quorum, letters, result):
 def test_without_a_veto_persona_the_majority_decides():
     votes = {"correctness": cast("A", ""), "safety": cast("!", ""), "upkeep": cast("A", "")}
     assert decide(votes, quorum=2, veto=())[0] is Decision.APPROVED
+    del votes["safety"]
+    assert decide(votes, quorum=2, veto=())[0] is Decision.APPROVED
+
+
+@pytest.mark.parametrize("quorum", [1, 2])
+def test_the_vote_of_each_persona_with_a_veto_is_needed_for_an_approval(quorum):
+    votes = {"correctness": cast("A", ""), "safety": cast("A", "")}
+    decision, reason, conditions = decide(votes, quorum=quorum, veto=("upkeep", "safety"))
+    assert (decision, conditions) == (Decision.FAILED_SAFE, ())
+    assert reason == "upkeep has a veto and did not vote"
 
 
 def test_the_same_condition_is_listed_once():
@@ -98,6 +108,15 @@ def test_a_denial_is_taken_back_only_for_new_evidence(before, after, findings, c
     final = CheckedVote(VotePayload(Vote(after), "Then.", conditions, findings))
     vote, was_kept = final_vote(first, final)
     assert (vote.vote.vote.value, was_kept) == (counts, kept)
+
+
+@pytest.mark.parametrize(("findings", "counted"), [((), (OLD,)), ((NEW,), (NEW,))])
+def test_a_denial_that_does_not_repeat_its_evidence_is_still_a_veto(findings, counted):
+    first = CheckedVote(VotePayload(Vote.DENY, "First.", (), (OLD,)))
+    vote, was_kept = final_vote(first, CheckedVote(VotePayload(Vote.DENY, "As I said.", (), findings)))
+    assert (vote.vote.findings, vote.vote.reason, was_kept) == (counted, "As I said.", False)
+    votes = {"correctness": cast("A", ""), "safety": vote, "upkeep": cast("A", "")}
+    assert decide(votes, quorum=2, veto=("safety",))[0] is Decision.DENIED
 
 
 def test_each_decision_has_its_exit_code():

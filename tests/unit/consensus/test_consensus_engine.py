@@ -165,10 +165,10 @@ def test_a_vote_is_asked_for_again_with_the_errors_alone(tmp_path):
 
 
 def test_a_reviewer_without_a_vote_is_excluded_and_the_quorum_decides(tmp_path):
-    decision = run(tmp_path, Panel(safety="I approve."), rounds=0)
+    decision = run(tmp_path, Panel(upkeep="I approve."), rounds=0)
     assert decision.decision is Decision.APPROVED
-    assert dict(decision.excluded) == {"safety": "CONSENSUS_SCHEMA_RETRY_EXCEEDED"}
-    assert set(decision.voting_results) == {"correctness", "upkeep"}
+    assert dict(decision.excluded) == {"upkeep": "CONSENSUS_SCHEMA_RETRY_EXCEEDED"}
+    assert set(decision.voting_results) == {"correctness", "safety"}
     refused = [one for one in lines(tmp_path / "deliberations.jsonl") if one["kind"] == "refused"]
     assert len(refused) == 3
 
@@ -260,6 +260,29 @@ def test_a_quorum_that_is_lost_in_any_phase_is_no_approval(tmp_path, phase, lost
     assert set(decision.excluded) <= set(names)
     after = {"thinking": ("debate", "voting"), "debate": ("voting",), "voting": ()}[phase]
     assert not [asked for asked in panel.asked if lost > 1 and asked[1] in after]
+
+
+@pytest.mark.parametrize("phase", ["thinking", "debate", "voting"])
+def test_a_missing_vote_of_the_safety_reviewer_is_no_consent(tmp_path, phase):
+    gone = Reply({"error": {"message": "no such model", "code": "model_not_found"}}, 404)
+    failure = {
+        "thinking": gone,
+        "debate": "I approve.",
+        "voting": says("openai", json.dumps(vote("A")), finish="length"),
+    }
+    decision = run(tmp_path, Panel({f"safety.{phase}": failure[phase]}), schema_retries=0, subject="c0ffee")
+    assert (decision.decision, decision.exit_code) == (Decision.FAILED_SAFE, 12)
+    assert decision.reason == "safety has a veto and did not vote"
+    assert (dict(decision.voting_results), set(decision.excluded)) == ({}, {"safety"})
+    again = Panel()
+    assert run(tmp_path, again, subject="c0ffee").decision is Decision.APPROVED
+    missing = {"thinking": 3, "debate": 2, "voting": 1}[phase]
+    assert [persona for persona, _ in again.asked] == ["safety"] * missing, "a second try asks for what is missing"
+
+
+def test_two_denials_count_without_the_safety_reviewer(tmp_path):
+    decision = run(tmp_path, Panel(safety="No.", correctness="D", upkeep="D"), rounds=0, schema_retries=0)
+    assert (decision.decision, set(decision.voting_results)) == (Decision.DENIED, {"correctness", "upkeep"})
 
 
 def test_partial_results_are_in_the_record_alone(tmp_path):
@@ -557,3 +580,16 @@ def test_a_deliberation_goes_on_after_the_last_finished_vote(tmp_path, finished)
     decision = run(again, panel, subject="c0ffee", slots=1)
     assert len(panel.asked) == 8 - finished
     assert {**decision.to_dict(), "rules_hit": {}} == {**whole.to_dict(), "rules_hit": {}}
+
+
+@pytest.mark.parametrize("broken", [{"vote": "APPROVE"}, {**vote("C"), "conditions": []}, None])
+def test_a_recorded_statement_that_is_no_vote_is_asked_for_again(tmp_path, broken):
+    run(tmp_path, Panel(), rounds=0, subject="c0ffee")
+    record = lines(tmp_path / "deliberations.jsonl")
+    for line in record:
+        if line["kind"] == "statement" and line["persona"] == "safety":
+            line["payload"] = broken
+    (tmp_path / "deliberations.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in record))
+    panel = Panel(safety=vote("D", findings=[("calc.py", 2, "It leaks.")]))
+    assert run(tmp_path, panel, rounds=0, subject="c0ffee").decision is Decision.DENIED
+    assert panel.asked == [("safety", "thinking")]

@@ -108,7 +108,7 @@ def test_a_broken_stream_begins_anew_and_says_which_tokens_are_void(tmp_path):
 def test_a_stream_that_breaks_too_often_excludes_its_reviewer(tmp_path, retries):
     with clock.use(clock.FakeClock()):
         decision, events = deliberate(tmp_path, Panel(safety=broken()), stream_retries=retries)
-    assert decision.decision is Decision.APPROVED
+    assert decision.decision is Decision.FAILED_SAFE, "the reviewer with the veto did not vote"
     assert dict(decision.excluded) == {"safety": "consensus_stream_lost"}
     check(events)
     found = streams(events)["safety", "thinking", 0]
