@@ -25,7 +25,7 @@ from agent.issue.claims import ENDS, FINAL, LABELS, PROGRESS, home_of, with_clai
 from agent.issue.comments import post_once, truncate
 from agent.issue.publish_filter import PublishFilter
 from agent.issue.status import show_status
-from agent.values import CLOSED_STATUSES, Outcome, Status
+from agent.values import CLOSED_STATUSES, End, Outcome, Status
 from agent.wiring.folders import set_aside
 from agent.wiring.recorded_templates import recorded_templates
 from agent.worker import unpublished_work
@@ -150,7 +150,7 @@ def _notify(wiring: Wiring, forge: Forge, row: Row, folder: Path | None) -> None
             effects.file.close()
     if not ending.quiet:
         _show_end(wiring, forge, row, ending)
-    if row.status is Status.COMPLETED and row.branch:
+    if row.status is Status.COMPLETED and row.outcome == End.FINISHED and row.branch:
         _make_ready(forge, row, row.branch)
     newest = wiring.ledger.latest(row.key)
     if newest is None or newest.uuid == row.uuid:  # if the issue has a later task, that task sets the label
@@ -172,7 +172,8 @@ def _show_end(wiring: Wiring, forge: Forge, row: Row, ending: FinalState) -> boo
 
 
 def _make_ready(forge: Forge, row: Row, branch: str) -> None:
-    """Mark the pull request of a completed task as ready, since an older attempt may have made it a draft."""
+    """Mark the pull request of finished work as ready, since an older attempt may have made it a draft.  Work that the
+    reviewers did not approve has another outcome than `finished`, and stays a draft."""
     with suppress(ForgeError):
         pull = forge.find_pull(row.key, branch)
         if pull is not None and pull.state == "open" and pull.draft:

@@ -118,6 +118,18 @@ def test_an_end_that_the_process_put_in_words_is_told_in_these_words(here):
     assert [body.partition("\n")[0] for body in said(here)] == ["Too dear, after 7 turns."]
 
 
+@pytest.mark.parametrize("code", ["", "denied", "conditional", "failed_safe"])
+def test_of_completed_work_only_what_the_reviewers_did_not_refuse_is_made_ready(here, code):
+    claim = here.claim(1)
+    context = TaskContextManager(here.key(1), UUID % 1, here.settings, attempt=claim.attempt, database=here.wiring.db)
+    context.set_columns(branch="makimono/1-work")
+    key = here.ledger.get(claim.uuid).key
+    here.forge.open_pull(key, title="Work", body="It.", head="makimono/1-work", base="main", draft=True)
+    context.complete(Outcome(End.FINISHED, code=code), unnotified=True)
+    assert send_pending_notifications(here.wiring) == [claim.uuid]
+    assert here.forge.find_pull(key, "makimono/1-work").draft is bool(code)
+
+
 def test_the_label_of_a_later_task_is_left_alone(here):
     uuid = failed(here)
     here.time.move(5)
