@@ -37,7 +37,8 @@ Actor = Annotated[
 
 def _open(state: CliState, *, reads: bool = True, follows: bool = True) -> MemoryStore:
     """Open the memory store; if several hosts share the memory log, the store first reads the log's new entries, unless
-    `follows` is False.
+    `follows` is False.  A command that writes also removes bytes of forgotten texts that remain, for example since the
+    process of an earlier `forget` was killed.
 
     Raises UsageError if memory.db does not exist and the shared log gave no entries to create it from.  If the shared
     log cannot be reached, a command that only reads (`reads`) uses memory.db as it is.
@@ -46,9 +47,11 @@ def _open(state: CliState, *, reads: bool = True, follows: bool = True) -> Memor
 
     settings = state.settings_to_inspect if reads else state.settings
     store = open_memory(settings, "command line")
-    if follows and store.shared is not None and (settings.memory.enabled or store.path.exists()):
+    shares = store.shared is not None
+    if follows and (shares or not reads) and ((shares and settings.memory.enabled) or store.path.exists()):
         try:
-            store.follow(purges=not reads)
+            for where in store.follow(purges=not reads).remains:
+                state.print_note(f"still found: {where}")
         except MemoryUnavailable as error:
             if not (reads and store.path.exists()):
                 store.close()

@@ -2,7 +2,9 @@
 log).
 
 `follow_schedule.py` compares the number of the last entry in the log, which it reads over the connection of the ledger,
-with the number of the last entry in memory.db.  `extraction_runner.py` starts the process that follows the log.
+with the number of the last entry in memory.db.  `extraction_runner.py` starts the process that follows the log.  The
+same process removes the bytes of forgotten texts that remain in memory.db after a `forget` was killed, also on a host
+with a log of its own.
 """
 
 from __future__ import annotations
@@ -28,8 +30,8 @@ server may be unusable."""
 
 
 class FollowSchedule:
-    """The schedule by which one daemon follows the shared log of memories. If the hosts share no memory log, `is_due`
-    is always False."""
+    """The schedule by which one daemon follows the shared log of memories.  If the hosts share no memory log, the only
+    reason to follow is that bytes of forgotten texts remain."""
 
     def __init__(self, wiring: Wiring) -> None:
         self.wiring = wiring
@@ -38,14 +40,18 @@ class FollowSchedule:
         self._again_at = 0.0
         self._has_log = False
         self._before: tuple[int, bool, int, bool] | None = None
+        self._alone: tuple[int, bool] = (0, False)
 
     def is_due(self) -> bool:
         """Whether memory.db has to get new entries of the log now; True at the first check, so that entries that only
         this host has are imported.
         """
         now = clock.monotonic()
-        if not self.is_shared or now < self._look_at:
+        if now < self._look_at:
             return False
+        if not self.is_shared:
+            self._look_at = now + PAUSE_SECONDS
+            return self._has_remains()
         self._look_at = now + LOOK_SECONDS
         last = self._last()
         if last is None and self._before is not None:
@@ -57,6 +63,12 @@ class FollowSchedule:
             return False
         self._again_at = now + PAUSE_SECONDS
         return True
+
+    def _has_remains(self) -> bool:
+        """Whether bytes of forgotten texts remain at two checks in a row: the process that forgets them removes them
+        within seconds, unless it was killed."""
+        before, self._alone = self._alone, position(self.wiring.settings.base_dir)
+        return self._alone[1] and self._alone == before
 
     @staticmethod
     def _is_behind(found: tuple[int, bool, int, bool]) -> bool:

@@ -472,7 +472,8 @@ class MemoryStore:
     def export(self, path: Path | None = None) -> Path:
         """Write every event and record as a line of JSON; return the file, by default in `base_dir/memory/`."""
         path = path or self.exports / f"export-{clock.stamp()[:19].replace(':', '')}.jsonl"
-        with self._lock:
+        # in a write transaction, so that a text that another process forgets meanwhile is in no export that ends later
+        with self._lock, self._open.database.transaction():
             maintenance.export(self._open.database, path)
         return path
 

@@ -7,6 +7,7 @@ from cli_home import DONE, Home
 
 from agent.cli.main import main
 from agent.config import load
+from agent.memory import Selector
 from agent.wiring.memory import open_memory
 
 ACTOR = "local--repos--shop"
@@ -121,6 +122,19 @@ def test_forget_changes_nothing_without_yes_and_says_where_the_text_still_is(fil
     assert b"rounds each price" not in store.path.read_bytes()
     assert run("forget")[0] == 2
     assert "nothing in memory fits" in run("forget", "--match", "zebra", "--yes")[1]
+
+
+def test_forgetting_again_removes_what_a_killed_forget_has_left(filled, store, run, monkeypatch):
+    def remains():
+        return any(b"rounds each price" in path.read_bytes() for path in store.path.parent.glob("memory.db*"))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("agent.memory.store.purge.purge", lambda *_: [])  # it is killed before
+        store.forget(Selector(match="till"), dry_run=False)
+    assert run("list")[0] == 0
+    assert remains(), "a command that only reads changes nothing"
+    assert "nothing in memory fits" in run("forget", "--match", "till", "--yes")[1]
+    assert not remains()
 
 
 def test_why_tells_what_a_task_was_given_and_what_was_left_out(as_json, run, home):

@@ -8,7 +8,7 @@ from shared_memory import host
 
 from agent import clock
 from agent.daemon.follow_schedule import LOOK_SECONDS, PAUSE_SECONDS, FollowSchedule
-from agent.memory import Selector
+from agent.memory import MemoryStore, Selector
 
 
 @pytest.fixture
@@ -72,9 +72,25 @@ def test_bytes_that_remain_are_a_reason_to_follow(here, tmp_path, monkeypatch):
         assert not looks(here, schedule)
 
 
-def test_a_host_with_a_ledger_of_its_own_follows_nothing(place):
-    schedule = FollowSchedule(place().wiring)
-    assert not schedule.is_due()
+def test_a_host_with_a_ledger_of_its_own_follows_only_to_remove_bytes_that_remain(place, monkeypatch):
+    made = place()
+    with (
+        clock.use(clock.FakeClock()) as time,
+        closing(MemoryStore(made.settings.base_dir, made.settings.memory)) as own,
+    ):
+        schedule = FollowSchedule(made.wiring)
+        assert not schedule.is_due()
+        own.create_event("o", "s", "forget this")
+        with monkeypatch.context() as patch:
+            patch.setattr("agent.memory.store.purge.purge", lambda *_: [])  # it is killed before
+            own.forget(Selector(match="forget this"), dry_run=False)
+        for due in (False, True, True):  # at the first check the process that forgets may still be at work
+            time.move(PAUSE_SECONDS)
+            assert schedule.is_due() is due
+            assert not schedule.is_due()
+        own.follow()
+        time.move(PAUSE_SECONDS)
+        assert not schedule.is_due()
 
 
 def test_a_server_that_is_away_makes_nothing_due(here, monkeypatch):

@@ -2,11 +2,14 @@
 
 import os
 import subprocess
+import threading
+from contextlib import closing
 
 import pytest
 
+from agent.config import Settings
 from agent.errors import UsageError
-from agent.memory import NewEvent, Selector
+from agent.memory import MemoryStore, NewEvent, Selector, maintenance
 
 WORD = "zanzibarquokka"
 
@@ -109,6 +112,24 @@ def test_a_reader_that_keeps_the_log_is_said(store, tmp_path, monkeypatch):
     reader.execute("COMMIT")
     reader.close()
     store.forget(Selector(match="about the parser"), dry_run=False)
+    assert WORD.encode() not in bytes_of(tmp_path)
+
+
+def test_what_is_forgotten_while_another_process_exports_is_not_in_the_export(store, tmp_path, monkeypatch):
+    filled(store)
+    forgets = threading.Thread(target=lambda: other.forget(Selector(match=WORD), dry_run=False))
+    line = maintenance._line
+
+    def and_meanwhile(*args):
+        if forgets.ident is None:
+            forgets.start()
+            forgets.join(0.3)
+        return line(*args)
+
+    with closing(MemoryStore(tmp_path, Settings().memory)) as other, monkeypatch.context() as patch:
+        patch.setattr(maintenance, "_line", and_meanwhile)
+        store.export()
+        forgets.join()
     assert WORD.encode() not in bytes_of(tmp_path)
 
 
