@@ -52,6 +52,22 @@ class MemoryDatabase(Database):
         self._stopped = True
         self._connection.interrupt()
 
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """A context manager within which all statements see one state of the file, whatever other processes write
+        meanwhile; the statements may only read.  Inside a transaction, `reading` changes nothing."""
+        self._same_process()
+        with self._lock:
+            if self._is_open and self._connection.in_transaction:
+                yield
+                return
+            self._keep_files()
+            self._retried(lambda: self._once("BEGIN", {}))
+            try:
+                yield
+            finally:
+                self._roll_back()
+
     def _connect(self) -> Any:
         with _translated():
             return super()._connect()

@@ -4,7 +4,7 @@ methods."""
 from __future__ import annotations
 
 import threading
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +38,7 @@ from agent.memory.views import UNPURGED
 from agent.memory.write_transaction import Writing, writing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -124,6 +124,14 @@ class MemoryStore:
         elif (parts := self._parts) is not None:
             parts.database.stop()
 
+    @contextmanager
+    def _reading(self) -> Iterator[Parts]:
+        """Read several tables in one state of memory.db, while other processes may forget texts or rebuild tables."""
+        with self._lock:
+            parts = self._open
+            with parts.database.reading():
+                yield parts
+
     def writing(self) -> AbstractContextManager[Writing]:
         """A transaction in which entries are appended to the log."""
         return writing(self._open.log, self._open.views, self.who)
@@ -187,8 +195,8 @@ class MemoryStore:
         before: Any = None,
     ) -> list[EventHit]:
         """Events of the actor, in all sessions or in one, best first.  Events after the time `before` are left out."""
-        with self._lock:
-            return self._open.search(query, actor_id, top_k=_top(top_k), session_id=session_id, before=before)
+        with self._reading() as parts:
+            return parts.search(query, actor_id, top_k=_top(top_k), session_id=session_id, before=before)
 
     def get_events(self, event_ids: Iterable[int]) -> list[EventHit]:
         """The events with these numbers, in order, with a score of 1.  Forgotten events are left out."""
@@ -249,8 +257,8 @@ class MemoryStore:
 
         A `relevance_score` of 0 accepts every hit, 1 accepts full matches only.
         """
-        with self._lock:
-            return self._open.retrieval(query, namespace, RetrievalConfig(_top(top_k), relevance_score, min_trust))
+        with self._reading() as parts:
+            return parts.retrieval(query, namespace, RetrievalConfig(_top(top_k), relevance_score, min_trust))
 
     def retrieve(
         self,
@@ -268,8 +276,8 @@ class MemoryStore:
         """
         chosen = self.retrieval_config if retrieval_config is None else retrieval_config
         wanted = [(expand(template, actor_id), config) for template, config in chosen.items()]
-        with self._lock:
-            found = self._ranked(self._open.retrieval.of_each(query, wanted))
+        with self._reading() as parts:
+            found = self._ranked(parts.retrieval.of_each(query, wanted))
         return self._within(found, self.config.max_tokens if budget_tokens is None else budget_tokens)
 
     def retrieve_with_files(
@@ -278,10 +286,10 @@ class MemoryStore:
         """The results of `retrieve` and `likely_files`, from one common search of the records."""
         templates = self.retrieval_config
         wanted = [(expand(template, actor_id), config) for template, config in templates.items()]
-        with self._lock:
-            *hits, episodes = self._open.retrieval.of_each(query, [*wanted, self._open.files.episodes_of(actor_id)])
+        with self._reading() as parts:
+            *hits, episodes = parts.retrieval.of_each(query, [*wanted, parts.files.episodes_of(actor_id)])
             found = self._ranked(hits)
-            files = self._open.files(query[:LONGEST_QUERY], actor_id, _top(top_k_files), episodes)
+            files = parts.files(query[:LONGEST_QUERY], actor_id, _top(top_k_files), episodes)
         return self._within(found, self.config.max_tokens if budget_tokens is None else budget_tokens), files
 
     def standing_preferences(self, actor_id: str) -> list[MemoryHit]:
@@ -290,8 +298,7 @@ class MemoryStore:
         # The namespace of facts is not included, since it may have thousands of records.
         templates = self.retrieval_config.items()
         wanted = [(expand(one, actor_id), config) for one, config in templates if one.startswith("/preferences/")]
-        with self._lock:
-            parts = self._open
+        with self._reading() as parts:
             found = [standing.standing_preferences(parts.database, parts.records, *one) for one in wanted]
         return self._within([hit for hits in found for hit in hits], standing.TOKENS)
 
@@ -331,8 +338,7 @@ class MemoryStore:
         if status is not None and status not in STATUSES:
             raise UsageError(f"there is no status {status!r}; allowed are {', '.join(STATUSES)}")
         first, end = span(namespace)
-        with self._lock:
-            parts = self._open
+        with self._reading() as parts:
             key = 0
             if after is not None:
                 key = next((row["key"] for row in parts.database.run("record_row", id=after)), 0)
@@ -343,8 +349,8 @@ class MemoryStore:
 
     def get_memory_record(self, record_id: str) -> MemoryRecord:
         """The record with this id, with any status.  Raises UsageError if there is no record with this id."""
-        with self._lock:
-            return self._open.records.get(record_id)
+        with self._reading() as parts:
+            return parts.records.get(record_id)
 
     def promote(self, record_id: str, *, trust: int | None = None, reason: str = "") -> None:
         """Make a record active that is quarantined, invalid or superseded.  With `trust` None the trust of the record
@@ -507,11 +513,10 @@ class MemoryStore:
 
     def likely_files(self, query: str, actor_id: str, *, top_k: int = 10) -> list[FileHit]:
         """Files that changes similar to the query have touched, best first; deleted files are left out."""
-        with self._lock:
-            files = self._open.files
-            namespace, config = files.episodes_of(actor_id)
-            episodes = self._open.retrieval(query, namespace, config)
-            return files(query[:LONGEST_QUERY], actor_id, _top(top_k), episodes)
+        with self._reading() as parts:
+            namespace, config = parts.files.episodes_of(actor_id)
+            episodes = parts.retrieval(query, namespace, config)
+            return parts.files(query[:LONGEST_QUERY], actor_id, _top(top_k), episodes)
 
     def list_memory_extraction_jobs(self, status: str | None = None) -> list[dict[str, Any]]:
         """Extraction jobs (rows of `memory_jobs`), oldest first.  Raises UsageError for an unknown status."""
