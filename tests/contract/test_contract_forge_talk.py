@@ -79,6 +79,11 @@ def test_a_request_is_acknowledged_by_one_request_and_once(place):
             ForgeReports(place.forge).acknowledge(key, comments.get(number))
             assert len(place.server.asked("POST")) == before + 1
             assert place.seen(key, number) == ["eyes"]
+    if place.forge.source == "gitlab":  # a review is a system note, and the merge request gets the emoji
+        place.request_changes(pull, "")
+        (review,) = [one for one in comments_of(place, key, pull) if one.requests_changes]
+        ForgeReports(place.forge).acknowledge(key, review)
+        assert [one["name"] for one in place.project["merge_requests"][int(pull.id)]["awards"]] == ["eyes"]
 
 
 def test_a_reaction_that_is_refused_is_an_error_of_the_forge(place):

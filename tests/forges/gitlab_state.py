@@ -286,9 +286,12 @@ class State(Lifecycle, Pipelines):
             elif word == "title":
                 item["title"] = value
             elif word in ("assign_reviewer", "request_review") and "reviewers" in item:
+                # each request notifies the reviewer and writes a system note (gitlab-org/gitlab,
+                # app/services/merge_requests/request_review_service.rb)
                 number = self.user(value.removeprefix("@"))["id"]
                 item["reviewers"] = list(dict.fromkeys((*item["reviewers"], number)))
                 item.setdefault("asked_for_review", []).append(value.removeprefix("@"))
+                self._note(item, who, f"requested review from {value}", system=True)
             elif word in ("label", "unlabel"):
                 names = [value.strip('~"')]
                 self._relabel(item, who, *((names, ()) if word == "label" else ((), names)))

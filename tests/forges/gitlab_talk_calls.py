@@ -1,6 +1,8 @@
 """Award emoji and threads of our loopback GitLab.
 
 - a second award of one name by one account is refused with 404 and the reason (gitlab.com/gitlab-org/gitlab/-/issues/26060)
+- a system note takes no award, and an award moves `updated_at` of a note (gitlab-org/gitlab, app/models/note.rb,
+  `emoji_awardable?` and `bump_updated_at`)
 - an answer to a note that stands alone makes a thread of it (docs.gitlab.com/api/discussions, "Add note to existing
   merge request thread")
 - a thread of a merge request is resolved as a whole (the same page, "Resolve a merge request thread")
@@ -43,7 +45,11 @@ class TalkCalls(Call):
             raise missing("Award Emoji Name is not a valid emoji name")
         if any(one["user"] is self.who and one["name"] == word for one in found):
             raise missing("Award Emoji Name has already been taken")
+        if note is not None and note["system"]:
+            raise missing("Award Emoji Awardable cannot be awarded emoji")
         now = self.server.now()
+        if note is not None:
+            note["updated_at"] = now
         one = {"id": self.server._id(), "name": word, "user": self.who, "created_at": now, "updated_at": now}
         found.append(one)
         return 201, {}, self._award_shape(one, item, note)

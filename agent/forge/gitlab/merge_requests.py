@@ -16,7 +16,9 @@ from agent.errors import ForgeAccessRefused, ForgeError, ForgeRefused, ForgeUnre
 from agent.forge.base import PullRef
 from agent.forge.gitlab import outgoing_text
 from agent.forge.gitlab.http import is_missing
+from agent.forge.gitlab.notes import ACTIVITY
 from agent.forge.gitlab.task_items import is_merge
+from agent.forge.post_once import post_once
 from agent.observe import log
 
 if TYPE_CHECKING:
@@ -166,12 +168,30 @@ class MergeRequests:
         if re.fullmatch(r"[A-Za-z0-9_.-]+", name) is None:
             return
         path = f"{self.path}/{number}"
-        reviewers = self.wire.get(path).get("reviewers") or ()
-        word = "request_review" if any(one.get("username") == name for one in reviewers) else "assign_reviewer"
+        item = self.wire.get(path)
+        known = any(one.get("username") == name for one in item.get("reviewers") or ())
+        body = {"body": f"/{'request_review' if known else 'assign_reviewer'} @{name}"}
+
+        def ask() -> str:
+            return str(self.wire.call("POST", f"{path}/notes", body=body, again=False, checked=False).status)
+
         try:
-            self.wire.call("POST", f"{path}/notes", body={"body": f"/{word} @{name}"}, again=True, checked=False)
+            post_once(ask, lambda: self._asked(path, name, since=str(item["updated_at"])))
         except (ForgeRefused, ForgeAccessRefused) as error:
             log.get("forge").warning("review_not_asked", pull=number, who=name, why=str(error))
+
+    def _asked(self, path: str, name: str, *, since: str) -> str | None:
+        """The id of the system note that GitLab has written about a request for a review after the time `since`; None
+        if there is none. Each request notifies the reviewer:
+        https://gitlab.com/gitlab-org/gitlab/-/blob/master/app/services/merge_requests/request_review_service.rb
+        """
+        clock.sleep(LOOK_UP_WAIT)
+        for note in self.wire.pages(f"{path}/notes", query=ACTIVITY):
+            if clock.parse(str(note["created_at"])) <= clock.parse(since):
+                break
+            if note.get("system") and str(note.get("body") or "").startswith(f"requested review from @{name}"):
+                return str(note["id"])
+        return None
 
     def _open_one(self, head: str) -> PullRef | None:
         there = self.find(head)

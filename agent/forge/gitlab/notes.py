@@ -43,8 +43,9 @@ https://gitlab.com/gitlab-org/gitlab/-/blob/master/app/services/merge_requests/u
 THREADED = ("DiffNote", "DiscussionNote")
 BY_CHANGE = {"sort": "desc", "order_by": "updated_at"}
 COMMENTS = {"sort": "asc", "order_by": "created_at", "activity_filter": "only_comments"}
-"""Query parameters for a list of notes: all notes, the last changed first (`BY_CHANGE`), and the notes that are
-comments, oldest first (`COMMENTS`)."""
+ACTIVITY = {"sort": "desc", "order_by": "created_at", "activity_filter": "only_activity"}
+"""Query parameters for a list of notes: all notes, the last changed first (`BY_CHANGE`), the notes that are comments,
+oldest first (`COMMENTS`), and system notes, newest first (`ACTIVITY`)."""
 
 
 @dataclass(frozen=True, slots=True)

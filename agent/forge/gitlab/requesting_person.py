@@ -14,7 +14,7 @@ from agent import clock
 from agent.errors import ForgeAccessRefused, ForgeRefused
 from agent.forge.edits_after_request import said_altered, said_unasked
 from agent.forge.gitlab.http import PATIENT, QUICK
-from agent.forge.gitlab.notes import EDITS
+from agent.forge.gitlab.notes import ACTIVITY, EDITS
 from agent.forge.gitlab.projects import number, username
 
 if TYPE_CHECKING:
@@ -218,8 +218,7 @@ def assigned(body: str, name: str) -> bool | None:
 
 def _activity(wire: GitLabWire, path: str, patience: float) -> Any:
     """The system notes of an issue or merge request (`path`), newest first."""
-    query = {"sort": "desc", "order_by": "created_at", "activity_filter": "only_activity"}
-    return (note for note in wire.pages(f"{path}/notes", query=query, patience=patience) if note.get("system"))
+    return (note for note in wire.pages(f"{path}/notes", query=ACTIVITY, patience=patience) if note.get("system"))
 
 
 def reviewer_of(items: Items, key: TaskKey, project: Project) -> int | None:

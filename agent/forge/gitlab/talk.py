@@ -28,10 +28,15 @@ def react(wire: GitLabWire, project: str, item: str, comment: Comment | None) ->
     """Add the reaction 👀 to the note, or, if there is no note, to `item`, the API path of the issue or merge request.
     `project` is the API path of the project.
 
+    A review that requests changes is a system note, which takes no emoji, so the merge request gets it:
+    https://gitlab.com/gitlab-org/gitlab/-/blob/master/app/models/note.rb (`emoji_awardable?`).
+
     If the account has given the note this emoji already, GitLab answers 404 and "has already been taken":
     https://docs.gitlab.com/api/emoji_reactions/ and https://gitlab.com/gitlab-org/gitlab/-/issues/26060.
     """
-    path = item if comment is None else f"{project}/{place_of(comment)}/notes/{comment.id}"
+    path = item if comment is None else f"{project}/{place_of(comment)}"
+    if comment is not None and not comment.requests_changes:
+        path += f"/notes/{comment.id}"
     try:
         wire.call("POST", f"{path}/award_emoji", body={"name": EYES}, again=False, patience=QUICK)
     except ForgeRefused as error:

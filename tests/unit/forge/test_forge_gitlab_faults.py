@@ -186,6 +186,19 @@ def test_a_merge_request_whose_fate_is_unknown_is_looked_up_before_a_second_try(
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_a_reviewer_is_asked_again_once_although_the_answer_is_lost(place, kind):
+    """Each request notifies the reviewer."""
+    key = place.issue()
+    pull = open_pull(place, key, draft=False)
+    (made,) = place.project["merge_requests"].values()
+    place.server.note(made, "alice", "Not yet.")
+    for number in (1, 2):
+        place.server.fault("POST", "/merge_requests/1/notes$", **KINDS[kind])
+        place.again().ask_again(key, pull, "alice")
+        assert made["asked_for_review"] == ["alice"] * number
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_label_changes_and_edits_are_simply_sent_again(place, kind):
     key = place.issue(labels=("bug", "coding agent"))
     place.server.fault("PUT", r"/issues/1$", **KINDS[kind])
