@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field, PrivateAttr, model_validator
 
@@ -20,7 +20,14 @@ if TYPE_CHECKING:
 
 class Labels(Section):
     """The names of the labels of an issue: a person sets one to start a task, the program sets the others to show the
-    task's state."""
+    task's state.
+
+    `longest_label`: maximum characters of a label's name; 255 on GitLab (app/models/label.rb) and Forgejo.
+    `not_in_label`: characters that no name may have.
+    """
+
+    longest_label: ClassVar[int] = 255
+    not_in_label: ClassVar[str] = ""
 
     bot_label: Text = Field(
         default="coding agent", description="A person sets this label to give the issue to the agent."
@@ -34,20 +41,24 @@ class Labels(Section):
     @model_validator(mode="after")
     def _labels_differ(self) -> Labels:
         own = {name: getattr(self, name) for name in type(self).model_fields if name.endswith("_label")}
-        _check_labels(own, "")
+        self._check_labels(own, "")
         entries: tuple[Project, ...] = getattr(self, "projects", ())
         for entry in entries:
             if entry.labels is not None:
-                _check_labels(own | entry.labels.given(), f"projects, {entry.name}: ")
+                self._check_labels(own | entry.labels.given(), f"projects, {entry.name}: ")
         return self
 
-
-def _check_labels(labels: Mapping[str, str], where: str) -> None:
-    """Refuse labels of which two have the same name, in any spelling; `where` is the beginning of the error message."""
-    seen: dict[str, str] = {}
-    for name, label in labels.items():
-        if (other := seen.setdefault(label.casefold(), name)) != name:
-            raise ValueError(f"{where}{other} and {name} are the same label {label!r}; they must differ")
+    def _check_labels(self, labels: Mapping[str, str], where: str) -> None:
+        """Refuse labels that the host does not take, and labels of which two have the same name, in any spelling;
+        `where` is the beginning of the error message."""
+        seen: dict[str, str] = {}
+        for name, label in labels.items():
+            if (other := seen.setdefault(label.casefold(), name)) != name:
+                raise ValueError(f"{where}{other} and {name} are the same label {label!r}; they must differ")
+            if len(label) > self.longest_label:
+                raise ValueError(f"{where}{name} has {len(label)} characters; the host takes {self.longest_label}")
+            if bad := next((one for one in self.not_in_label if one in label), ""):
+                raise ValueError(f"{where}{name} has {bad!r}, which the host takes in no label")
 
 
 class Start(Section):
@@ -145,8 +156,10 @@ class GitHubApp(Section):
 
 
 class GitHub(Labels, SearchHost):
-    """The configuration of a GitHub host."""
+    """The configuration of a GitHub host; a label has at most 50 characters there:
+    https://github.com/github/docs/issues/32156."""
 
+    longest_label: ClassVar[int] = 50
     base_url: Url = Field(default="https://api.github.com", description="Address of the API.")
     app: GitHubApp | None = Field(default=None, description="A GitHub App instead of a token.")
     max_file_size: Size | None = Field(
@@ -155,8 +168,9 @@ class GitHub(Labels, SearchHost):
 
 
 class GitLab(Labels, SearchHost):
-    """The configuration of a GitLab host."""
+    """The configuration of a GitLab host; no label has a comma there."""
 
+    not_in_label: ClassVar[str] = ","
     base_url: Url = Field(default="https://gitlab.com", description="Address of the host, with port and sub-path.")
     owner: Text | None = Field(default=None, description="Only projects below this group or user.")
     projects: tuple[Project, ...] = Field(
@@ -173,8 +187,9 @@ class GitLab(Labels, SearchHost):
 
 
 class Forgejo(Labels, Host):
-    """The configuration of a Forgejo or Gitea host."""
+    """The configuration of a Forgejo or Gitea host; its lists separate labels by commas."""
 
+    not_in_label: ClassVar[str] = ","
     owner: Text | None = Field(default=None, description="Only repositories of this user or organisation.")
     max_file_size: Size | None = Field(
         default=None, description="Largest file that the host takes in a push; empty: not looked at."

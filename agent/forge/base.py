@@ -57,6 +57,9 @@ remove the program's account from the assignees."""
 
 LABEL_STATES: tuple[LabelState, ...] = get_args(LabelState)
 
+UNTITLED = "Untitled"
+"""The title of a pull request of which no text is left; forges refuse or ignore an empty title."""
+
 
 @dataclass(frozen=True, slots=True)
 class Comment:

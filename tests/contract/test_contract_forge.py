@@ -633,6 +633,15 @@ def test_opening_twice_makes_one(place):
     assert other.id != pull.id
 
 
+def test_a_title_without_a_word_and_one_that_is_too_long_are_made_to_fit(place):
+    key = place.issue()
+    for number, title in enumerate(["", "WIP: Draft: ", "日" * 300]):
+        pull = open_pull(place, key, head=f"makimono/{number}-0badcafe", title=title)
+        needs(place, "drafts")
+        ready = place.forge.update_pull(key, pull, title=title, draft=False)
+        assert (ready.draft, ready.state, bool(ready.title.strip())) == (False, "open", True)
+
+
 def test_opening_from_many_threads_makes_one(place):
     key = place.issue()
     found = []

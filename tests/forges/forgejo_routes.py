@@ -360,10 +360,12 @@ def list_pulls(server, repo, _parts, query, _body, login):
 
 def open_pull(server, repo, _parts, _query, body, login):
     """pull.go `CreatePullRequest`: 422 for one branch twice, 404 for a branch that is not there, 409 for a second one
-    of both branches; the draft is the title's matter."""
+    of both branches; the draft is the title's matter.  An empty title is a 422 (modules/structs/pull.go)."""
     not_archived(repo)
     if not repo.has_pulls:
         raise missing()
+    if not body["title"]:
+        raise Refused(422, "[Title]: Required")
     head, base = body["head"], body["base"]
     if head == base:
         raise Refused(422, "Invalid PullRequest: There are no changes between the head and the base")

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 MAX_BODY = 65_536
+MAX_TITLE = 256
+MAX_LABEL, MAX_LABEL_DESCRIPTION = 50, 100
+"""Characters: github/docs#32156 and docs.github.com/en/rest/issues/labels ("Create a label"); for titles and texts
+dead-claudia/github-limits."""
 DOCS = "https://docs.github.com/rest"
 
 
@@ -21,6 +25,23 @@ class Refused(Exception):
 
 def missing():
     return Refused(404, "Not Found")
+
+
+def check_text(resource, body):
+    """Refuse a title or text that is too long, and a title without a visible character."""
+    if "title" in body and not (body["title"] or "").strip():
+        raise invalid(resource, "title", "missing_field")
+    for field, most in (("title", MAX_TITLE), ("body", MAX_BODY)):
+        if len(body.get(field) or "") > most:
+            raise invalid(resource, field, "custom", f"{field} is too long (maximum is {most} characters)")
+
+
+def check_label(body):
+    if not (body.get("name", "x") or "").strip():
+        raise invalid("Label", "name", "missing_field")
+    for field, most in (("name", MAX_LABEL), ("description", MAX_LABEL_DESCRIPTION)):
+        if len(body.get(field) or "") > most:
+            raise invalid("Label", field, "custom", f"{field} is too long (maximum is {most} characters)")
 
 
 def invalid(resource, field, code="invalid", message=None):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from forges.github_errors import MAX_BODY, Refused, invalid, missing
+from forges.github_errors import MAX_BODY, MAX_LABEL, Refused, check_label, invalid, missing
 from forges.github_state import now
 
 
@@ -49,7 +49,7 @@ class IssueRoutes:
     def _add_labels(self, repo, parts, _query, body, login, _path):
         issue = self._find(repo, parts[0], "POST", "/labels")
         for name in body["labels"]:
-            if len(name) > 50:
+            if len(name) > MAX_LABEL:
                 raise invalid("Label", "name")
             repo.put_label(issue, name, login)
         return 200, [self.state.show_label(repo, name) for name in issue["labels"]], {}
@@ -74,10 +74,12 @@ class IssueRoutes:
         """https://docs.github.com/en/rest/issues/labels#update-a-label"""
         if parts[0].casefold() not in repo.labels:
             raise missing()
+        check_label(body)
         repo.labels[parts[0].casefold()] |= {name: body[name] for name in ("color", "description") if name in body}
         return 200, self.state.show_label(repo, parts[0]), {}
 
     def _make_label(self, repo, _parts, _query, body, _login, _path):
+        check_label(body)
         if body["name"].casefold() in repo.labels:
             raise invalid("Label", "name", "already_exists")
         if not re.fullmatch(r"[0-9a-f]{6}", body.get("color", "ededed")):

@@ -6,7 +6,7 @@ A method takes (repo, path parts, query, body, login, path) and returns (status,
 from __future__ import annotations
 
 from forges import git_repository
-from forges.github_errors import Refused, invalid
+from forges.github_errors import Refused, check_text, invalid
 from forges.github_state import now
 
 
@@ -28,6 +28,7 @@ class PullRoutes:
 
     def _open_pull(self, repo, _parts, _query, body, login, _path):
         head, base = body["head"].removeprefix(f"{repo.owner}:"), body["base"]
+        check_text("PullRequest", {"title": "", **body})
         for name, branch in (("base", base), ("head", head)):
             if not repo.has_branch(branch):
                 raise invalid("PullRequest", name)
@@ -51,6 +52,7 @@ class PullRoutes:
 
     def _edit_pull(self, repo, parts, _query, body, login, _path):
         issue = self._find_pull(repo, parts[0])
+        check_text("PullRequest", body)
         if "state" in body and issue["pull"]["merged_at"]:
             raise invalid("PullRequest", "state")
         if body.get("state") == "open" and issue["state"] == "closed":

@@ -6,13 +6,10 @@ The functions in this module are pure; if a setting is wrong, they raise ConfigE
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from agent.errors import ConfigError
-
-if TYPE_CHECKING:
-    from agent.forge.base import Labels
 
 _PROJECT = re.compile(r"(?!\.\.?/)[A-Za-z0-9._-]+/(?!\.\.?\Z)[A-Za-z0-9._-]+")
 
@@ -49,10 +46,3 @@ def projects_of(section: Any) -> tuple[tuple[str, str], ...]:
         owner, _, repo = full.partition("/")
         projects.append((owner, repo))
     return tuple(dict.fromkeys(projects))
-
-
-def check_labels(labels: Labels) -> None:
-    """Refuse names of labels with a comma, since Forgejo separates the names of labels in a list by commas."""
-    for name in sorted(labels.names()):
-        if "," in name:
-            raise ConfigError(f"forgejo: the label {name!r} has a comma, by which Forgejo separates labels; rename it")

@@ -26,7 +26,7 @@ from agent.forge.forgejo import token_permissions
 from agent.forge.forgejo.checks import read_checks
 from agent.forge.forgejo.comments import CommentReader, number_of, utc
 from agent.forge.forgejo.commit_identity import commit_identity
-from agent.forge.forgejo.config_section import addresses, check_labels, projects_of
+from agent.forge.forgejo.config_section import addresses, projects_of
 from agent.forge.forgejo.fork_head import head_moved
 from agent.forge.forgejo.http import ForgejoWire
 from agent.forge.forgejo.labels import LabelMover, label_names
@@ -82,7 +82,6 @@ class ForgejoForge:
         self.projects = projects_of(section)
         self.base_url, self.instance = addresses(section)
         self.labels = Labels.from_section(section)
-        check_labels(self.labels)
         self.wire = ForgejoWire(section, self.base_url, settings.base_dir, self.instance)
         self.places = Repositories(self.wire, section)
         self.mover = LabelMover(self.wire, self.labels)

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
 from agent.errors import ForgeError, ForgeRefused, ForgeUnreachable
-from agent.forge.base import PullRef
+from agent.forge.base import UNTITLED, PullRef
 from agent.observe import log
 
 if TYPE_CHECKING:
@@ -172,13 +172,13 @@ def without_draft(title: str) -> str:
 
 def fit_title(text: str, *, draft: bool) -> str:
     """`text` as a pull request's title of one line and at most 255 bytes, with the prefix of a draft or without it."""
-    return marked(without_draft(" ".join(text.split())), draft=draft)
+    return marked(without_draft(" ".join(text.split())) or UNTITLED, draft=draft)
 
 
 def marked(line: str, *, draft: bool) -> str:
     """A pull request's title with one draft prefix, or with none, of at most 255 bytes."""
     if not draft:
-        line = without_draft(line)
+        line = without_draft(line) or UNTITLED
     elif not _ANY_DRAFT.match(line):
         line = f"{DRAFT}{line}"
     if len(line.encode("utf-8", "replace")) <= MAX_TITLE:

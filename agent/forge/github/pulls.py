@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING, Any, Literal
 
 from agent.errors import ForgeError, ForgeRefused, ForgeUnreachable
-from agent.forge.base import PullRef
+from agent.forge.base import UNTITLED, PullRef
 from agent.observe import log
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def number_in(url: str | None) -> str | None:
 
 def fit_title(text: str) -> str:
     """`text` as a title of one line and at most 256 characters."""
-    line = " ".join(text.split())
+    line = " ".join(text.split()) or UNTITLED
     return line if len(line) <= MAX_TITLE else f"{line[: MAX_TITLE - 1]}…"
 
 

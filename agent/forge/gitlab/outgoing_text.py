@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from itertools import islice
 
+from agent.forge.base import UNTITLED
 from agent.forge.markers import hidden_in, hide
 from agent.security.inert_text import parts
 
@@ -68,7 +69,7 @@ def truncate(text: str, limit: int) -> str:
 def draft_title(text: str, *, draft: bool) -> str:
     """`text` as a merge request's title on one line and of at most MAX_TITLE characters, with the prefix `Draft: ` for
     a draft."""
-    line = without_draft(" ".join(text.encode("utf-8", "replace").decode().split())) or "Untitled"
+    line = without_draft(" ".join(text.encode("utf-8", "replace").decode().split())) or UNTITLED
     room = MAX_TITLE - len(DRAFT)
     line = line if len(line) <= room else f"{line[: room - 1]}…"
     return f"{DRAFT}{line}" if draft else line

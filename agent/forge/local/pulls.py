@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from agent.errors import ForgeError, IssueUnreadable
-from agent.forge.base import PullRef
+from agent.forge.base import UNTITLED, PullRef
 from agent.forge.local import front_matter
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class LocalPulls:
         used = numbers + [int(name.removeprefix(f"{FOLDER}/").removesuffix(".md")) for name in odd]
         number = max(used, default=0) + 1
         values = {
-            "title": " ".join(title.split()),
+            "title": " ".join(title.split()) or UNTITLED,
             "state": "open",
             "draft": "true" if draft else "false",
             "head": head,
@@ -87,7 +87,7 @@ class LocalPulls:
         def change(data: bytes) -> bytes:
             head, start = front_matter.split(data, name)
             if title is not None:
-                head = head.with_value("title", " ".join(title.split()))
+                head = head.with_value("title", " ".join(title.split()) or UNTITLED)
             if draft is not None and head.flag("draft", False) != draft:
                 head = head.with_value("draft", "true" if draft else "false")
             if state is not None and head.value("state") != "merged":

@@ -223,6 +223,8 @@ def test_a_wrong_value_in_the_environment_names_the_variable(tmp_path):
         ("github: 5\n", ["github: found int (not shown)"]),
         ("github: {app: {id: 1}}\n", ["github.app: needs either private_key or private_key_file"]),
         ("local: {done_label: Coding Agent}\n", ["local: bot_label and done_label are the same label"]),
+        (f"github: {{done_label: {'x' * 51}}}\n", ["github: done_label has 51 characters; the host takes 50"]),
+        ("forgejo: {bot_label: 'a, b'}\n", ["forgejo: bot_label has ',', which the host takes in no label"]),
         ("local: {repos: {app: 5}}\n", ["local.repos.app: found 5; allowed is a mapping of names, each a path"]),
         ("sandbox: {kind: docker}\n", ["sandbox.kind: found 'docker'; allowed is auto, bubblewrap, none"]),
         ("sandbox: {limits: {memory: 5X}}\n", ["sandbox.limits.memory: found '5X'; allowed is bytes"]),

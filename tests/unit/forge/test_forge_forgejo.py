@@ -58,7 +58,6 @@ def open_pull(place, key, **more):
         ({"projects": ()}, "projects"),
         ({"projects": ("web",)}, "owner/name"),
         ({"projects": ("../web",)}, "owner/name"),
-        ({"bot_label": "a, b"}, "comma"),
     ],
 )
 def test_a_section_that_cannot_be_used_is_said_with_its_key(place, changes, said):

@@ -74,7 +74,7 @@ def test_without_a_token_the_section_is_refused(tmp_path):
 
 
 def test_several_hosts_and_several_sections_of_one_host_share_the_keys_out(place):
-    other = {"projects": ("acme/api",), "bot_label": "api, please"}
+    other = {"projects": ("acme/api",), "bot_label": "api please"}
     settings = gitlab_settings(place.root, place.address, other, {"base_url": "https://gitlab.com", "owner": "acme"})
     ours, theirs, public = GitLabForge.from_settings(settings)
     key = place.key(place.item(place.issue()))
