@@ -449,10 +449,13 @@ class Effects(Protocol):
         name: str,
         look_up: Callable[[], Json | None],
         do: Callable[[], Json],
+        *,
+        is_new: bool = False,
         **detail: Any,
     ) -> Json:
         """The receipt of the effect `name`: the recorded one, else the result of `look_up`, which searches for the
-        effect by its marker.
+        effect by its marker.  With `is_new` no other process can have caused the effect, so it is not searched for
+        unless an intent is recorded.
 
         If there is neither a recorded receipt of an effect nor one from `look_up`, the intent is written and synced,
         `do` runs, and its result is recorded as the receipt."""

@@ -61,17 +61,26 @@ class EffectStore(Store):
         for offset, record in self.file.records():
             self._remember(record, offset)
 
-    def once(self, name: str, look_up: Callable[[], Json | None], do: Callable[[], Json], **detail: Any) -> Json:
+    def once(
+        self,
+        name: str,
+        look_up: Callable[[], Json | None],
+        do: Callable[[], Json],
+        *,
+        is_new: bool = False,
+        **detail: Any,
+    ) -> Json:
         """The receipt of effect `name`: the recorded one, else the one that `look_up` finds by the marker.
 
         If no receipt of the effect exists, an intent is written and synced, `do` runs, and its result is recorded as
         the receipt. Errors of `look_up` or `do` are raised; the intent stays, and the next call looks the effect up
-        first.
+        first. `is_new`: the caller knows that no other process has caused the effect, so `look_up` is called only if
+        the task's folder has an intent.
         """
         found = self.receipt(name)
         if found is not None:
             return found
-        found = look_up()
+        found = None if is_new and name not in self._intended else look_up()
         if found is None:
             self.intend(name, **detail)
             found = do()

@@ -12,7 +12,8 @@ finds the comment again, see `markers.py`.
 
 Before the caller posts a comment or opens a pull request, it searches for one that an earlier call made
 (`find_comment`, `find_pull`), so that none is made twice. `find_comment` and `find_pull` read the present state of the
-forge, so that they find what an earlier call made, even if the process was killed during that call.
+forge, so that they find what an earlier call made, even if the process was killed during that call. The search is left
+out where no earlier call can have been made (`Effects.once`, `is_new`).
 """
 
 from __future__ import annotations
@@ -551,12 +552,15 @@ class Forge(Protocol):
         """
         ...
 
-    def open_pull(self, key: TaskKey, *, title: Public, body: Public, head: str, base: str, draft: bool) -> PullRef:
+    def open_pull(
+        self, key: TaskKey, *, title: Public, body: Public, head: str, base: str, draft: bool, is_new: bool = False
+    ) -> PullRef:
         """Open a pull request for a branch that is already pushed.
 
         If a pull request for `head` is already open, it is returned unchanged, so that neither two callers nor a
-        repeated call open two. With `draft` False the forge asks the person who asked for the work to review the pull
-        request, even if the pull request was open before and was no draft.
+        repeated call open two. `is_new`: the caller knows that this program has opened none for `head`, so the adapter
+        need not search for one before it asks the forge. With `draft` False the forge asks the person who asked for the
+        work to review the pull request, even if the pull request was open before and was no draft.
         """
         ...
 

@@ -1,11 +1,11 @@
-"""Shares facts about the accounts of one host between the daemon and its workers: if one process of this machine has
-read a fact from the host, no other process reads the fact again until it is too old.
+"""Shares facts about the accounts and repositories of one host between the daemon and its workers: if one process of
+this machine has read a fact from the host, no other process reads the fact again until it is too old.
 
 A worker is a process of its own, so without a shared file the worker of each task would ask again who the own account
-is, and whether the person who asked for the work has write access. The file of shared facts is
-`{base_dir}/limits/{host}.facts.json`; it contains no token. Each shared fact is valid for KEPT_SECONDS after the host
-reported it, in all processes. An unreadable file of facts counts as empty; if the file cannot be written, each process
-remembers only the facts that it has read itself. Times in the file of facts are Unix seconds.
+is, which repository the task's key means, who asked for the work, and whether that person has write access. The file of
+shared facts is `{base_dir}/limits/{host}.facts.json`; it contains no token. Each shared fact is valid for KEPT_SECONDS
+after the host reported it, in all processes. An unreadable file of facts counts as empty; if the file cannot be
+written, each process remembers only the facts that it has read itself. Times in the file of facts are Unix seconds.
 """
 
 from __future__ import annotations
@@ -57,11 +57,23 @@ class SharedFacts:
         self._own[key] = fact
         if len(self._own) > MOST:
             self._own = {one: own for one, own in self._own.items() if _is_valid(own)}
+        self._write(lambda found: found | {key: fact})
+
+    def drop(self, name: str) -> None:
+        """Remove the fact `name`, because it may have changed, so that the next process reads it from the host."""
+        if self.find(name) is None:
+            return
+        key = self._key(name)
+        self._own.pop(key, None)
+        self._write(lambda found: {one: known for one, known in found.items() if one != key})
+
+    def _write(self, change: Callable[[dict[str, list[Any]]], dict[str, list[Any]]]) -> None:
+        """Replace the facts in the file by the result of `change`."""
         with suppress(DiskError):
             durable_files.make_dir(self.folder)
             with durable_files.locked(self.path.with_suffix(".lock")):
                 found = {one: known for one, known in self._read().items() if _is_valid(known)}
-                facts = sorted((found | {key: fact}).items(), key=lambda one: float(one[1][0]))
+                facts = sorted(change(found).items(), key=lambda one: float(one[1][0]))
                 durable_files.write_file(self.path, orjson.dumps(dict(facts[-MOST:])), sync=False)
 
     def _key(self, name: str) -> str:

@@ -46,13 +46,16 @@ def post_once(
     body: Callable[[], Public],
     effects: Effects | None,
     signed: Callable[[Public], Public] | None = None,
+    *,
+    is_new: bool = False,
 ) -> str:
     """Post a comment of the task with the text of `body`, unless the marker with `name` shows that the comment was
     already posted; returns the id of the comment.
 
     `effects` records in the task's folder that the comment was posted; if `effects` is None, since the task has no
     folder, only the marker prevents a second post. `signed` is a function that adds the markers to the text, if the
-    comment has more than one marker.
+    comment has more than one marker. `is_new`: the caller knows that no other process has posted the comment
+    (`Effects.once`).
     """
     mark = marker(uuid, name)
 
@@ -71,5 +74,5 @@ def post_once(
                     raise
                 text = _cut(text, max(SHORT // 2, len(text) // 4), uuid)
 
-    receipt = (look_up() or post()) if effects is None else effects.once(name, look_up, post)
+    receipt = (look_up() or post()) if effects is None else effects.once(name, look_up, post, is_new=is_new)
     return str(receipt["id"])

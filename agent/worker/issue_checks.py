@@ -57,6 +57,8 @@ def check_issue(run: TaskRun, issue: IssueText, started_by: str | None) -> None:
     if status is not None:
         said = f"{run.key} shows that this task has ended ({status}); the row was older, from a backup perhaps"
         raise EndedBefore(said, status=status)
+    if run.forge.propagation_delay is not None:
+        run.is_final_shown = claims.is_end_shown(run.forge.marked_comments(run.key), run.uuid)
     claims.check(
         run.forge,
         run.key,

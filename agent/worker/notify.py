@@ -110,5 +110,7 @@ def _post(run: TaskRun, name: str, words: Callable[[], Public]) -> None:
         run.check_held()  # the search for the comment took time, in which another host may have taken over the task
         return words()
 
-    post_once(run.forge, run.key, run.uuid, name, held, run.effects)
+    # nobody but this process can have posted it: an earlier attempt would have, and its comment was there at the start
+    is_new = name == FINAL and run.context.attempt == 1 and run.is_final_shown is False
+    post_once(run.forge, run.key, run.uuid, name, held, run.effects, is_new=is_new)
     run.events.emit("effect_done", effect=name)

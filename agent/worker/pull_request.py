@@ -58,6 +58,7 @@ class PullRequest:
         self.workspace = workspace
         self.shown: str | None = None
         self.has_asked = False  # whether a call of this process has made the forge ask for a review
+        self.is_branch_new = False  # whether the remote did not have the branch before this process pushed to it
 
     def show(self, report: Report, title: str | None, *, ready: bool, summary: str, ended: str) -> PullRef:
         """Open the pull request for the pushed commits of the report, or update its text and state; with `ready` False
@@ -84,8 +85,9 @@ class PullRequest:
     def retract(self) -> None:
         """Make an open pull request a draft before more is pushed to its branch, since the new commits are not checked
         yet."""
-        head = self.workspace.head()
-        if head is None or self.workspace.mirror.commit_of(self.workspace.branch) in (None, head):
+        head, there = self.workspace.head(), self.workspace.mirror.commit_of(self.workspace.branch)
+        self.is_branch_new = there is None
+        if head is None or there in (None, head):
             return
         pull = self._find()
         if pull is not None and pull.state == "open" and not pull.draft:
@@ -95,8 +97,8 @@ class PullRequest:
                 self.run.forge.update_pull(self.run.key, pull, draft=True)
 
     def _opened_or_updated(self, wanted: Wanted) -> PullRef:
-        head = self.workspace.branch
-        pull = self._find()
+        head, is_new = self.workspace.branch, self._is_new()
+        pull = None if is_new else self._find()
         if pull is not None and pull.state == "closed" and self.run.effects.receipt(REMOVED) is not None:
             # the host closed the pull request when somebody removed the branch; the branch was pushed again
             if (opened := self._open_once(f"{PULL}-after-{pull.id}", wanted, after=pull)) is not None:
@@ -111,8 +113,9 @@ class PullRequest:
                 said = f"{pull.url} was merged while the task ran; what came after it is in another"
                 self.workspace.reports.extend([said] if said not in self.workspace.reports else [])
             effect = PULL if pull is None else f"{PULL}-after-{pull.id}"
-            if (opened := self._open_once(effect, wanted, after=pull)) is not None:
-                return opened
+            if (opened := self._open_once(effect, wanted, after=pull, is_new=is_new)) is not None:
+                # a person may have opened one for the branch just before
+                return opened if self.run.uuid in (opened.body or self.run.uuid) else self._update(opened, wanted)
             pull = self._find()
         if pull is None:
             name = ForgeReports(self.run.forge).pull_name()
@@ -123,9 +126,17 @@ class PullRequest:
             raise PushRejected(f"{said}reopen it, or set the label again to have another one", code="pull_closed")
         return self._update(pull, wanted)
 
-    def _open_once(self, effect: str, wanted: Wanted, *, after: PullRef | None) -> PullRef | None:
+    def _is_new(self) -> bool:
+        """Whether the branch cannot have a pull request of this program, so that none is searched for: the branch is
+        named after this task, which is in its first attempt, it was not on the remote before this process pushed to it,
+        and no intent to open one is recorded."""
+        run, branch = self.run, self.workspace.branch
+        is_own = branch.endswith(f"-{run.uuid[:8]}") and run.context.attempt == 1
+        return is_own and self.is_branch_new and not any(name.startswith(PULL) for name in run.effects.intended())
+
+    def _open_once(self, effect: str, wanted: Wanted, *, after: PullRef | None, is_new: bool = False) -> PullRef | None:
         """Open the pull request; returns None if it was opened before as `effect`, or if the branch already has another
-        pull request than `after`."""
+        pull request than `after`.  `is_new`: the branch can have none (`_is_new`)."""
         run, head = self.run, self.workspace.branch
         opened: list[PullRef] = []
 
@@ -136,7 +147,7 @@ class PullRequest:
 
         def open_it() -> dict[str, object]:
             try:
-                pull = self._request(wanted)
+                pull = self._request(wanted, is_new=is_new)
             # A person can remove the cause of the refusal, so it is reported and not raised.
             except ForgeRefused as refused:
                 raise PushRejected(f"{refused}. The branch is pushed", code="pull_refused") from refused
@@ -146,18 +157,20 @@ class PullRequest:
             run.events.emit("effect_done", effect="pull", url=pull.url)
             return {"id": pull.id, "url": pull.url}
 
-        run.effects.once(effect, look_up, open_it, head=head)
+        run.effects.once(effect, look_up, open_it, is_new=is_new, head=head)
         return opened[0] if opened else None
 
-    def _request(self, wanted: Wanted) -> PullRef:
+    def _request(self, wanted: Wanted, *, is_new: bool = False) -> PullRef:
         """Open the pull request on the forge, unless it is open; if the pull request is ready, the forge asks for the
-        review."""
+        review. `is_new`: the branch can have no pull request of this program (`_is_new`)."""
         run, base = self.run, self.workspace.base
         name = run.publish_filter.title(wanted.title or self.issue.title)
         body = merged("", self._part(wanted, None), run.uuid, name)
         run.check_held()
         head = self.workspace.branch
-        return run.forge.open_pull(run.key, title=name, body=body, head=head, base=base, draft=not wanted.ready)
+        return run.forge.open_pull(
+            run.key, title=name, body=body, head=head, base=base, draft=not wanted.ready, is_new=is_new
+        )
 
     def _ask_for_review(self, pull: PullRef, wanted: Wanted) -> None:
         """Record, once, that people are asked to review the pull request, since it is ready.

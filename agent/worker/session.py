@@ -56,7 +56,8 @@ class TaskRun:
     `workspace`, `tools` and `model` are None until the step that makes them is done.  `reports` are notices for people
     that do not prevent the delivery; `isolation` describes the sandbox of commands.  `resting`: this attempt has paused
     the row, but may not have shown the pause on the issue yet.  `ended` is the status with which this attempt closed
-    the row, None if it has not.
+    the row, None if it has not.  `is_final_shown`: whether the issue had the last comment of this task when the run
+    began, None if that was not read.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class TaskRun:
         self.isolation: dict[str, str] = {}
         self.resting = False
         self.ended: Status | None = None
+        self.is_final_shown: bool | None = None
         self.progress = Progress(self)
         self.replica = TaskReplica(settings, context, self.events, publishing=publishing)
         self.memory = TaskMemory(settings, self.uuid, context.attempt)

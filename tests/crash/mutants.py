@@ -124,8 +124,8 @@ MUTANTS = (
     Mutant(
         "effect without a look for its marker",
         "agent/context/outside_effects.py",
-        "        found = look_up()\n        if found is None:",
-        "        if found is None:",
+        "        found = None if is_new and name not in self._intended else look_up()",
+        "        found = None",
         KILL,
         r"^write:\d+ .*effects\.jsonl",
     ),

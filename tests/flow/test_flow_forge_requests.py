@@ -39,12 +39,12 @@ TIMED = (PROGRESS, NEWS)
 GITHUB = (
     (r"GET /repos/acme/web/(issues|labels)\?", POLL, ...),
     (r"GET (/user|.*/permission)$", KNOWN, ...),
-    (r"GET /repos/acme/web$", KNOWN, BEGIN),
+    (r"GET /repos/acme/web$", KNOWN),
     (r"PATCH .*/web/labels/", LABELS, ...),
-    (r"GET .*/issues/1/events", ASKER, BEGIN),
+    (r"GET .*/issues/1/events", ASKER),
     (r"POST .*/reactions$", SEEN),
     (r"POST .*/issues/1/comments$", CLAIM, FINAL),
-    (r"GET .*/issues/1/comments\?per_page=100$", CLAIM, BEGIN, FINAL),
+    (r"GET .*/issues/1/comments\?per_page=100$", CLAIM, CLAIM, BEGIN),
     (r"GET .*/issues/1$", TAKEN, BEGIN, NEWS, ...),
     (r"(POST|DELETE) .*/issues/1/labels", TAKEN, TAKEN, END, END),
     (r"PATCH .*/issues/comments/", PROGRESS, ...),
@@ -55,11 +55,11 @@ GITLAB = (
     (r"GET (/issues|/merge_requests|/projects/1/labels)\?", POLL, ...),
     (r"GET /projects/1/(issues|merge_requests)\?.*(labels|updated_after)=", POLL, ...),
     (r"GET (/user|/users/\d+|.*/members/all/\d+)$", KNOWN, ...),
-    (r"GET /projects/acme%2Ftools%2Fweb$", KNOWN, BEGIN),
-    (r"GET .*/resource_label_events", ASKER, PULL),
+    (r"GET /projects/acme%2Ftools%2Fweb$", KNOWN),
+    (r"GET .*/resource_label_events", ASKER),
     (r"POST .*/award_emoji$", SEEN),
     (r"POST .*/issues/1/notes$", CLAIM, FINAL),
-    (r"GET .*/issues/1/notes\?.*only_comments", CLAIM, BEGIN, FINAL),
+    (r"GET .*/issues/1/notes\?.*only_comments", CLAIM, CLAIM, BEGIN),
     (r"GET .*/issues/1$", TAKEN, BEGIN, NEWS, ...),
     (r"PUT .*/issues/1$", TAKEN, END),
     (r"GET .*/issues/1/(related_merge_requests|notes\?.*only_activity)", BEGIN, BEGIN),
@@ -70,12 +70,12 @@ GITLAB = (
 FORGEJO = (
     (r"GET .*/issues(/search)?\?", POLL, ...),
     (r"GET (/user|/users/makimono|.*/permission|.*/assignees|.*/teams)$", KNOWN, ...),
-    (r"GET /repos/acme/web$", KNOWN, BEGIN),
+    (r"GET /repos/acme/web$", KNOWN),
     (r"\w+ /repos/acme/web/labels", LABELS, ...),
-    (r"GET .*/issues/1/timeline$", ASKER, BEGIN, PULL),
+    (r"GET .*/issues/1/timeline$", ASKER, BEGIN),
     (r"POST .*/reactions$", SEEN),
     (r"POST .*/issues/1/comments$", CLAIM, FINAL),
-    (r"GET .*/issues/1/comments$", CLAIM, BEGIN, FINAL),
+    (r"GET .*/issues/1/comments$", CLAIM, CLAIM, BEGIN),
     (r"GET .*/issues/1$", TAKEN, BEGIN, NEWS, ...),
     (r"(POST|DELETE) .*/issues/1/labels", TAKEN, TAKEN, END, END),
     (r"PATCH .*/issues/comments/", PROGRESS, ...),
@@ -126,7 +126,7 @@ def table(host):
 def test_a_task_of_three_turns_costs_what_the_page_says(homes, host):
     plays = {TASK: [write("a.txt"), do("read_file", path="a.txt"), finish("A", "Done.")]}
     home = homes(host.lower(), plays, config="verify: {command: 'test -e a.txt'}\n")
-    home.issue("bug")
+    home.place.comment(home.issue("bug"), "The prices are in a.txt.")
     began = time.monotonic()
     home.flow.once()
     is_slow = time.monotonic() - began > EDIT_SECONDS
@@ -142,4 +142,4 @@ def test_a_task_of_three_turns_costs_what_the_page_says(homes, host):
     assert rows["in all, the first task"] == sum(wanted.values())
     further = sum(number for name, number in wanted.items() if name not in FIRST)
     assert rows["in all, each further task"] == further
-    assert further <= MOST or host == "Forgejo"
+    assert max(sum(wanted.values()), further) <= MOST or host == "Forgejo"

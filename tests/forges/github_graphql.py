@@ -1,10 +1,28 @@
-"""The GraphQL requests of our loopback GitHub: ready and draft, a reaction to a review, and the edits of a text."""
+"""The GraphQL requests of our loopback GitHub: title, text, draft and review of a pull request, a reaction to a review,
+and the edits of a text.
+
+A request may have several mutations: they are executed one after the other, one that is refused is null and has an error
+with its name in `path`, and the others count (spec.graphql.org, "Mutation", "Handling execution errors").
+"""
 
 from __future__ import annotations
 
 import re
 
 from forges.github_state import now
+
+SELECTED = {
+    "updatePullRequest": "pullRequest { title body }",
+    "markPullRequestReadyForReview": "pullRequest { isDraft }",
+    "convertPullRequestToDraft": "pullRequest { isDraft }",
+    "requestReviews": "clientMutationId",
+    "addReaction": "reaction { content }",
+}
+"""Mutation → the fields of the answer for which this program asks."""
+
+
+class Refusal(Exception):
+    """A mutation is refused: the type and the message of its error."""
 
 
 class GraphQL:
@@ -13,40 +31,73 @@ class GraphQL:
     def _graphql(self, body, login):
         if body["query"].startswith("query "):
             return self._edited(body)
-        if " addReaction(" in body["query"]:
-            return self._react_to_review(body, login)
-        found = re.fullmatch(
-            r"mutation Do\(\$input: (\w+)Input!\) \{ (\w+)\(input: \$input\) \{ pullRequest \{ isDraft \} \} \}",
-            body["query"],
+        found = re.fullmatch(r"mutation Do\((.*?)\) \{ (.*) \}", body["query"])
+        declared = dict(one.removeprefix("$").split(": ") for one in found[1].split(", ")) if found else {}
+        parts = re.findall(r"(\w+)\(input: \$(\w+)\) \{ ((?:[^{}]|\{[^{}]*\})*) \}", found[2]) if found else []
+        known = all(
+            SELECTED.get(name) == selected and declared.get(variable) == f"{name[0].upper()}{name[1:]}Input!"
+            for name, variable, selected in parts
         )
-        drafts = {"markPullRequestReadyForReview": False, "convertPullRequestToDraft": True}
-        if not found or found[2] not in drafts or found[1] != found[2][0].upper() + found[2][1:]:
+        # each variable is declared, used and given
+        if not parts or not known or not {one[1] for one in parts} == declared.keys() == body["variables"].keys():
             return {"errors": [{"message": "Parse error"}]}
-        node = body["variables"]["input"]["pullRequestId"]
+        data, errors = {}, []
+        for name, variable, _ in parts:
+            try:
+                data[name] = getattr(self, f"_{name}")(body["variables"][variable], login)
+            except Refusal as refusal:
+                data[name] = None
+                errors.append({"type": refusal.args[0], "path": [name], "message": refusal.args[1]})
+        return {"data": data} | ({"errors": errors} if errors else {})
+
+    def _pull_of(self, node):
         for repo in self.state.repos.values():
             for issue in repo.issues.values():
                 if issue["pull"] and node == f"PR_{issue['id']}":
-                    issue["pull"]["draft"] = drafts[found[2]]
-                    issue["updated_at"] = now()
-                    return {"data": {found[2]: {"pullRequest": {"isDraft": issue["pull"]["draft"]}}}}
-        error = {"type": "NOT_FOUND", "message": f"Could not resolve to a node with the global id of '{node}'"}
-        return {"data": {found[2]: None}, "errors": [error]}
+                    return repo, issue
+        raise Refusal("NOT_FOUND", f"Could not resolve to a node with the global id of '{node}'")
 
-    def _react_to_review(self, body, login):
+    def _updatePullRequest(self, wanted, _login):
+        _, issue = self._pull_of(wanted["pullRequestId"])
+        issue.update({name: wanted[name] for name in ("title", "body") if name in wanted}, updated_at=now())
+        return {"pullRequest": {"title": issue["title"], "body": issue["body"] or ""}}
+
+    def _markPullRequestReadyForReview(self, wanted, _login):
+        return self._drafted(wanted, draft=False)
+
+    def _convertPullRequestToDraft(self, wanted, _login):
+        return self._drafted(wanted, draft=True)
+
+    def _drafted(self, wanted, *, draft):
+        _, issue = self._pull_of(wanted["pullRequestId"])
+        issue["pull"]["draft"] = draft
+        issue["updated_at"] = now()
+        return {"pullRequest": {"isDraft": draft}}
+
+    def _requestReviews(self, wanted, _login):
+        """docs.github.com/en/graphql/reference/mutations, "requestReviews": `union` adds to those who are asked."""
+        repo, issue = self._pull_of(wanted["pullRequestId"])
+        names = [node.removeprefix("U_") for node in wanted["userIds"]]
+        if issue["user"] in names:
+            raise Refusal("UNPROCESSABLE", "Review cannot be requested from pull request author.")
+        if unknown := [name for name in names if name not in repo.people]:
+            raise Refusal("UNPROCESSABLE", f"Reviews may only be requested from collaborators: {unknown[0]}.")
+        before = issue.get("reviewers", ()) if wanted.get("union") else ()
+        issue["reviewers"] = sorted({*before, *names})
+        return {"clientMutationId": None}
+
+    def _addReaction(self, wanted, login):
         """The only way to react to a review's text (docs.github.com/en/graphql/reference/mutations, "addReaction");
         its contents are the names of `ReactionContent`, in capitals."""
-        query = "mutation Do($input: AddReactionInput!) { addReaction(input: $input) { reaction { content } } }"
-        wanted = body["variables"]["input"]
-        if body["query"] != query or wanted["content"] != "EYES":
-            return {"errors": [{"message": "Parse error"}]}
+        if wanted["content"] != "EYES":
+            raise Refusal("INVALID", "not a content that this test server knows")
         for repo in self.state.repos.values():
             for one in repo.reviews.values():
                 if wanted["subjectId"] == f"PRR_{one['id']}":
                     if not any(known["user"] == login for known in one.setdefault("reactions", [])):
                         one["reactions"].append({"user": login, "content": "eyes"})
-                    return {"data": {"addReaction": {"reaction": {"content": "EYES"}}}}
-        error = {"type": "NOT_FOUND", "message": "Could not resolve to a node with that global id"}
-        return {"data": {"addReaction": None}, "errors": [error]}
+                    return {"reaction": {"content": "EYES"}}
+        raise Refusal("NOT_FOUND", "Could not resolve to a node with that global id")
 
     def _edited(self, body):
         """Time and author of the edits of an issue's text, newest first.

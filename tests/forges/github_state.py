@@ -298,7 +298,8 @@ class State:
             return None
         kind = "Bot" if login in self.bots or login.endswith("[bot]") else "User"
         address = f"{self.base}/users/{login}"
-        return make(schema, login=login, id=abs(hash(login)) % 10**9, type=kind, url=address, site_admin=False)
+        number = abs(hash(login)) % 10**9
+        return make(schema, login=login, id=number, node_id=f"U_{login}", type=kind, url=address, site_admin=False)
 
     def show_label(self, repo, name):
         label = repo.label(name)

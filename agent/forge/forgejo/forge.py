@@ -389,13 +389,15 @@ class ForgejoForge:
     def find_pull(self, key: TaskKey, head: str) -> PullRef | None:
         return self._pulls(self.places.project_of(key)).find(head)
 
-    def open_pull(self, key: TaskKey, *, title: str, body: str, head: str, base: str, draft: bool) -> PullRef:
+    def open_pull(
+        self, key: TaskKey, *, title: str, body: str, head: str, base: str, draft: bool, is_new: bool = False
+    ) -> PullRef:
         project = self.places.project_of(key)
         if not project.has_pulls:
             raise ForgeError(f"pull requests are switched off in {project.full_name}; switch them on, or push by hand")
         with self.wire.limiter.exclusive():
             pulls = self._pulls(project)
-            there = pulls.find(head)
+            there = None if is_new else pulls.find(head)
             if there is None or there.state != "open":
                 there = pulls.open(title=title, body=body, head=head, base=base, draft=draft)
         if not (draft or there.draft):

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 
 class LabelMover:
-    """Adds and removes labels, and stores the numbers of the labels of each repository in memory."""
+    """Adds and removes labels, and stores the numbers of the labels of each repository in memory and in
+    `SharedFacts`."""
 
     def __init__(self, wire: ForgejoWire, labels: Labels) -> None:
         self.wire = wire
@@ -58,6 +59,7 @@ class LabelMover:
             if any(one["id"] == number for one in present):
                 return present, number
             self._numbers.pop((project.full_name, name), None)
+            self.wire.facts.drop(self._fact(project))
         raise ForgeError(f"{self.wire.host}: {project.full_name}: the label `{name}` is not taken by the issue")
 
     def _number(self, project: Project, to: LabelState) -> int:
@@ -72,18 +74,31 @@ class LabelMover:
         if kept is not None:
             return kept
         path = f"{project.path}/labels"
-        found = _oldest(self.wire.pages(path), name)
+        known = self.wire.facts.find(self._fact(project))
+        found = (self._read(project) if known is None else known).get(name)
         if found is None:
             body = {"name": name, "color": f"#{COLOURS[to]}", "description": MEANINGS[to]}
 
             def there() -> str | None:
-                found = _oldest(self.wire.pages(path), name)
-                return None if found is None else str(found)
+                number = self._read(project).get(name)
+                return None if number is None else str(number)
 
             made = post_once(lambda: str(self.wire.call("POST", path, body=body, again=False).data["id"]), there)
             found = int(there() or made)
-        self._numbers[project.full_name, name] = found
+        self._numbers[project.full_name, name] = int(found)
+        return int(found)
+
+    def _read(self, project: Project) -> dict[str, int]:
+        """Name → number of this program's labels that the repository has; the other processes of this machine get them
+        too."""
+        listed = list(self.wire.pages(f"{project.path}/labels"))
+        numbers = {name: _oldest(listed, name) for name in self.labels.names()}
+        found = {name: number for name, number in numbers.items() if number is not None}
+        self.wire.facts.put(self._fact(project), found)
         return found
+
+    def _fact(self, project: Project) -> str:
+        return f"{project.full_name} has the labels {', '.join(sorted(self.labels.names()))}"
 
 
 def label_names(item: dict[str, Any]) -> frozenset[str]:

@@ -126,7 +126,12 @@ class Pulls:
     def _open_one(self, head: str) -> PullRef | None:
         """The open pull request of the branch, whichever account opened it."""
         items = self.wire.pages(self.path, query={"state": "open"})
-        return next((pull_ref(item) for item in items if _is_of(item, head)), None)
+        item = next((item for item in items if _is_of(item, head)), None)
+        if item is None:
+            return None
+        # the list has all fields that `update` reads from a single pull request
+        self.wire.reads.put_item(f"{self.path}/{item['number']}", item)
+        return pull_ref(item)
 
     def _check_draft(self, pull: PullRef, *, draft: bool) -> None:
         """Log a warning if a pull request that should be a draft is not one, since the server marks drafts with other

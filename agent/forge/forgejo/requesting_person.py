@@ -151,9 +151,23 @@ def was_unassigned(forge: Forgejo, project: Project, number: str) -> bool:
 
 def ask_for_review(forge: Forgejo, project: Project, number: str, pull: str) -> None:
     """Request a review from the person who asked for the work."""
-    events = events_of(forge, project, number)
+    known = forge.wire.facts.find(_fact(project, number))
+    if known is None:
+        known = keep_asker(forge, project, number, events_of(forge, project, number))
+    request_review(forge, project, pull, known.get("actor"))
+
+
+def keep_asker(forge: Forgejo, project: Project, number: Any, events: list[dict[str, Any]]) -> dict[str, Any]:
+    """The account that last asked for the work, by the label or else by an assignment, as the field `actor`.
+    `keep_asker` stores the account for the other processes of this machine."""
     actor = last_actor(forge, project, events, labelled=True) or last_actor(forge, project, events, labelled=False)
-    request_review(forge, project, pull, actor)
+    shown = {name: actor[name] for name in ("id", "login") if name in actor} if actor else None
+    forge.wire.facts.put(_fact(project, number), {"actor": shown})
+    return {"actor": shown}
+
+
+def _fact(project: Project, number: Any) -> str:
+    return f"{project.full_name}#{number} was asked for"
 
 
 def request_review(forge: Forgejo, project: Project, pull: str, actor: Any) -> None:

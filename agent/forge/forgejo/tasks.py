@@ -14,7 +14,7 @@ from agent.errors import AnswerOdd, ForgeAccessRefused, ForgeRefused, IssueUnrea
 from agent.forge.event_task_getter import EventTaskGetter
 from agent.forge.forgejo.labels import label_names
 from agent.forge.forgejo.repositories import login
-from agent.forge.forgejo.requesting_person import altered, assigned_again, events_of, last_actor
+from agent.forge.forgejo.requesting_person import altered, assigned_again, events_of, keep_asker, last_actor
 from agent.forge.task_getter import RESERVE
 from agent.observe.item_loop import Items
 from agent.values import TaskKey
@@ -138,6 +138,7 @@ class ForgejoTaskGetter(EventTaskGetter):
             actor, changed = self.forge.askers[state]
         else:
             events = events_of(self.forge, project, item["number"])
+            keep_asker(self.forge, project, item["number"], events)
             actor = last_actor(self.forge, project, events, labelled=state[-1])
             actor = item.get("user") if actor is None else actor
             if not self._left:

@@ -16,13 +16,15 @@ if TYPE_CHECKING:
     from agent.forge.github.repositories import Repositories
     from agent.forge.github.task_items import Items
     from agent.forge.unanswered_lists import UnansweredLists
+    from agent.values import TaskKey
 
 
 class GitHub(Forge, Protocol):
     """`projects` are the (owner, repository) pairs of the adapter's section in the settings; `qualifiers` are the terms
     of GitHub's issue search, by which waiting issues are found when `searches` is set. `watches_ci`: the checks of pull
     requests are read. Each poll of GitHub has a new task getter, so `told`, `askers` and `unanswered`, which a later
-    poll needs, are stored in the adapter."""
+    poll needs, are stored in the adapter. `asked_by`: task → the account that asked for its work. `states`: task → (the
+    time of the issue's last change for which its events were read, whether the bot was unassigned)."""
 
     section: Any
     wire: GitHubWire
@@ -35,6 +37,8 @@ class GitHub(Forge, Protocol):
     told: set[str]
     unanswered: UnansweredLists
     askers: dict[tuple[Any, ...], Any]
+    asked_by: dict[TaskKey, Any]
+    states: dict[TaskKey, tuple[str, bool]]
 
     def serves(self, owner: str, repo: str) -> bool:
         """Whether the adapter's section in the settings covers a repository."""

@@ -88,10 +88,12 @@ RUN = {
 STATUS = {"context": str, "state": str, "description?": str}
 NOTE = {"path?": str, "start_line?": int, "message?": str}
 GRAPH = {
-    "errors?": [{"type?": ANY, "message?": ANY}],
+    "errors?": [{"type?": ANY, "message?": ANY, "path?": ANY}],
     "data?": {
         "convertPullRequestToDraft?": {"pullRequest": {"isDraft": bool}},
         "markPullRequestReadyForReview?": {"pullRequest": {"isDraft": bool}},
+        "updatePullRequest?": {"pullRequest": {"title": str, "body": str}},
+        "requestReviews?": ANY,
         "addReaction?": {"reaction?": ANY},
         "repository?": {"issueOrPullRequest?": {"lastEditedAt?": TIME, "editor?": USER}},
     },

@@ -31,7 +31,14 @@ from agent.forge.github.fork_head import head_moved
 from agent.forge.github.http import GitHubWire
 from agent.forge.github.pulls import MAX_BODY, Pulls, number_in, pull_ref
 from agent.forge.github.repositories import Repositories, login
-from agent.forge.github.requesting_person import altered, events_of, request_review, who_asked, who_ended
+from agent.forge.github.requesting_person import (
+    altered,
+    ask_for_review,
+    node_of_reviewer,
+    request_review,
+    was_unassigned,
+    who_ended,
+)
 from agent.forge.github.task_items import Items, issue_number
 from agent.forge.github.tasks import GitHubTaskGetter
 from agent.forge.issue_url import on_github
@@ -84,7 +91,8 @@ class GitHubForge:
         self.unanswered = UnansweredLists(lambda: self.wire.get("/rate_limit"))
         self.askers: dict[tuple[Any, ...], Any] = {}  # state of a waiting issue → account that asked for work
         self._own_comments: set[str] = set()
-        self._asked_by: dict[TaskKey, Any] = {}  # task → the account that asked for the work, None if it is unknown
+        self.states: dict[TaskKey, tuple[str, bool]] = {}  # task → time of change, whether the bot was unassigned
+        self.asked_by: dict[TaskKey, Any] = {}  # task → the account that asked for the work, None if it is unknown
 
     @classmethod
     def from_settings(cls, settings: Any) -> tuple[Self, ...]:
@@ -194,10 +202,7 @@ class GitHubForge:
         )
 
     def altered(self, key: TaskKey, since: str = "") -> str:
-        project, item = self.items.get(key)
-        events = events_of(self, project, issue_number(key))
-        self._asked_by[key] = who_asked(self, project, events)
-        return altered(self, project, item, events, since)
+        return altered(self, key, since)
 
     def head_moved(self, key: TaskKey, pull: PullRef, since: str = "") -> str:
         """Implements `ForgeReports.head_moved`."""
@@ -308,7 +313,7 @@ class GitHubForge:
             except IssueUnreadable:
                 return "stop"  # the issue was deleted or moved to another repository, so its task has to stop
             wish = self.labels.requested(self.items.label_names(item), str(item.get("state")))
-            return wish or ("stop" if self.items.was_unassigned(project, key) else None)
+            return wish or ("stop" if was_unassigned(self, key, project, item) else None)
 
     # --- comments ---------------------------------------------------------------------------------------------
 
@@ -367,16 +372,18 @@ class GitHubForge:
     def find_pull(self, key: TaskKey, head: str) -> PullRef | None:
         return self._pulls(key).find(head)
 
-    def open_pull(self, key: TaskKey, *, title: str, body: str, head: str, base: str, draft: bool) -> PullRef:
+    def open_pull(
+        self, key: TaskKey, *, title: str, body: str, head: str, base: str, draft: bool, is_new: bool = False
+    ) -> PullRef:
         with self.wire.limiter.exclusive():
             pulls = self._pulls(key)
-            there = pulls.find(head)
+            there = None if is_new else pulls.find(head)
             asks = not draft
             if there is None or there.state != "open":
                 there = pulls.open(title=title, body=body, head=head, base=base, draft=draft)
                 asks = True
         if asks and not there.draft:
-            self._ask_for_review(key, there.id)
+            ask_for_review(self, key, there.id)
         return there
 
     def update_pull(
@@ -389,21 +396,16 @@ class GitHubForge:
         draft: bool | None = None,
         state: Literal["open", "closed"] | None = None,
     ) -> PullRef:
-        project = self.places.project_of(key)
-        changed = Pulls(self.wire, project).update(pull.id, title=title, body=body, draft=draft, state=state)
-        # The update has made the draft ready for review.
-        if pull.draft and not changed.draft and changed.state == "open":
-            self._ask_for_review(key, changed.id)
-        return changed
+        def reviewer() -> str | None:
+            return node_of_reviewer(self, key)
 
-    def _ask_for_review(self, key: TaskKey, pull_id: str) -> None:
-        """Request a review from the person who asked for the work: the person whom `altered` has found in this process,
-        else the one whom the events of the issue name now."""
-        project = self.places.project_of(key)
-        with self.items.about(key):
-            if key not in self._asked_by:
-                self._asked_by[key] = who_asked(self, project, events_of(self, project, issue_number(key)))
-            request_review(self, project, pull_id, self._asked_by[key])
+        changed, is_asked = self._pulls(key).update(
+            pull.id, title=title, body=body, draft=draft, state=state, reviewer=reviewer
+        )
+        # the pull request is no longer a draft
+        if pull.draft and not changed.draft and changed.state == "open" and not is_asked:
+            ask_for_review(self, key, changed.id)
+        return changed
 
     def with_pull(self, cursor: str | None, url: str) -> str | None:
         """Implements `ForgeReports.with_pull`."""

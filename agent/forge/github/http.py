@@ -32,7 +32,7 @@ from agent.forge.shared_facts import SharedFacts
 from agent.forge.single_reads import SingleReads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from agent.forge.github.auth import Tokens
@@ -222,6 +222,26 @@ class GitHubWire:
         query = f"mutation Do($input: {name[0].upper()}{name[1:]}Input!) {{ {name}(input: $input) {{ {schema} }} }}"
         return self._graphql(name, query, {"input": dict(variables)}, change=True)
 
+    def mutations(
+        self, wanted: Sequence[tuple[str, Mapping[str, Any], str]], *, may_fail: Collection[str] = ()
+    ) -> tuple[dict[str, Any], dict[str, ForgeRefused]]:
+        """Execute several GraphQL mutations, each (name, input, schema of the answer), with one request: (name → the
+        answer, name → the refusal of a mutation in `may_fail`).
+
+        GraphQL executes the mutations of a request one after the other, and the refusal of one ends none of the others;
+        an error names its mutation in `path` (spec.graphql.org, "Mutation" and "Errors").  Raises ForgeRefused (422) as
+        `mutation` does, for a refusal of a mutation that is not in `may_fail`.
+        """
+        heads = ", ".join(f"${name}: {name[0].upper()}{name[1:]}Input!" for name, _, _ in wanted)
+        parts = " ".join(f"{name}(input: ${name}) {{ {schema} }}" for name, _, schema in wanted)
+        inputs = {name: dict(variables) for name, variables, _ in wanted}
+        last, *_ = reversed(inputs)
+        refused: dict[str, ForgeRefused] = {}
+        data = self._executed(last, f"mutation Do({heads}) {{ {parts} }}", inputs, may_fail, refused)
+        if lost := [name for name in inputs if name not in refused and data.get(name) is None]:
+            raise AnswerOdd(f"{self.host}: {lost[0]}: the answer of GraphQL has no `data.{lost[0]}`", maybe=True)
+        return data, refused
+
     def graph(self, name: str, query: str, variables: Mapping[str, Any]) -> Any:
         """The value `data.{name}` in the answer to a GraphQL query.
 
@@ -230,19 +250,42 @@ class GitHubWire:
         return self._graphql(name, query, variables, change=False)
 
     def _graphql(self, name: str, query: str, variables: Mapping[str, Any], *, change: bool) -> Any:
-        body = {"query": query, "variables": dict(variables)}
-        data = self.call("POST", self._requester("user").graphql_url, body=body, again=True).data
-        if errors := data.get("errors"):
-            if any(error.get("type") == "RATE_LIMITED" for error in errors):
-                pause = self.limiter.slow_down("graphql", None, "its budget of GraphQL is used up")
-                raise ForgeLimited(f"{self.host}: {name}: rate limit", retry_after=pause)
-            reasons = tuple(str(error.get("message")) for error in errors)
-            raise ForgeRefused(f"{self.host}: {name}: {'; '.join(reasons)}", status=422, reasons=reasons)
-        if name not in (data.get("data") or {}):
+        data = self._executed(name, query, variables)
+        if name not in data:
             raise AnswerOdd(
                 f"{self.host}: {name}: the answer of GraphQL has neither errors nor `data.{name}`", maybe=change
             )
-        return data["data"][name]
+        return data[name]
+
+    def _executed(
+        self,
+        name: str,
+        query: str,
+        variables: Mapping[str, Any],
+        may_fail: Collection[str] = (),
+        refused: dict[str, ForgeRefused] | None = None,
+    ) -> dict[str, Any]:
+        """The field `data` of the answer to a GraphQL request; errors of parts in `may_fail` are put into `refused`.
+
+        Raises ForgeLimited, or ForgeRefused (422) for the other errors.
+        """
+        body = {"query": query, "variables": dict(variables)}
+        answer = self.call("POST", self._requester("user").graphql_url, body=body, again=True).data
+        errors = answer.get("errors") or ()
+        if any(error.get("type") == "RATE_LIMITED" for error in errors):
+            pause = self.limiter.slow_down("graphql", None, "its budget of GraphQL is used up")
+            raise ForgeLimited(f"{self.host}: {name}: rate limit", retry_after=pause)
+        by_part: dict[str, list[str]] = {}
+        for error in errors:
+            part = str(next(iter(error.get("path") or ()), ""))
+            by_part.setdefault(part if part in may_fail else "", []).append(str(error.get("message")))
+        for part, reasons in by_part.items():
+            said = f"{self.host}: {part or name}: {'; '.join(reasons)}"
+            refusal = ForgeRefused(said, status=422, reasons=tuple(reasons))
+            if not part or refused is None:
+                raise refusal
+            refused[part] = refusal
+        return dict(answer.get("data") or {})
 
     def ca_file(self) -> Path | None:
         """The path of a file with the CA certificates for the host: those of the system, and those of the setting

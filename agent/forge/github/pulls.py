@@ -1,7 +1,8 @@
 """The pull requests of one repository: finds one by its branch, opens at most one per branch, changes single fields.
 
 An open pull request becomes a draft or ready for review through GraphQL: GitHub's REST API can open a draft but cannot
-change this state later.
+change this state later.  Title, text and the request for a review, which change at that moment, are in the same request
+(docs.github.com/en/graphql/reference/mutations, "updatePullRequest", "requestReviews").
 """
 
 from __future__ import annotations
@@ -14,11 +15,14 @@ from agent.forge.base import UNTITLED, PullRef
 from agent.observe import log
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from agent.forge.github.http import GitHubWire
     from agent.forge.github.repositories import Project
 
 MAX_BODY = 65_536
 MAX_TITLE = 256
+REVIEW = "requestReviews"
 CUT = "\n\n… cut: GitHub takes no more. The whole text is in the task's folder."
 
 
@@ -87,8 +91,14 @@ class Pulls:
         body: str | None,
         draft: bool | None,
         state: Literal["open", "closed"] | None,
-    ) -> PullRef:
-        """Update a pull request; only the fields that differ from the present ones are sent to GitHub."""
+        reviewer: Callable[[], str | None] = lambda: None,
+    ) -> tuple[PullRef, bool]:
+        """Update a pull request; only the fields that differ from the present ones are sent.  Returns the pull request
+        after the change, and whether the change included a request for a review.
+
+        `reviewer` returns the node id of the account to request a review from when the pull request becomes ready, None
+        if the caller requests the review.
+        """
         if not number.isascii() or not number.isdigit():
             raise ForgeError(f"{number!r} is not the number of a pull request")
         path = f"{self.path}/{number}"
@@ -99,13 +109,32 @@ class Pulls:
             "state": None if item.get("merged_at") else state,
         }
         changes = {key: value for key, value in wanted.items() if value is not None and value != (item.get(key) or "")}
+        turns = draft is not None and draft != bool(item.get("draft")) and not item.get("merged_at")
+        if changes and (not turns or "state" in changes):
+            item, changes = self.wire.call("PATCH", path, body=changes).data, {}
+        if not turns:
+            return pull_ref(item), False
+        who = None if draft else reviewer()
+        return pull_ref(item | self._turned(item, changes, bool(draft), who)), who is not None
+
+    def _turned(self, item: dict[str, Any], changes: dict[str, Any], draft: bool, who: str | None) -> dict[str, Any]:
+        """Change title and text of the pull request, make it a draft or ready, and ask `who` (a node id) for a review,
+        with one request; returns the fields of `item` that have changed.
+
+        If GitHub refuses the reviewer, the refusal is logged and no error is raised.
+        """
+        node = {"pullRequestId": item["node_id"]}
+        name = "convertPullRequestToDraft" if draft else "markPullRequestReadyForReview"
+        wanted = [(name, node, "pullRequest { isDraft }")]
         if changes:
-            item = self.wire.call("PATCH", path, body=changes).data
-        if draft is not None and draft != bool(item.get("draft")) and not item.get("merged_at"):
-            name = "convertPullRequestToDraft" if draft else "markPullRequestReadyForReview"
-            answer = self.wire.mutation(name, {"pullRequestId": item["node_id"]}, "pullRequest { isDraft }")
-            item = item | {"draft": answer["pullRequest"]["isDraft"]}
-        return pull_ref(item)
+            wanted.insert(0, ("updatePullRequest", node | changes, "pullRequest { title body }"))
+        if who is not None:
+            wanted.append((REVIEW, node | {"userIds": [who], "union": True}, "clientMutationId"))
+        data, refused = self.wire.mutations(wanted, may_fail=(REVIEW,))
+        if REVIEW in refused:
+            log.get("forge").warning("review_not_asked", pull=str(item["number"]), who=who, why=str(refused[REVIEW]))
+        shown = data["updatePullRequest"]["pullRequest"] if changes else {}
+        return shown | {"draft": data[name]["pullRequest"]["isDraft"]}
 
     def _is_of(self, item: dict[str, Any], head: str) -> bool:
         """Whether the pull request is from the branch `head` of the repository itself, not of a fork."""

@@ -1,13 +1,14 @@
 """Finds out facts about repositories and people for one GitHub account: which repository a task key means, and who may
 write to it.
 
-Facts about repositories are stored in memory for ten minutes, facts about people in `SharedFacts`.
+Facts about repositories are stored in memory for ten minutes; those that a task needs, and facts about people, are in
+`SharedFacts` too.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
@@ -89,6 +90,11 @@ class Repositories:
             (found.get("permissions") or {}).get("push"),
         )
         self._projects[name] = (clock.monotonic(), project)
+        if project.has_issues and not project.archived and project.may_push is not False:
+            # git reports the default branch at each fetch; each process reads a reason to refuse the work itself
+            self.wire.facts.put(_fact(name), asdict(replace(project, default_branch=None)))
+        else:
+            self.wire.facts.drop(_fact(name))
         return project
 
     def labels(self, listed: Sequence[tuple[str, str]], serves: Callable[[str, str], bool]) -> Mapping[str, list[str]]:
@@ -114,12 +120,17 @@ class Repositories:
             yield owner, repo
 
     def project_of(self, key: TaskKey) -> Project:
-        """The repository of a task key."""
+        """The repository of a task key.  If another process of this machine has read it, `default_branch` is None."""
+        name = f"{key.owner}/{key.repo}"
+        if name not in self._projects and (known := self.wire.facts.find(_fact(name))) is not None:
+            with suppress(TypeError):  # another version of this program has written the fact
+                return Project(**known)
         return self.project(key.owner, key.repo)
 
     def forget(self, key: TaskKey) -> None:
         """Remove the stored facts about the repository of a task key, because the repository may have been renamed."""
         self._projects.pop(f"{key.owner}/{key.repo}", None)
+        self.wire.facts.drop(_fact(f"{key.owner}/{key.repo}"))
 
     # --- people -----------------------------------------------------------------------------------------------
 
@@ -224,6 +235,10 @@ class Repositories:
                 "and the token goes nowhere else; set base_url to the scheme, host and port at which git is served"
             )
         return url
+
+
+def _fact(name: str) -> str:
+    return f"repository {name}"
 
 
 def login(user: Any) -> str:

@@ -6,12 +6,14 @@ afterwards, and which account to ask for a review.
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from agent import clock
 from agent.errors import ForgeAccessRefused, ForgeRefused
 from agent.forge.edits_after_request import said_altered, said_unasked
 from agent.forge.github.repositories import is_bot, login
+from agent.forge.github.task_items import issue_number
 from agent.observe import log
 
 if TYPE_CHECKING:
@@ -21,7 +23,11 @@ if TYPE_CHECKING:
     from agent.forge.base import Act
     from agent.forge.github.adapter_interface import GitHub
     from agent.forge.github.repositories import Project
+    from agent.values import TaskKey
 
+
+SETTLED = timedelta(seconds=2)
+"""The time without a change after which the time of an issue's last change identifies its state."""
 
 EDITS = """query Edits($owner: String!, $name: String!, $number: Int!) {
   repository(owner: $owner, name: $name) {
@@ -79,6 +85,36 @@ def who_asked(forge: GitHub, project: Project, events: Iterable[dict[str, Any]])
     return last_actor(forge, project, listed, labelled=True) or last_actor(forge, project, listed, labelled=False)
 
 
+def keep_asker(forge: GitHub, project: Project, number: Any, events: list[dict[str, Any]]) -> Any:
+    """The account that last asked for the work (`who_asked`).  `keep_asker` stores the account and other facts of the
+    events for the other processes of this machine (`known_asker`)."""
+    actor = who_asked(forge, project, events)
+    shown = None if actor is None else {name: actor[name] for name in ("login", "type", "node_id") if name in actor}
+    is_assigned = any(forge.places.is_own(event.get("assignee")) for event in events if event.get("assignee"))
+    fact = {"actor": shown, "came": _came(events), "assigned": is_assigned}
+    forge.wire.facts.put(_fact(project, number), fact)
+    return actor
+
+
+def known_asker(forge: GitHub, project: Project, number: Any) -> dict[str, Any] | None:
+    """The facts that `keep_asker` has stored: `actor`, the account that asked (None if the events name none), `came`,
+    whether the issue came from another repository, and `assigned`, whether the own account was ever assigned; None if
+    they are unknown or too old.
+
+    An issue that comes from another repository gets a new number, so `came` never changes."""
+    found = forge.wire.facts.find(_fact(project, number))
+    return found if isinstance(found, dict) and {"actor", "came", "assigned"} <= found.keys() else None
+
+
+def _fact(project: Project, number: Any) -> str:
+    return f"{project.full_name}#{number} was asked for"
+
+
+def _came(events: Iterable[dict[str, Any]]) -> bool:
+    """Whether an issue came from another repository."""
+    return any(event.get("event") == "transferred" for event in events)
+
+
 def _asks(forge: GitHub, event: dict[str, Any], *, labelled: bool) -> Any:
     """The account that asks for work by the event `event`, {} if that account was deleted; None if the event does not
     ask for work."""
@@ -110,21 +146,42 @@ def times_of_requests(
     return asked
 
 
-def altered(
-    forge: GitHub,
-    project: Project,
-    item: dict[str, Any],
-    events: list[dict[str, Any]],
-    since: str = "",
-) -> str:
+def was_unassigned(forge: GitHub, key: TaskKey, project: Project, item: dict[str, Any]) -> bool:
+    """Whether the bot was removed from the assignees after the run of the task began.
+
+    The events are read only after a change of the issue.  The first look of a process relies on what a poll has read
+    lately of an issue to which the bot was not assigned: a change since then counts at the next look.
+    """
+    if any(forge.places.is_own(user) for user in item.get("assignees") or ()):
+        return False
+    changed, kept = str(item.get("updated_at") or ""), forge.states.get(key)
+    known = known_asker(forge, project, item["number"]) if kept is None else None
+    if known is not None and not known["assigned"]:
+        kept = "", False
+    elif kept is None or kept[0] != changed:
+        # a second change within the same second would not alter the time of the change
+        is_settled = bool(changed) and clock.now() - clock.parse(changed) > SETTLED
+        kept = changed if is_settled else "", forge.items.was_unassigned(project, key)
+    forge.states[key] = kept
+    return kept[1]
+
+
+def altered(forge: GitHub, key: TaskKey, since: str = "") -> str:
     """The reason why somebody must request the work again, "" if nobody must (see `Forge.altered`): an account without
     permission edited the title or text after the request, or edited them while no request by an account with permission
     is known."""
     may_ask = forge.places.may_ask
+    project, item = forge.items.get(key)
     # GitHub allows edits of an issue by its author and by accounts with write access.  If the issue was transferred,
     # accounts with write access to the earlier repository may have edited it.
-    came = any(event.get("event") == "transferred" for event in events)
-    if may_ask(project, item.get("user")) and not came:
+    is_theirs = may_ask(project, item.get("user"))
+    known = known_asker(forge, project, item["number"])
+    if known is not None and is_theirs and not known["came"]:
+        forge.asked_by[key] = known["actor"]
+        return ""
+    events = events_of(forge, project, item["number"])
+    forge.asked_by[key] = keep_asker(forge, project, item["number"], events)
+    if is_theirs and not _came(events):
         return ""
     asked = times_of_requests(forge, project, events, since)
     renamed = [
@@ -157,12 +214,41 @@ def _edits_of_text(forge: GitHub, project: Project, item: dict[str, Any]) -> lis
     return found[1:] if is_first else found
 
 
+def asker_of(forge: GitHub, key: TaskKey) -> Any:
+    """The account that asked for the work: the one that `altered` has found in this process, else the one that another
+    process has found lately, else the one that the events of the issue name now."""
+    if key not in forge.asked_by:
+        project, number = forge.places.project_of(key), issue_number(key)
+        if (known := known_asker(forge, project, number)) is not None:
+            forge.asked_by[key] = known["actor"]
+        else:
+            with forge.items.about(key):
+                forge.asked_by[key] = keep_asker(forge, project, number, events_of(forge, project, number))
+    return forge.asked_by[key]
+
+
+def node_of_reviewer(forge: GitHub, key: TaskKey) -> str | None:
+    """The node id of the account that asked for the work, None if it cannot review or has no node id."""
+    actor = asker_of(forge, key)
+    return str(actor["node_id"]) if _may_review(forge, actor) and actor.get("node_id") else None
+
+
+def ask_for_review(forge: GitHub, key: TaskKey, pull: str) -> None:
+    """Request a review from the account that asked for the work."""
+    request_review(forge, forge.places.project_of(key), pull, asker_of(forge, key))
+
+
+def _may_review(forge: GitHub, actor: Any) -> bool:
+    """Whether an account can review a pull request of this program: a person who is not the own account."""
+    return bool(actor and login(actor)) and not is_bot(actor) and not forge.places.is_own(actor)
+
+
 def request_review(forge: GitHub, project: Project, pull: str, actor: Any) -> None:
     """Request a review from an account, also if it has reviewed before; do nothing for a machine account or the own
     account.
 
     If GitHub refuses the reviewer of a pull request, the refusal is logged and no error is raised."""
-    if not actor or not login(actor) or is_bot(actor) or forge.places.is_own(actor):
+    if not _may_review(forge, actor):
         return
     try:
         path = f"{project.path}/pulls/{pull}/requested_reviewers"

@@ -15,7 +15,7 @@ from agent.errors import IssueUnreadable
 from agent.forge.event_task_getter import EventTaskGetter
 from agent.forge.github.auth import AppToken
 from agent.forge.github.repositories import login
-from agent.forge.github.requesting_person import assigned_again, events_of, last_actor
+from agent.forge.github.requesting_person import assigned_again, events_of, keep_asker, last_actor
 from agent.forge.task_getter import RESERVE
 from agent.values import TaskKey
 
@@ -118,6 +118,7 @@ class GitHubTaskGetter(EventTaskGetter):
             actor = self.forge.askers[state]
         else:
             events = events_of(self.forge, project, item["number"])
+            keep_asker(self.forge, project, item["number"], events)
             actor = last_actor(self.forge, project, events, labelled=state[-1])
             actor = item.get("user") if actor is None else actor
         self._keep(state, item, actor)

@@ -366,7 +366,9 @@ class GitLabForge:
     def find_pull(self, key: TaskKey, head: str) -> PullRef | None:
         return MergeRequests(self.wire, self.places.project_of(key)).find(head)
 
-    def open_pull(self, key: TaskKey, *, title: str, body: str, head: str, base: str, draft: bool) -> PullRef:
+    def open_pull(
+        self, key: TaskKey, *, title: str, body: str, head: str, base: str, draft: bool, is_new: bool = False
+    ) -> PullRef:
         project = self.places.project_of(key)
         if not project.has_merges:
             raise ForgeError(f"merge requests are switched off in {project.full_name}; switch them on, or push by hand")
@@ -375,7 +377,7 @@ class GitLabForge:
         for pause in (*BRANCH_WAITS, None):
             try:
                 with self.wire.limiter.exclusive():
-                    pull = merges.find(head)
+                    pull = None if is_new else merges.find(head)
                     if pull is None or pull.state != "open":
                         asked = None if draft else who()
                         pull = merges.open(title=title, body=body, head=head, base=base, draft=draft, reviewer=asked)

@@ -1,13 +1,15 @@
 """Finds out facts about projects and people for one GitLab account: which project a task key means, who may ask for
 work, and which accounts are machines.
 
-Facts about GitLab's projects are stored in memory for ten minutes, facts about people in `SharedFacts`.
+Facts about GitLab's projects are stored in memory for ten minutes; those that a task needs, and facts about people, are
+in `SharedFacts` too.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
@@ -92,11 +94,22 @@ class Projects:
             ) from error
         project = self.learn(found)
         self._projects[name] = (clock.monotonic(), project)
+        is_whole = project.has_issues and project.has_merges and project.has_code
+        fact = _fact(project.full_name if name.isdigit() else name)
+        if is_whole and not project.archived and not 0 < project.access < DEVELOPER:
+            # git reports the default branch at each fetch; each process reads a reason to refuse the work itself
+            self.wire.facts.put(fact, asdict(replace(project, default_branch=None)))
+        else:
+            self.wire.facts.drop(fact)
         return project
 
     def project_of(self, key: TaskKey, *, patience: float = PATIENT) -> Project:
-        """The project of a task key."""
-        return self.project(f"{key.owner}/{key.repo}", patience=patience)
+        """The project of a task key.  If another process of this machine has read it, `default_branch` is None."""
+        name = f"{key.owner}/{key.repo}"
+        if name not in self._projects and (known := self.wire.facts.find(_fact(name))) is not None:
+            with suppress(TypeError):  # another version of this program has written the fact
+                return Project(**known)
+        return self.project(name, patience=patience)
 
     def name_of(self, project_id: int | None) -> str:
         """The path of a project, for example of a fork; `project 7` if the token may not see the project, `a project
@@ -109,6 +122,7 @@ class Projects:
     def forget(self, key: TaskKey) -> None:
         """Remove the stored facts about the project of a task key, because these facts may be outdated."""
         self._projects.pop(f"{key.owner}/{key.repo}", None)
+        self.wire.facts.drop(_fact(f"{key.owner}/{key.repo}"))
 
     def learn(self, found: dict[str, Any]) -> Project:
         """Make a `Project` from GitLab's answer, and store it in memory under its number and its path."""
@@ -243,6 +257,10 @@ class Projects:
             level = 0
         self.wire.facts.put(fact, level)
         return level
+
+
+def _fact(name: str) -> str:
+    return f"project {name}"
 
 
 def username(user: Any) -> str:

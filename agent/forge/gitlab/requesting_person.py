@@ -42,10 +42,12 @@ def who_asked(
     issue or merge request when GitLab does not report that account."""
     path = f"{project.path}/{kind}/{item['iid']}"
     if label is None:
-        actor = _assigned_by(wire, places, path, patience)
-    else:
-        actor = who_labelled(wire, path, label, patience=patience)
-    return actor or item.get("author")
+        return _assigned_by(wire, places, path, patience) or item.get("author")
+    actor = who_labelled(wire, path, label, patience=patience) or item.get("author")
+    if actor:
+        shown = {name: actor[name] for name in ("id", "username", "bot") if name in actor}
+        wire.facts.put(_fact(path, label), shown)  # for `reviewer_of`, in a worker
+    return actor
 
 
 def who_labelled(wire: GitLabWire, path: str, label: str, *, patience: float) -> Any:
@@ -58,6 +60,10 @@ def who_labelled(wire: GitLabWire, path: str, label: str, *, patience: float) ->
             if event.get("action") == "add" and (event.get("label") or {}).get("name") == label:
                 actor = event.get("user")
     return actor
+
+
+def _fact(path: str, label: str) -> str:
+    return f"{path} was asked for by {label}"
 
 
 def _assigned_by(wire: GitLabWire, places: Projects, path: str, patience: float) -> Any:
@@ -228,7 +234,10 @@ def reviewer_of(items: Items, key: TaskKey, project: Project) -> int | None:
     The bot label that started the task is no longer on the issue, but GitLab still lists the event by which the label
     was added.
     """
-    who = who_labelled(items.wire, items.path(key, project), items.labels.queued, patience=PATIENT)
+    path = items.path(key, project)
+    who = items.wire.facts.find(_fact(path, items.labels.queued))
+    if who is None:
+        who = who_labelled(items.wire, path, items.labels.queued, patience=PATIENT)
     if who is None:
         who = items.get(key)[1].get("author")
     return number(who) if not items.places.is_own(who) and items.places.may_ask(project, who) else None

@@ -238,7 +238,10 @@ class LocalForge:
     def find_pull(self, key: TaskKey, head: str) -> PullRef | None:  # noqa: ARG002 - the name of the branch suffices, so `key` is not used
         return self.pulls.find(head)
 
-    def open_pull(self, key: TaskKey, *, title: str, body: str, head: str, base: str, draft: bool) -> PullRef:
+    def open_pull(
+        self, key: TaskKey, *, title: str, body: str, head: str, base: str, draft: bool, is_new: bool = False
+    ) -> PullRef:
+        del is_new  # the folder is searched in any case
         with self.files.locked():
             return self.pulls.open(
                 title=_utf8(title), body=_utf8(body), head=head, base=base, draft=draft, issue=key.task_id

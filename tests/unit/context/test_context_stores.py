@@ -129,6 +129,16 @@ def test_a_torn_receipt_is_no_receipt(tmp_path):
     assert again.once("label", lambda: {"ok": "seen"}, lambda: pytest.fail("it was done")) == {"ok": "seen"}
 
 
+def test_a_new_effect_is_looked_up_only_after_an_intent(tmp_path):
+    store = EffectStore(tmp_path)
+    with pytest.raises(ConnectionError):
+        store.once(
+            "pull", lambda: pytest.fail("it is new"), lambda: (_ for _ in ()).throw(ConnectionError()), is_new=True
+        )
+    again = EffectStore(tmp_path)
+    assert again.once("pull", lambda: {"id": 7}, lambda: pytest.fail("it was done"), is_new=True) == {"id": 7}
+
+
 def test_receipts_of_many_effects_are_told_apart(tmp_path):
     store = EffectStore(tmp_path)
     for number in range(5):

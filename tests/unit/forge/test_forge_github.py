@@ -449,10 +449,32 @@ def test_who_asked_is_asked_for_a_review_when_it_is_ready(github):
     github.branch(HEAD)
     pull = github.forge.open_pull(key, title="T", body="B", head=HEAD, base="main", draft=True)
     assert "reviewers" not in github.repo.issues[int(pull.id)]
-    ready = github.forge.update_pull(key, pull, draft=False)
-    assert github.repo.issues[int(pull.id)]["reviewers"] == ["bob"]
+    before = len(github.server.journal)
+    ready = github.forge.update_pull(key, pull, draft=False, title="T1", body="B1")
+    shown = github.repo.issues[int(pull.id)]
+    assert (shown["reviewers"], shown["title"], shown["body"], ready.draft) == (["bob"], "T1", "B1", False)
+    assert [one[:2] for one in github.server.journal[before:]] == [
+        ("GET", f"/repos/acme/web/pulls/{pull.id}"),
+        ("POST", "/graphql"),
+    ]
     github.forge.update_pull(key, ready, draft=False, title="T2")
-    assert len(github.server.asked("POST", "/requested_reviewers")) == 1
+    assert len(github.server.asked("POST", "/graphql")) == 1
+    assert github.server.asked("POST", "/requested_reviewers") == []
+
+
+def test_a_worker_relies_on_the_events_that_the_poll_has_read_and_hears_what_comes_later(github):
+    key = github.issue()
+    (task,) = github.forge.task_getter().get_task_list()
+    task.confirm()
+    assert github.forge.mark_taken(key)
+    worker, before = github.again(), len(github.server.journal)
+    assert (worker.altered(key), worker.requested(key)) == ("", None)
+    assert not [one for one in github.server.journal[before:] if one[1].endswith("/events?per_page=100")]
+    github.assign(key, "alice", "makimono")
+    assert worker.requested(key) is None
+    github.assign(key, "alice")
+    assert worker.requested(key) == "stop"
+    worker.close()
 
 
 def test_that_nobody_can_be_asked_for_a_review_spoils_nothing(github):

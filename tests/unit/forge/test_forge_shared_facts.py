@@ -59,6 +59,16 @@ def test_an_unchanged_file_is_parsed_once_and_a_changed_one_again(facts):
     assert here.find("a") == 2
 
 
+def test_a_fact_that_is_dropped_is_asked_for_again_by_all(facts):
+    here = facts()
+    here.put("a", value=1)
+    here.put("b", value=2)
+    other = facts()
+    other.drop("a")
+    assert (other.find("a"), facts().find("a"), facts().find("b")) == (None, None, 2)
+    other.drop("a")
+
+
 def test_what_cannot_be_written_is_remembered_by_its_process(facts):
     here = facts()
     here.folder.write_text("a file in the place of the folder")
@@ -97,7 +107,7 @@ def test_a_worker_does_not_ask_again_who_it_is_and_who_may_ask(tmp_path, kind):
         asked = [
             " ".join(map(str, one.values() if isinstance(one, dict) else one)) for one in place.server.journal[before:]
         ]
-        assert len(asked) == 2, asked  # the repository and the issue
+        assert len(asked) == 1, asked  # the issue
     finally:
         place.close()
 

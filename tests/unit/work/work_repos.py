@@ -62,7 +62,7 @@ class Receipts:
         self.receipts = {}
         self.done = []
 
-    def once(self, name, look_up, do, **detail):
+    def once(self, name, look_up, do, *, is_new=False, **detail):
         if name in self.receipts:
             return self.receipts[name]
         found = look_up()
