@@ -206,6 +206,7 @@ def claim_issue(
         started_by=started_by,
         take=take,
         is_over=over_in(intake.ledger),
+        is_ours=lambda: (row := intake.ledger.get(uuid)) is None or _is_held(row),
         has_comments=has_comments,
     )
 
@@ -226,9 +227,14 @@ def adopt_open_task(ledger: Ledger, key: TaskKey) -> bool:
     nobody can withdraw the row any more.
     """
     row = ledger.latest(key)
-    if row is None or row.status is not Status.QUEUED or row.attempt > 0 or row.not_before is None:
+    if row is None or not _is_held(row) or row.not_before is None:
         return True
     return clock.parse(row.not_before) <= ledger.now() and ledger.offer(row.uuid)
+
+
+def _is_held(row: Row) -> bool:
+    """Whether the row waits for the process that added it, and nobody has offered it to workers."""
+    return row.status is Status.QUEUED and row.attempt == 0 and row.not_before is not None
 
 
 def budget_spent(settings: Settings, ledger: Ledger, owner: str, repo: str, instance: str) -> str | None:

@@ -132,6 +132,7 @@ def claim(
     started_by: str | None = None,
     take: Callable[[], bool],
     is_over: Callable[[str], bool] = lambda _uuid: False,
+    is_ours: Callable[[], bool] = lambda: True,
     has_comments: bool = True,
 ) -> bool:
     """Claim the issue for the task `uuid`; returns True if the task has the issue now.
@@ -139,8 +140,9 @@ def claim(
     If the result of `claim` is True, the progress comment with the text of `words` is posted (unless all daemons use
     the same lock), and `take` has returned True.  `take` must return False if the issue no longer waits for work.
     `is_over` returns True for the uuid of a task that is in this ledger and has ended, even if its end could not be
-    posted yet.  `has_comments` is False if the issue had no comments when it was listed; then its comments are read
-    after the claim is posted, and not before.
+    posted yet.  `is_ours` returns False if another process has gone on with the task meanwhile; then the claim belongs
+    to that process, and stays.  `has_comments` is False if the issue had no comments when it was listed; then its
+    comments are read after the claim is posted, and not before.
 
     If the result of `claim` is False, the claim of the task is not on the issue. A repeated call of `claim` does no
     harm, even from another process. After a ForgeError it is unknown whether the task has the issue; the caller has to
@@ -164,17 +166,21 @@ def claim(
         live = _live(seen, uuid, is_over)
     holders = [other for other, one in live.items() if dead.get(other) != one]
     if holders[:1] != [uuid]:
-        withdraw(forge, key, uuid)
-        return False
+        return _give_up(forge, key, uuid, is_ours)
     for other in dead.keys() & live.keys():
         forge.remove_comment(key, live[other].id)
     # the worker and a slow poller may both have posted the task's progress comment; the oldest progress comment stays
     for copy in _of(seen, uuid)[1:]:
         forge.remove_comment(key, copy.id)
-    if not take():
+    return take() or _give_up(forge, key, uuid, is_ours)
+
+
+def _give_up(forge: Forge, key: TaskKey, uuid: str, is_ours: Callable[[], bool]) -> bool:
+    """Remove the claim, unless another process of this ledger has gone on with the task: this process may have been
+    suspended for long, and the comment may show the end of the task by now.  Returns False."""
+    if is_ours():
         withdraw(forge, key, uuid)
-        return False
-    return True
+    return False
 
 
 def check(

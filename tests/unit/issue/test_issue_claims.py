@@ -182,6 +182,17 @@ def test_who_finds_that_it_waits_no_more_takes_his_claim_back(place):
     assert holders(place, key) == []
 
 
+def test_a_process_that_was_suspended_leaves_the_claim_to_the_one_that_went_on_with_the_task(place):
+    key = place.issue("Round", "Please.", ["coding agent"])
+
+    def take():  # it wakes up after another host has done the work
+        end(place, key, A)
+        return False
+
+    assert not claim(place, key, A, take=take, is_ours=lambda: False)
+    assert holders(place, key) == [A, A], "the progress comment and the last one"
+
+
 def test_an_ended_task_claims_nothing_and_the_label_again_is_a_new_start(place):
     key = place.issue()
     assert claim(place, key, A)
