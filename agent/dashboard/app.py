@@ -44,6 +44,10 @@ if TYPE_CHECKING:
     Endpoint = Callable[[Request], Awaitable[Response]]
 
 THREADS = 4
+LARGE_THREADS = 2
+"""The number of threads for pages that may be large; many requests for them must not hold the other pages."""
+LARGE = ("change", "log", "messages", "compactions")
+"""The parts of a task that may be large."""
 PAGE_SECONDS = 8.0
 HELPER_SECONDS = helper_process.SECONDS + helper_process.WAIT_SECONDS
 ORDERS = ("stop", "pause", "resume", "retry")
@@ -67,8 +71,9 @@ class Site:
         self.pages = Pages(settings, self.reader)
         self.health_page = HealthPage(settings, self.reader)
         self.threads = ThreadPoolExecutor(THREADS, thread_name_prefix="page")
-        # a second pool of threads: a wait for a helper process must not take the threads of the other pages
+        # neither what waits for a process of its own nor large pages may take the threads of the other pages
         self.waiting_threads = ThreadPoolExecutor(THREADS, thread_name_prefix="helper")
+        self.large_threads = ThreadPoolExecutor(LARGE_THREADS, thread_name_prefix="large")
         self.watcher = Watcher(settings, self.reader, self.run)
         self.is_closing = asyncio.Event()
 
@@ -107,15 +112,13 @@ class Site:
         """End the streams of events and the threads of the site."""
         self.is_closing.set()
         await self.watcher.close()
-        for pool in (self.threads, self.waiting_threads):
+        for pool in (self.threads, self.waiting_threads, self.large_threads):
             pool.shutdown(wait=False, cancel_futures=True)
         self.reader.close()
 
-    async def run(self, call: Callable[[], Any], *, is_long: bool = False) -> Any:
-        """The result of a blocking function, from one of the threads; `is_long`: the function waits for a helper
-        process."""
-        pool = self.waiting_threads if is_long else self.threads
-        return await asyncio.get_running_loop().run_in_executor(pool, call)
+    async def run(self, call: Callable[[], Any], pool: ThreadPoolExecutor | None = None) -> Any:
+        """The result of a blocking function, from one of the threads of `pool`, or of those of most pages."""
+        return await asyncio.get_running_loop().run_in_executor(pool or self.threads, call)
 
     # --- pages --------------------------------------------------------------------------------------------------
 
@@ -131,8 +134,8 @@ class Site:
     async def task(self, request: Request, part: str) -> Response:
         """Answers `/tasks/UUID` and the addresses of the task's parts."""
         uuid, given = request.path_params["uuid"], dict(request.query_params)
-        seconds = HELPER_SECONDS if part == "request" else PAGE_SECONDS
-        return await self.page(request, "task", lambda: self.pages.task(uuid, part, given), seconds)
+        pool = self.waiting_threads if part == "request" else self.large_threads if part in LARGE else None
+        return await self.page(request, "task", lambda: self.pages.task(uuid, part, given), pool)
 
     async def record(self, request: Request, part: str) -> Response:
         """Answers `/tasks/UUID/messages/SEQ` and `/tasks/UUID/compactions/ID`."""
@@ -140,7 +143,8 @@ class Site:
         if number is None:
             return await self.missing(request, None)
         given = dict(request.query_params)
-        return await self.page(request, "task", lambda: self.pages.record(uuid, part, number, given))
+        build = partial(self.pages.record, uuid, part, number, given)
+        return await self.page(request, "task", build, self.large_threads)
 
     async def memory(self, request: Request) -> Response:
         """`/memory`."""
@@ -158,15 +162,20 @@ class Site:
 
     async def machine(self, request: Request) -> Response:
         """Answers `/health/machine`: the local checks of `doctor`."""
-        return await self.page(request, "health", self.health_page.doctor, HELPER_SECONDS)
+        return await self.page(request, "health", self.health_page.doctor, self.waiting_threads)
 
     async def page(
-        self, request: Request, template: str, build: Callable[[], Json | None], seconds: float = PAGE_SECONDS
+        self,
+        request: Request,
+        template: str,
+        build: Callable[[], Json | None],
+        pool: ThreadPoolExecutor | None = None,
     ) -> Response:
         """The HTTP answer with the page's value, which `build` returns; None from `build` means that the page does not
-        exist."""
+        exist. The page is made in the threads of `pool`, if it is given."""
+        seconds = HELPER_SECONDS if pool is self.waiting_threads else PAGE_SECONDS
         try:
-            view = await asyncio.wait_for(self.run(build, is_long=seconds > PAGE_SECONDS), seconds)
+            view = await asyncio.wait_for(self.run(build, pool), seconds)
         except TimeoutError:
             problem = f"this part took longer than {seconds:.0f} s; its disk or server may hang. Try it again"
             return self._problem(request, 503, problem)
@@ -176,9 +185,9 @@ class Site:
             return self._problem(request, 503, str(error))
         if view is None:
             return await self.missing(request, None)
-        # the answer is made in a thread, since masking and escaping a large page take so long that other requests would
-        # wait
-        return await self.run(partial(self.answer, request, template, view))  # type: ignore[no-any-return]
+        # in a thread, since masking and escaping a large page take so long that other requests would wait
+        making = self.large_threads if pool is self.large_threads else None
+        return await self.run(partial(self.answer, request, template, view), making)  # type: ignore[no-any-return]
 
     def answer(self, request: Request, template: str, view: Json, status: int = 200) -> Response:
         """The HTTP answer with the value of a page, as JSON if the request accepts JSON alone, else as HTML."""
@@ -228,7 +237,7 @@ class Site:
         uuid = request.path_params["uuid"]
         try:
             job = partial(helper_process.run, self.settings, "order", uuid, word, self.who(request))
-            done = await asyncio.wait_for(self.run(job, is_long=True), HELPER_SECONDS)
+            done = await asyncio.wait_for(self.run(job, self.waiting_threads), HELPER_SECONDS)
         except TimeoutError:
             return self._problem(request, 503, "the order was given, and showing it on the issue takes long")
         except UsageError as error:

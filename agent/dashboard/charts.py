@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent import clock
 from agent.dashboard.conversation import COMPACTIONS, REQUESTS
-from agent.dashboard.file_window import read_before, sampled
+from agent.dashboard.file_window import newest, read_before, sampled
 from agent.store.jsonl import as_int
 
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ def tokens(folder: Path, row: Row, threshold: float) -> Json | None:
     if len(turns) < 2:
         return None
     size = row.context_length or 0
-    last = read_before(folder / REQUESTS, 1).records
-    count = max(int(last[0]["seq"]) if last else 0, turns[-1]["seq"])
+    last = newest(folder / REQUESTS)
+    count = max(0 if last is None else int(last["seq"]), turns[-1]["seq"])
     highest = max([_prompt(one) for one in turns] + [size])
     first = turns[0]["seq"]
     points = [_point(one["seq"] - first, count - first, _prompt(one), highest) for one in turns]

@@ -30,6 +30,8 @@ WAIT_SECONDS = 15.0
 """The maximum number of seconds for a request with its body, and without any progress in the reading of an answer."""
 LEAST_READ = 16 << 10
 """The number of bytes that a client has to read within WAIT_SECONDS."""
+MOST_UNREAD = 16 << 20
+"""The maximum number of bytes of all answers that are not read yet."""
 LOOK_SECONDS = 1.0
 KEY = "connection"
 """The key of `scope["state"]` under which a request finds its connection."""
@@ -49,6 +51,11 @@ class Connection(H11Protocol):
         self.is_allowed = False
         self._since = clock.monotonic()
         self._unread = 0
+
+    @property
+    def unread(self) -> int:
+        """The number of bytes of an answer that the client has not read."""
+        return self.transport.get_write_buffer_size()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
         """Take a place, if need be that of a client that lets the server wait."""
@@ -71,8 +78,7 @@ class Connection(H11Protocol):
     def waits_since(self) -> float | None:
         """The time since which the server has waited for the client: for a request, its body, or the reading of the
         answer; None while the client waits for the server."""
-        unread = self.transport.get_write_buffer_size()
-        if unread:
+        if unread := self.unread:
             if not self._unread or unread <= self._unread - LEAST_READ:
                 self._unread, self._since = unread, clock.monotonic()
             self._unread = max(self._unread, unread)
@@ -88,11 +94,15 @@ class Connection(H11Protocol):
 
 
 def end_waiting(connections: Iterable[Any]) -> None:
-    """End the connections that have let the server wait for more than WAIT_SECONDS."""
+    """End the connections that have let the server wait for more than WAIT_SECONDS, and those that have read nothing
+    for the longest time while more than MOST_UNREAD bytes are not read."""
     now = clock.monotonic()
-    for one in [one for one in connections if isinstance(one, Connection)]:
-        since = one.waits_since()
-        if since is not None and now - since > WAIT_SECONDS:
+    waiting = [(since, one) for one in connections if isinstance(one, Connection) and (since := one.waits_since())]
+    unread = sum(one.unread for _, one in waiting)
+    for since, one in sorted(waiting, key=lambda found: found[0]):
+        is_too_much = unread > MOST_UNREAD and one.unread > 0
+        if now - since > WAIT_SECONDS or is_too_much:
+            unread -= one.unread
             one.end()
 
 

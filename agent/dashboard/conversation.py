@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from agent.dashboard import file_window
 from agent.dashboard.file_window import FileWindow, offset_of, read_before, read_from
 from agent.store.jsonl import as_int
 
@@ -48,8 +49,8 @@ def part(folder: Path, *, before: int | None = None, start: int | None = None) -
         end = None if before is None else offset_of(path, before)
         window = read_before(path, COUNT, end=end)
     window = _with_call(path, window)
-    last = read_before(path, 1).records
-    newest = int(last[0]["seq"]) if last else 0
+    last = file_window.newest(path)
+    newest = 0 if last is None else int(last["seq"])
     entries, damage = _entries(folder, window.records)
     numbers = [record["seq"] for record in window.records]
     return {

@@ -1,15 +1,16 @@
 """Reads a part of a JSONL file of any size: the last lines, the lines from an offset, or the lines around a number.
 
-The cost of reading a part of a file depends only on the size of the part, not of the file. No index is needed, since
-the record numbers in a file only increase: binary search finds the place of a number. `file_window.py` repairs nothing
-and takes no lock. A damaged line is skipped and named, and a line of more than LONGEST_LINE bytes is skipped without
-being parsed.
+The cost of such a read depends only on the size of the part, not of the file. No index is needed, since the record
+numbers in a file only increase: binary search finds the place of a number. `file_window.py` repairs nothing and takes
+no lock. A damaged line is skipped and named. A line of more than LONGEST_LINE bytes is skipped without being parsed:
+only its end is searched, once in each call.
 """
 
 from __future__ import annotations
 
+import errno
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from agent import durable_files
@@ -24,7 +25,11 @@ if TYPE_CHECKING:
 LONGEST_LINE = 4 << 20
 MOST_BYTES = 16 << 20
 """The maximum number of bytes that one call reads from a file."""
-BLOCK = 1 << 16
+MOST_SKIPPED = 8 << 30
+"""The maximum number of bytes that a search for the end of one line reads."""
+BLOCK, LARGE_BLOCK = 1 << 16, 1 << 20
+LAST_LINES = 20
+"""The number of last lines among which `newest` looks for a valid record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,39 +64,43 @@ def read_from(path: Path, start: int, count: int, *, id_key: str = "seq", until:
     except FileNotFoundError:
         return FileWindow()
     with file:
-        size = os.fstat(file.fileno()).st_size
-        stop = size if until is None else min(until, size)
-        position = min(start, stop)
-        file.seek(position)
-        while len(found) < count and position < stop and position - start < MOST_BYTES:
-            line, length = _line(file, stop - position)
-            if not line.endswith(b"\n") and length <= LONGEST_LINE:
-                break  # the last line is an unfinished write
-            record = parse(line, id_key) if length <= LONGEST_LINE else f"{length:,} bytes are too long to be shown"
+        lines = _Lines(file)
+        stop = lines.size if until is None else min(until, lines.size)
+        position, taken = min(start, stop), 0
+        while len(found) < count and position < stop and taken < MOST_BYTES:
+            line, end = lines.at(position, stop)
+            is_long = end - position > LONGEST_LINE
+            if not line.endswith(b"\n") and not is_long:
+                break  # an unfinished write
+            record = f"{end - position:,} bytes are too long to be shown" if is_long else parse(line, id_key)
             if isinstance(record, dict):
                 found.append(record)
             elif line != b"\n":
                 damage.add(position, record)
-            position += length
-    return FileWindow(tuple(found), start, position, size, tuple(damage.sentences()))
+            position = end
+            taken += len(line)
+    return FileWindow(tuple(found), start, position, lines.size, tuple(damage.sentences()))
 
 
 def read_before(path: Path, count: int, *, end: int | None = None, id_key: str = "seq") -> FileWindow:
-    """At most `count` records that end before the byte `end` (by default the end of the file). Raises OSError."""
+    """At most `count` records that end before the byte `end` (by default the end of the file). An unfinished last line
+    is left out. Raises OSError."""
     try:
         descriptor = durable_files.open_regular(path)
     except FileNotFoundError:
         return FileWindow()
     try:
         size = os.fstat(descriptor).st_size
-        stop = size if end is None else min(end, size)
+        stop = _last_newline(descriptor, size if end is None else min(end, size))
         start = _start_of_lines(descriptor, stop, count)
     finally:
         os.close(descriptor)
-    window = read_from(path, start, count, id_key=id_key, until=stop)
-    if start < stop or stop == 0:
-        return window
-    return replace(window, damage=(f"{path.name}: no line ends in the {MOST_BYTES >> 20} MiB before byte {stop}",))
+    return read_from(path, start, count, id_key=id_key, until=stop)
+
+
+def newest(path: Path, *, id_key: str = "seq") -> Json | None:
+    """The newest record of a file; None if none of the last lines is a valid record. Raises OSError."""
+    return next(reversed(read_before(path, LAST_LINES, id_key=id_key).records), None)
 
 
 def offset_of(path: Path, number: int, *, key: str = "seq", id_key: str = "seq") -> int:
@@ -105,26 +114,22 @@ def offset_of(path: Path, number: int, *, key: str = "seq", id_key: str = "seq")
     except FileNotFoundError:
         return 0
     with file:
-        size = os.fstat(file.fileno()).st_size
-        low, high = 0, size
+        lines = _Lines(file)
+        low, high = 0, lines.size
         while high - low > BLOCK:
             middle = (low + high) // 2
-            file.seek(middle)
-            at = middle + _line(file, size - middle)[1]
-            at, found = _next_number(file, at, high, key, id_key)
+            at, found = lines.next_number(lines.after(middle), high, key, id_key)
             if found is None or found >= number:
                 high = middle
             else:
                 low = at
-        file.seek(low)
         at = low
-        while at < size:
-            line, length = _line(file, size - at)
-            record = parse(line, id_key) if length <= LONGEST_LINE else ""
-            if isinstance(record, dict) and isinstance(found := record.get(key), int) and found >= number:
+        while at < lines.size:
+            at, found = lines.next_number(at, lines.size, key, id_key)
+            if found is None or found >= number:
                 return at
-            at += length
-        return size
+            at = lines.at(at, lines.size)[1]
+        return lines.size
 
 
 def sampled(path: Path, count: int, *, id_key: str = "seq") -> FileWindow:
@@ -135,72 +140,110 @@ def sampled(path: Path, count: int, *, id_key: str = "seq") -> FileWindow:
         return FileWindow()
     found: dict[int, Json] = {}
     with file:
-        size = os.fstat(file.fileno()).st_size
-        if size <= BLOCK:
-            return read_from(path, 0, size, id_key=id_key)
+        lines = _Lines(file)
+        if lines.size <= BLOCK:
+            return read_from(path, 0, lines.size, id_key=id_key)
+        end = 0
         for number in range(count):
-            at = size * number // count
-            file.seek(at)
-            if at:
-                _line(file, size - at)
-            line = file.readline(LONGEST_LINE)
+            at = lines.size * number // count
+            if at < end:
+                continue  # inside of a line that was read or skipped
+            line, end = lines.at(lines.after(at) if at else 0, lines.size)
             record = parse(line, id_key) if line.endswith(b"\n") else ""
             if isinstance(record, dict):
                 found[record[id_key]] = record
-    return FileWindow(tuple(found[number] for number in sorted(found)), 0, size, size)
+    return FileWindow(tuple(found[number] for number in sorted(found)), 0, lines.size, lines.size)
 
 
-def _line(file: BinaryIO, most: int) -> tuple[bytes, int]:
-    """(the next line, its length in bytes); of a line longer than LONGEST_LINE only a part is read into memory, and at
-    most MOST_BYTES of it are skipped."""
-    line = file.readline(min(LONGEST_LINE + 1, max(1, most)))
-    length = len(line)
-    if length <= LONGEST_LINE or line.endswith(b"\n"):
-        return line, length
-    while length < MOST_BYTES and (part := file.readline(BLOCK)):
-        length += len(part)
-        if part.endswith(b"\n"):
-            break
-    return line, length
+class _Lines:
+    """Reads the lines of an open file; searches the end of a long line once."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file = file
+        self.size = os.fstat(file.fileno()).st_size
+        self._without = (0, 0)
+        """(start, end) of a part of the file that has no newline before its last byte."""
+
+    def at(self, position: int, stop: int) -> tuple[bytes, int]:
+        """(the line that begins at `position`, the offset at which it ends); a line ends at `stop` at the latest. Of a
+        line of more than LONGEST_LINE bytes only the beginning is read into memory."""
+        self.file.seek(position)
+        line = self.file.readline(min(LONGEST_LINE + 1, max(0, stop - position)))
+        end = position + len(line)
+        if len(line) <= LONGEST_LINE or line.endswith(b"\n"):
+            return line, end
+        return line, min(self.after(end), stop)
+
+    def after(self, position: int) -> int:
+        """The offset after the first newline from `position` on; the size of the file if no newline follows. Raises
+        OSError when the newline is too far away."""
+        start, length = position, BLOCK
+        while position < self.size:
+            if self._without[0] <= position < self._without[1]:
+                position = self._without[1]
+                break
+            block = os.pread(self.file.fileno(), length, position)
+            found = block.find(b"\n")
+            if found >= 0 or not block:
+                position = position + found + 1 if block else self.size
+                break
+            position += len(block)
+            length = LARGE_BLOCK
+            _check(position - start)
+        if position - start > LARGE_BLOCK:
+            self._without = (start, position)
+        return position
+
+    def next_number(self, at: int, stop: int, key: str, id_key: str) -> tuple[int, int | None]:
+        """(offset, number) of the first line between `at` and `stop` that has a number under `key`; (`stop`, None) if
+        no line has one."""
+        while at < stop:
+            line, end = self.at(at, stop)
+            record = parse(line, id_key) if end - at <= LONGEST_LINE else ""
+            if isinstance(record, dict) and isinstance(found := record.get(key), int):
+                return at, found
+            at = end
+        return stop, None
 
 
-def _next_number(file: BinaryIO, at: int, high: int, key: str, id_key: str) -> tuple[int, int | None]:
-    """(offset, number) of the first line between `at` and `high` that has a number under `key`; the number is None if
-    no line has one."""
-    while at < high:
-        line, length = _line(file, high - at)
-        if not length:
-            break
-        record = parse(line, id_key) if length <= LONGEST_LINE else ""
-        if isinstance(record, dict) and isinstance(found := record.get(key), int):
-            return at, found
-        at += length
-    return high, None
+def _last_newline(descriptor: int, end: int) -> int:
+    """The offset after the last newline before the byte `end`; 0 if there is no newline. Raises OSError when the
+    newline is too far away."""
+    position, length = end, BLOCK
+    while position > 0:
+        size = min(length, position)
+        position -= size
+        found = os.pread(descriptor, size, position).rfind(b"\n")
+        if found >= 0:
+            return position + found + 1
+        length = LARGE_BLOCK
+        _check(end - position)
+    return 0
 
 
 def _start_of_lines(descriptor: int, end: int, count: int) -> int:
-    """The offset at which the last `count` lines before `end` begin, within MOST_BYTES."""
-    position, found = end, 0
-    while position > 0 and end - position < MOST_BYTES:
-        size = min(BLOCK, position)
+    """The offset at which the last `count` lines before `end` begin, or the last lines with together MOST_BYTES; `end`
+    is 0 or the offset after a newline. Raises OSError when a line is too long."""
+    position, begin, found, taken, length = end, end, 0, 0, BLOCK
+    while position > 0:
+        size = min(length, position)
         position -= size
         block = os.pread(descriptor, size, position)
-        at = len(block)
+        at = size
         while (at := block.rfind(b"\n", 0, at)) >= 0:
             if position + at + 1 == end:
-                continue  # this newline is the end of the last line
+                continue  # the newline of the last line
+            taken += min(begin - position - at - 1, LONGEST_LINE)
+            begin = position + at + 1
             found += 1
-            if found == count:
-                return position + at + 1
-    return 0 if position == 0 else _line_after(descriptor, position, end)
+            if found == count or taken >= MOST_BYTES:
+                return begin
+        length = LARGE_BLOCK if begin - position > LARGE_BLOCK else BLOCK
+        _check(begin - position)
+    return 0
 
 
-def _line_after(descriptor: int, position: int, end: int) -> int:
-    """The offset of the first line that begins at `position` or later."""
-    while position < end:
-        block = os.pread(descriptor, min(BLOCK, end - position), position)
-        at = block.find(b"\n")
-        if at >= 0:
-            return position + at + 1
-        position += len(block) or end
-    return end
+def _check(skipped: int) -> None:
+    """Raise OSError if a search for the end of a line has read too many bytes."""
+    if skipped > MOST_SKIPPED:
+        raise OSError(errno.EFBIG, f"a line has more than {MOST_SKIPPED >> 30} GiB")

@@ -13,7 +13,7 @@ from agent.commands.timeline import is_held, lies_elsewhere
 from agent.context.comments import question_of
 from agent.daemon.task_reasons import TaskReasons
 from agent.dashboard import charts, conversation, helper_process, peers, task_list, task_parts
-from agent.dashboard.file_window import read_before, read_bytes
+from agent.dashboard.file_window import LAST_LINES, read_before, read_bytes
 from agent.errors import MakimonoError, UsageError
 from agent.taskqueue import row_holder
 from agent.taskqueue.row_holder import hostname
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 ASKED = "asked"
 """The outcome of a task that waits for a person's answer."""
-NEAR_END = 20
 MOST_FACTS = 1 << 20
 """The maximum number of bytes of a small file with facts of a task; a longer file counts as damaged."""
 PARTS = (
@@ -225,7 +224,7 @@ def _question(folder: Path | None) -> str:
     if folder is None:
         return ""
     try:
-        newest = read_before(folder / conversation.MESSAGES, NEAR_END).records
+        newest = read_before(folder / conversation.MESSAGES, LAST_LINES).records
     except OSError:
         return ""
     return next((found for one in reversed(newest) if (found := question_in(one))), "")

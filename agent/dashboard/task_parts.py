@@ -28,7 +28,7 @@ from agent.dashboard.conversation import (
     request_line,
     word_end,
 )
-from agent.dashboard.file_window import offset_of, read_before, read_bytes, read_from
+from agent.dashboard.file_window import newest, offset_of, read_before, read_bytes, read_from
 from agent.errors import MakimonoError
 from agent.tools.planning import UpdatePlan
 
@@ -75,12 +75,11 @@ def plan(folder: Path) -> Json:
             items = arguments.get("items") if isinstance(arguments, dict) else None
             if isinstance(items, list):
                 return {"items": [_step(one) for one in items], "at": record.get("timestamp"), "damage": []}
-    carried = read_before(folder / COMPACTIONS, 1, id_key="id")
-    for record in carried.records:
-        state = record.get("carried")
+    if (last := newest(folder / COMPACTIONS, id_key="id")) is not None:
+        state = last.get("carried")
         items = state.get("plan") if isinstance(state, dict) else None
         if isinstance(items, list):
-            return {"items": [_step(one) for one in items], "at": record.get("timestamp"), "damage": []}
+            return {"items": [_step(one) for one in items], "at": last.get("timestamp"), "damage": []}
     return {"items": [], "at": None, "damage": list(window.damage)}
 
 

@@ -2,15 +2,18 @@
 
 import http.client
 import socket
-from contextlib import ExitStack, closing
+import threading
+import time
+from contextlib import ExitStack, closing, suppress
 
 import pytest
-from cli_home import Home
+from cli_home import DONE, Home
 from page_home import served
 
-from agent.dashboard import connections
+from agent.dashboard import app, connections, rendering
 
 REQUEST = b"GET /tasks HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+LARGE = 32 << 20
 FORM = b"POST /login HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 30\r\n\r\ntoken="
 
 
@@ -48,3 +51,32 @@ def test_a_client_that_lets_the_server_wait_is_ended(home, monkeypatch, caplog):
             with client.makefile("rb") as answer:
                 answer.read()  # to the end, which comes
     assert "Traceback" not in caplog.text
+
+
+def test_a_client_that_does_not_read_is_ended_after_the_limit_or_when_all_leave_too_much_unread(home, monkeypatch):
+    monkeypatch.setattr(connections, "WAIT_SECONDS", 0.2)
+    monkeypatch.setattr(connections, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(rendering, "static", lambda _name: b"x" * LARGE)
+    for seconds, most in ((0.2, 1 << 30), (60, 8 << 20)):
+        monkeypatch.setattr(connections, "WAIT_SECONDS", seconds)
+        monkeypatch.setattr(connections, "MOST_UNREAD", most)
+        with served(home.settings) as page, ExitStack() as stack:
+            client = sending(stack, page, b"GET /static/style.css HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            assert client.recv(1, socket.MSG_PEEK)
+            open_ones = page.server._server.server_state.connections
+            while open_ones:  # until the server has ended it
+                time.sleep(0.02)
+            with client.makefile("rb") as answer, suppress(ConnectionError):
+                assert len(answer.read()) < LARGE
+
+
+def test_many_clients_of_a_large_page_do_not_hold_the_other_pages(home, monkeypatch):
+    goes_on = threading.Event()
+    monkeypatch.setattr(app, "PAGE_SECONDS", 2.0)
+    monkeypatch.setattr("agent.dashboard.pages.task_parts.change", lambda *_: goes_on.wait(30))
+    change = f"GET /tasks/{DONE}/change HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+    with served(home.settings) as page, ExitStack() as stack:
+        for _ in range(8):
+            sending(stack, page, change.encode())
+        assert [page.get(path).status for path in ("/tasks", f"/tasks/{DONE}", "/health")] == [200] * 3
+        goes_on.set()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent.dashboard import file_window
-from agent.dashboard.file_window import offset_of, read_before, read_bytes, read_from, sampled
+from agent.dashboard.file_window import newest, offset_of, read_before, read_bytes, read_from, sampled
 
 
 def line(seq, size=0, **more):
@@ -43,7 +43,8 @@ def test_the_last_lines_are_the_last_lines(tmp_path, count):
 
 def test_an_unfinished_last_line_is_left_out(tmp_path):
     path = write(tmp_path / "a.jsonl", [line(1), line(2), b'{"seq": 3, "text": "unfini'])
-    assert seqs(read_before(path, 2)) in ([1, 2], [2])
+    assert seqs(read_before(path, 2)) == [1, 2]
+    assert newest(path)["seq"] == 2
     assert seqs(read_from(path, 0, 10)) == [1, 2]
     assert read_from(path, 0, 10).damage == ()
 
@@ -73,12 +74,25 @@ def test_a_line_that_is_too_long_is_passed_over_without_being_read_into_memory(t
     assert seqs(read_from(path, offset_of(path, 3), 1)) == [3]
 
 
-def test_an_end_without_any_line_is_said(tmp_path, monkeypatch):
+def test_around_a_very_long_line_everything_is_found_and_the_line_is_read_few_times(tmp_path, monkeypatch):
+    monkeypatch.setattr(file_window, "LONGEST_LINE", 10_000)
+    monkeypatch.setattr(file_window, "LARGE_BLOCK", 100_000)
     monkeypatch.setattr(file_window, "MOST_BYTES", 200_000)
-    path = write(tmp_path / "a.jsonl", [line(1), b"x" * 500_000])
-    window = read_before(path, 5)
-    assert window.records == ()
-    assert window.damage == (f"a.jsonl: no line ends in the 0 MiB before byte {path.stat().st_size}",)
+    size = 30 << 20
+    for between in (b"\0" * size + b"\n", line(51, size)):
+        path = write(tmp_path / "a.jsonl", [*map(line, range(1, 51)), between, *map(line, range(52, 101))])
+        before = _read_bytes()
+        assert [seqs(read_from(path, offset_of(path, seq), 1)) for seq in (1, 50, 52, 100)] == [[1], [50], [52], [100]]
+        assert _read_bytes() - before < 2 * 4 * size
+        window = read_before(path, 60)
+        assert seqs(window) == [*range(41, 51), *range(52, 101)]
+        assert "too long to be shown" in window.damage[0]
+        assert newest(path)["seq"] == 100
+        before = _read_bytes()
+        assert set(seqs(sampled(path, 300))) <= set(range(1, 101))
+        assert _read_bytes() - before < 2 * size
+    torn = write(tmp_path / "b.jsonl", [line(1), b"x" * 500_000])
+    assert seqs(read_before(torn, 5)) == [1]
 
 
 def test_a_missing_file_is_empty(tmp_path):
