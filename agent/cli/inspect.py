@@ -63,9 +63,9 @@ def tasks(
         tables.show(state, watch_tasks.headings(state), listed, right=(3, 4), cut=watch_tasks.CUT)
     else:
         none = "no tasks" if status is None else f"no {status} tasks"
-        state.print_line(none if state.has_tasks() else f"{none}: {state.where_none()}")
+        tables.print_text(state, none if state.has_tasks() else f"{none}: {state.where_none()}")
     for line in (*watch_tasks.waiting_lines(look), *missing):
-        state.print_line(tables.cell(line))
+        tables.print_text(state, tables.cell(line))
     return 0
 
 

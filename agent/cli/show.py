@@ -230,7 +230,7 @@ def _joined(head: str, *parts: str) -> str:
 
 
 def _print(state: CliState, lines: Iterable[Line], *, cut: bool = False) -> None:
-    """Print the lines, on a terminal in colour; with `cut` each line is shortened to one line of the terminal."""
+    """Print the lines, on a terminal in colour and folded; with `cut` each line is cut at the terminal's width."""
     if not state.is_stdout_terminal:
         for line, _ in lines:
             if not state.print_line(line):
@@ -240,11 +240,12 @@ def _print(state: CliState, lines: Iterable[Line], *, cut: bool = False) -> None
 
     out = tables.console()
     for line, style in lines:
-        text = Text(tables.cell_line(line), style=style)
+        text = tables.cell_line(line)
         if cut:
-            out.print(text, no_wrap=True, overflow="ellipsis", crop=True)
-        else:
-            out.print(text, soft_wrap=True)
+            out.print(Text(text, style=style), no_wrap=True, overflow="ellipsis", crop=True)
+            continue
+        for part in tables.folded(text, out.width):
+            out.print(Text(part, style=style), soft_wrap=True)
 
 
 def _entries(state: CliState, entries: Iterable[TimelineEntry]) -> None:
@@ -407,7 +408,9 @@ def _follow(state: CliState, look: _Look) -> None:
             if now != before:
                 before = now
                 told = {"status": row.status, "outcome": row.outcome, **_outcome(row, look.reason)}
-                if not write(sys.stdout, json_line(told) if state.json else f"{tables.cell(now)}\n"):
+                if not (
+                    write(sys.stdout, json_line(told)) if state.json else tables.print_text(state, tables.cell(now))
+                ):
                     return
         if _is_over(look):
             return
@@ -434,4 +437,4 @@ def _tell(state: CliState, one: Turn | Between) -> bool:
         kind = "turn" if isinstance(one, Turn) else one.kind
         return write(sys.stdout, json_line({**asdict(one), "kind": kind}))
     lines = _turn(one) if isinstance(one, Turn) else [_between(one)]
-    return all(write(sys.stdout, f"{tables.cell_line(line)}\n") for line, _ in lines)
+    return all(tables.print_text(state, line) for line, _ in lines)

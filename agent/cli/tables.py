@@ -6,6 +6,8 @@ character takes two.
 
 from __future__ import annotations
 
+import re
+import shutil
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +36,12 @@ STYLES = {
 }
 """Text of a cell → the colour of the cell."""
 
+INDENT = 4
+"""The spaces before the second line and the next ones of a folded text, if it is no value beside its name."""
+
+_NAME = re.compile(r"\S+(?: \S+)*? {2,}")
+_WORD = re.compile(r" *[^ ]+")
+
 
 def cell(value: object) -> str:
     """One value of a table as text on one sanitised line."""
@@ -49,7 +57,45 @@ def console(stream: TextIO | None = None) -> Console:
     """A Rich console that does not interpret the text as mark-up."""
     from rich.console import Console
 
-    return Console(file=stream or sys.stdout, markup=False, highlight=False, emoji=False)
+    given: Mapping[str, Any] = {"file": stream or sys.stdout, "markup": False, "highlight": False, "emoji": False}
+    made = Console(**given)
+    if not made.is_dumb_terminal:
+        return made
+    columns, lines = shutil.get_terminal_size()  # Rich takes 80 columns for a dumb terminal
+    return Console(**given, width=columns, height=lines)
+
+
+def folded(text: str, width: int) -> list[str]:
+    """One line of text as lines for a terminal of `width` columns, broken at spaces; a value that follows its name
+    continues below its own beginning.
+
+    A path or an address that is longer than a line is not broken, so that a person can copy it. Text of wide
+    characters, which has no spaces, is broken anywhere.
+    """
+    from rich.cells import cell_len, chop_cells
+
+    if cell_len(text) <= width:
+        return [text]
+    name = _NAME.match(text)
+    indent = name.end() if name is not None and name.end() <= width // 2 else min(INDENT, width // 2)
+    words: list[str] = []
+    for word in _WORD.findall(text):
+        is_prose = cell_len(word) > max(width - indent, len(word)) and "/" not in word
+        words += chop_cells(word, width - indent) if is_prose else [word]
+    made = words[:1]
+    for word in words[1:]:
+        is_value = cell_len(made[-1]) < indent  # the name alone is on the line
+        if is_value or cell_len(made[-1] + word) <= width:
+            made[-1] += word
+        else:
+            made.append(" " * indent + word.lstrip(" "))
+    return made
+
+
+def print_text(state: CliState, text: str) -> bool:
+    """Print one line of text, which is folded on a terminal.  Returns False when the reader has closed the pipe."""
+    lines = folded(cell_line(text), console().width) if state.is_stdout_terminal else [cell_line(text)]
+    return all(state.print_line(line) for line in lines)
 
 
 def show(
@@ -117,7 +163,7 @@ def aligned(headings: Sequence[str], rows: Sequence[Sequence[str]], right: Seque
 def facts(state: CliState, values: Mapping[str, object]) -> None:
     """Print names and values, one pair on each line; empty values are left out.
 
-    A long value is not folded, so that a path can be copied.
+    On a terminal a long value is folded at spaces.
     """
     if state.json:
         return
@@ -126,9 +172,10 @@ def facts(state: CliState, values: Mapping[str, object]) -> None:
         if state.is_stdout_terminal:
             from rich.text import Text
 
-            style = STYLES.get(value, "")
-            text = Text(line)
-            text.stylize(style, len(line) - len(value))
-            console().print(text, soft_wrap=True)
+            out = console()
+            for part in folded(line, out.width):
+                text = Text(part)
+                text.stylize(STYLES.get(value, ""), len(line) - len(value))
+                out.print(text, soft_wrap=True)
         elif not state.print_line(line):
             return

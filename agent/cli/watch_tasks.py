@@ -97,8 +97,7 @@ def watch(state: CliState, status: str | None, limit: int | None, cells: Callabl
         if nobody_reads(sys.stdout):
             return 0
         for change in changes(before, look.rows, look.reasons):
-            text = json_line(change) if state.json else f"{line(change)}\n"
-            if not write(sys.stdout, text):
+            if not (write(sys.stdout, json_line(change)) if state.json else tables.print_text(state, line(change))):
                 return 0
     return 0
 
