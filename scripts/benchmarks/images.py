@@ -83,7 +83,7 @@ def part(place: Path, what: str) -> None:
 
         if what == "import":
             import agent.worker.issue_pictures  # noqa: F401
-        print(json.dumps({"peak": peak()}))
+        print(json.dumps({"peak": machine.peak()}))
         return
     from agent.context import MessageStore
     from agent.llm import make_client
@@ -131,13 +131,7 @@ def part(place: Path, what: str) -> None:
             out.write(store.current_path.read_bytes())
         best["least"] = min(best.get("least", 9e9), time.process_time() - started)
     view = store.current_path.stat().st_size
-    print(json.dumps({**best, "view": view, "sent": sent, "peak": peak()}))
-
-
-def peak() -> int:
-    """Peak RSS of this process in bytes; `ru_maxrss` would have that of its parent in it."""
-    status = Path("/proc/self/status").read_text()
-    return int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1]) << 10
+    print(json.dumps({**best, "view": view, "sent": sent, "peak": machine.peak()}))
 
 
 if __name__ == "__main__":

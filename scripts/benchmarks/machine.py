@@ -26,12 +26,13 @@ def describe() -> dict[str, object]:
     }
 
 
-def peak() -> int:
-    """Peak resident bytes of this process.  Not `ru_maxrss`, which begins with what the parent had."""
-    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+def peak(pid: int | None = None) -> int:
+    """Peak resident bytes of a process, or of this one.  Not `ru_maxrss`, which begins with what the parent had."""
+    path = Path(f"/proc/{pid or 'self'}/status")
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024
-    raise RuntimeError("no VmHWM in /proc/self/status; the benches need Linux")
+    raise RuntimeError(f"no VmHWM in {path}; the benches need Linux")
 
 
 def cpu_of_self() -> float:

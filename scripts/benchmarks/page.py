@@ -48,7 +48,7 @@ def measure() -> dict[str, Any]:
             times = {name: [opened(process, port, path) for _ in range(ROUNDS)] for name, path in pages.items()}
             machine.say(f"{OPEN_PAGES} open pages for {SECONDS:.0f} s")
             idle = idling(process, port)
-            peak = status_of(process, "VmHWM") / machine.MIB
+            peak = machine.peak(process.pid) / machine.MIB
     what = {
         "tasks": f"the list of {TASKS:,} tasks",
         "sorted": "… its 100th page, sorted by cost",
@@ -133,14 +133,6 @@ def cpu_of(process: subprocess.Popen[bytes]) -> float:
     """CPU seconds of the server."""
     fields = Path(f"/proc/{process.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     return sum(map(int, fields[11:13])) / TICKS
-
-
-def status_of(process: subprocess.Popen[bytes], name: str) -> int:
-    """Bytes in a line of the server's /proc/PID/status."""
-    for line in Path(f"/proc/{process.pid}/status").read_text(encoding="ascii").splitlines():
-        if line.startswith(f"{name}:"):
-            return int(line.split()[1]) * 1024
-    raise RuntimeError(f"no {name} in /proc/{process.pid}/status")
 
 
 # --- what is shown ---------------------------------------------------------------------------------------------
