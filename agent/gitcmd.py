@@ -352,6 +352,11 @@ def git(
     return done
 
 
+def fields_of(output: bytes) -> list[str]:
+    """The fields of an output that git was asked to end with NUL (`-z`), for example paths."""
+    return [field for field in output.decode("utf-8", "surrogateescape").split("\0") if field]
+
+
 def _again(args: Sequence[str], error: GitError, git_dir: Path | None) -> bool:
     """Whether to run a failed git command again; if it failed because of a stale lock, that lock is removed."""
     lock = stale_git_locks.lock_in_error(error.stderr, git_dir) if git_dir is not None else None

@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agent.gitcmd import git
+from agent.gitcmd import fields_of, git
 from agent.security.guarded_paths import is_bare, may_be_bare
 from agent.values import FileChange
 from agent.work.untrusted_tree import leaves_tree, shown
@@ -81,7 +81,7 @@ def empty_tree(git_dir: Path) -> str:
 def diff_stat(git_dir: Path, old: str, new: str) -> DiffStat:
     """The number of changed files and lines between two commits or trees; a rename counts once."""
     done = git("diff-tree", "-r", "-z", "-M", "--numstat", *PLAIN, old, new, "--", git_dir=git_dir)
-    fields = iter(_split(done.output))
+    fields = iter(fields_of(done.output))
     files = insertions = deletions = 0
     lines = []
     for head in fields:
@@ -125,7 +125,7 @@ def of_tree(
 def _of_raw(output: bytes) -> list[FileChange]:
     """Parse git's output of `--raw --numstat -z`: first one record per file with its status, then one per file with its
     numbers."""
-    fields = iter(_split(output))
+    fields = iter(fields_of(output))
     states: dict[str, tuple[str, str]] = {}
     found = []
     for head in fields:
@@ -147,7 +147,7 @@ def _of_raw(output: bytes) -> list[FileChange]:
 def changed_paths(git_dir: Path, old: str, new: str) -> list[str]:
     """The paths that differ between two commits, with both names of a rename, sorted."""
     done = git("diff-tree", "-r", "-z", "--name-only", "--no-renames", *PLAIN, old, new, "--", git_dir=git_dir)
-    return sorted(_split(done.output))
+    return sorted(fields_of(done.output))
 
 
 def diff(git_dir: Path, old: str, new: str) -> Iterator[bytes]:
@@ -210,7 +210,7 @@ def _merges_of(git_dir: Path, old: str | None, new: str) -> list[tuple[str, tupl
 
 
 def _raw_entries(output: bytes) -> list[Entry]:
-    fields = iter(part for part in _split(output) if part)
+    fields = iter(fields_of(output))
     found = []
     for head in fields:
         old_mode, new_mode, _, new_object, status = head.lstrip("\n:").split(" ")
@@ -265,7 +265,7 @@ def _sizes(git_dir: Path, objects: Iterable[str], wanted: Callable[[int], bool])
     return found
 
 
-def mode_findings(git_dir: Path, changes: list[Entry]) -> list[str]:
+def mode_findings(git_dir: Path, changes: Sequence[Entry]) -> list[str]:
     """Findings about symlinks that point out of the tree, and about submodules: neither may be published.  Each finding
     is listed once.
     """
@@ -313,7 +313,7 @@ def bare_folders(git_dir: Path, changes: Sequence[Entry], head: str) -> list[str
     for at in range(0, len(folders), 500):
         asked = [f"{folder}/" for folder in folders[at : at + 500]]
         listed = git("ls-tree", "-z", "--name-only", "--full-tree", head, "--", *asked, git_dir=git_dir, check=False)
-        for path in _split(listed.output):
+        for path in fields_of(listed.output):
             folder, _, name = path.rpartition("/")
             if folder in there:
                 there[folder].add(name)
@@ -323,6 +323,22 @@ def bare_folders(git_dir: Path, changes: Sequence[Entry], head: str) -> list[str
             if (folder := "/".join(parts[:depth])) in there:
                 there[folder].add(parts[depth])
     return [folder for folder, names in there.items() if is_bare(names)]
+
+
+def files_at(git_dir: Path, commit: str) -> list[str]:
+    """The paths of all files of a commit."""
+    return fields_of(git("ls-tree", "-r", "-z", "--name-only", commit, git_dir=git_dir).output)
+
+
+def file_at(git_dir: Path, commit: str, path: str) -> bytes | None:
+    """The content of a file in a commit, following symlinks inside the repository; None if it does not exist."""
+    if "\n" in path:
+        return None
+    asked = f"{commit}:{path}\n".encode("utf-8", "surrogateescape")
+    done = git("cat-file", "--batch", "--follow-symlinks", git_dir=git_dir, stdin=asked)
+    head, _, rest = done.output.partition(b"\n")
+    words = head.split(b" ")
+    return rest[: int(words[2])] if len(words) == 3 and words[1] == b"blob" else None
 
 
 def same_but_case(paths: Iterable[str], all_paths: Iterable[str]) -> list[str]:
@@ -367,8 +383,3 @@ def _streamed(
         with spool.open("rb") as file:
             while chunk := file.read(CHUNK):
                 yield chunk
-
-
-def _split(output: bytes) -> list[str]:
-    parts = output.decode("utf-8", "surrogateescape").split("\0")
-    return parts[:-1] if parts and not parts[-1] else parts

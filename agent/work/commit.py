@@ -18,7 +18,7 @@ import stat
 from typing import TYPE_CHECKING, Any
 
 from agent import clock, durable_files, filetree
-from agent.gitcmd import Identity, git
+from agent.gitcmd import Identity, fields_of, git
 from agent.work import git_filters, refs
 from agent.work.lfs import LfsTree
 from agent.work.signing import UNSIGNED, Signing
@@ -101,13 +101,13 @@ class Index:
         options |= {"config": TRUE_STAT, "timeout": 600}
         git("update-index", "-q", "--really-refresh", "--ignore-submodules", check=False, **options)
         raw = git("diff-files", "-z", "--name-status", "--no-renames", "--ignore-submodules=all", **options)
-        fields = _names(raw.output)
+        fields = fields_of(raw.output)
         removed: list[str] = []
         present: list[str] = []
         for status, path in zip(fields[::2], fields[1::2], strict=True):
             (removed if status == "D" else present).append(path)
         new = git("ls-files", "-z", "--others", "--exclude-standard", check=False, **options)
-        return removed, present + _names(new.output)
+        return removed, present + fields_of(new.output)
 
     def _small(self, paths: list[str]) -> list[str]:
         """Those of `paths` that the host accepts; the others are added to `too_large`."""
@@ -262,7 +262,3 @@ def clean_message(message: str) -> str:
     lines = [line.rstrip() for line in text[:MESSAGE_LIMIT].split("\n")]
     text = re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()
     return f"{text or 'Change'}\n"
-
-
-def _names(output: bytes) -> list[str]:
-    return [name for name in output.decode("utf-8", "surrogateescape").split("\0") if name]

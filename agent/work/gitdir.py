@@ -19,7 +19,7 @@ import orjson
 
 from agent import durable_files
 from agent.errors import PushRejected, WorkError
-from agent.gitcmd import git
+from agent.gitcmd import fields_of, git
 from agent.work import refs, untrusted_tree
 from agent.work.mirror import open_up
 
@@ -204,7 +204,7 @@ def write_ignored(git_dir: Path, more: Iterable[str] = ()) -> None:
     done = git("ls-tree", "-r", "-z", "--name-only", "HEAD", git_dir=git_dir, check=False)
     folders: set[str] = set()
     names: set[str] = set()
-    for path in done.output.decode("utf-8", "surrogateescape").split("\0"):
+    for path in fields_of(done.output):
         *parents, name = path.split("/")
         folders.update(parents)
         names.add(name)

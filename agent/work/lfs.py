@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent import durable_files, filetree
 from agent.errors import ContentWrong
-from agent.gitcmd import git
+from agent.gitcmd import fields_of, git
 from agent.work import git_filters, gitdir
 from agent.work.untrusted_tree import shown
 
@@ -121,7 +121,7 @@ class LfsTree:
         """path → pointer, for the tracked Git LFS files that contain only the pointer."""
         listed = git("ls-files", "-z", git_dir=self.git_dir, work_tree=self.tree, env=self.env).output
         found = {}
-        for path in self.files(name for name in listed.decode("utf-8", "surrogateescape").split("\0") if name):
+        for path in self.files(fields_of(listed)):
             data = next(self._blocks(path), b"") if self._mode(path) else b""
             if (pointer := Pointer.read(data)) is not None:
                 found[path] = pointer

@@ -27,7 +27,7 @@ from agent import clock, durable_files, filetree, treecopy
 from agent.config import host_allowlist
 from agent.config.url_passwords import shown_command
 from agent.errors import ConfigError, RulesRefused, SetupFailed, WorkError
-from agent.gitcmd import git
+from agent.gitcmd import fields_of, git
 from agent.sandbox import sandbox_user
 from agent.work import gitdir, setup_outage, untrusted_tree
 from agent.work.verify import tail
@@ -198,9 +198,9 @@ def _key_files(patterns: Sequence[str], workspace: Workspace) -> list[list[str]]
     """Path, mode and object of the files of the base commit that match the patterns."""
     done = git("ls-tree", "-r", "-z", str(workspace.base_commit), git_dir=workspace.git_dir)
     files = []
-    for line in done.output.decode("utf-8", "surrogateescape").split("\0"):
+    for line in fields_of(done.output):
         meta, _, path = line.partition("\t")
-        if path and any(_matches(path, pattern) for pattern in patterns):
+        if any(_matches(path, pattern) for pattern in patterns):
             files.append([path.encode("utf-8", "surrogateescape").hex(), meta])
     return files
 
@@ -241,7 +241,7 @@ def _build(section: Setup, workspace: Workspace, run: Run, entry: Path, hosts: S
         except RulesRefused as refused:
             return _unfit(section, done, refused)
         if report.ok:
-            tracked = _by_folder(_names(git("ls-files", "-z", **places).output))
+            tracked = _by_folder(fields_of(git("ls-files", "-z", **places).output))
             unknown = [name for name in _unknown(scratch, workspace, index) if not _holds(tracked, name)]
             facts = {
                 "command": shown_command(section.command),
@@ -332,7 +332,7 @@ def _changed(work_tree: Path, workspace: Workspace, env: Mapping[str, str]) -> l
     places: dict[str, Any] = {"git_dir": workspace.git_dir, "work_tree": work_tree, "env": env}
     git("update-index", "-q", "--really-refresh", "--ignore-submodules", check=False, timeout=600, **places)
     done = git("diff-files", "-z", "--name-only", "--no-renames", "--ignore-submodules=all", timeout=600, **places)
-    return _names(done.output)
+    return fields_of(done.output)
 
 
 def _unknown(work_tree: Path, workspace: Workspace, env: Mapping[str, str]) -> list[str]:
@@ -340,12 +340,12 @@ def _unknown(work_tree: Path, workspace: Workspace, env: Mapping[str, str]) -> l
     task."""
     places: dict[str, Any] = {"git_dir": workspace.git_dir, "work_tree": work_tree, "env": env}
     done = git("ls-files", "-z", "--others", "--exclude-standard", check=False, timeout=600, **places)
-    names = _names(done.output)
+    names = fields_of(done.output)
     if len(names) > MANY:
         done = git(
             "ls-files", "-z", "--others", "--exclude-standard", "--directory", check=False, timeout=600, **places
         )
-        names = _names(done.output)
+        names = fields_of(done.output)
     return [name for name in names if name != ".git"]
 
 
@@ -431,7 +431,3 @@ def _unknown_in(entry: Path) -> list[str]:
     """The files of a cached set-up that no ignore rule of the repository matches."""
     facts = orjson.loads((entry / "done.json").read_bytes())
     return [bytes.fromhex(name).decode("utf-8", "surrogateescape") for name in facts["unknown"]]
-
-
-def _names(output: bytes) -> list[str]:
-    return [name for name in output.decode("utf-8", "surrogateescape").split("\0") if name]

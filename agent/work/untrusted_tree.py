@@ -18,17 +18,26 @@ from typing import TYPE_CHECKING
 from agent import durable_files, filetree
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 INSIDE = "/git"
 """The path at which commands see the git directory, mounted read-only: the content of the `.git` file is valid only
 there."""
 
+SHOWN = 20
+"""The maximum number of names that a sentence for a person lists."""
+
 shown = filetree.printable
 
 _HFS_IGNORED = dict.fromkeys(
     (0x200C, 0x200D, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF),
 )
+
+
+def first_shown(names: Sequence[str]) -> str:
+    """The first names of a list, printable."""
+    return ", ".join(shown(name) for name in names[:SHOWN])
 
 
 def is_git_name(name: str) -> bool:

@@ -14,20 +14,22 @@ docs/security.md, "Git beside a work tree", have the reasons.
 from __future__ import annotations
 
 import os
-import stat
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from agent import durable_files, git_guard, proc
-from agent.errors import BaseMissing, GitError, RulesRefused, StopHeard, WorkError
-from agent.gitcmd import Identity, git
+from agent import durable_files, proc
+from agent.errors import GitError, RulesRefused, StopHeard, WorkError
+from agent.gitcmd import Identity, fields_of, git
 from agent.work import changes, gitdir, merging, rebase, refs, untrusted_tree
-from agent.work.commit import HOLES, TRUE_STAT, Index, commit, holes_of
+from agent.work.commit import TRUE_STAT, Index, commit
 from agent.work.commit_membership import CommitMembership
+from agent.work.first_state import first_state
 from agent.work.lfs import LfsTree
 from agent.work.lfs_content import LIMIT, Content
 from agent.work.lfs_server import Server
+from agent.work.present_changes import present_changes
 from agent.work.signing import UNSIGNED, Signing
+from agent.work.tree_findings import tree_findings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -37,8 +39,6 @@ if TYPE_CHECKING:
     from agent.work.changes import DiffStat
     from agent.work.lfs import Pointer
     from agent.work.mirror import Mirror
-
-SHOWN_BRANCHES = 20
 
 KEPT_ENTRIES = 2000
 """Up to this number, changes of paths stay in memory (about 1 MB) until there is another commit."""
@@ -90,7 +90,7 @@ class Workspace:
         self._left_out: list[str] = []
         self._wanted_base = base.removeprefix("refs/heads/") if base else None
         self._start_at = start_at
-        self._owner = owner_uid if os.geteuid() == 0 else None
+        self.owner_uid = owner_uid if os.geteuid() == 0 else None
         self._env = {proc.MARK: self.context_dir.name}
         self._state: gitdir.WorkspaceState | None = None
         self._entries: tuple[str | None, str, list[changes.Entry]] | None = None
@@ -112,7 +112,7 @@ class Workspace:
         state = gitdir.read_state(self.git_dir)
         if state is None:
             with self.mirror.locked():
-                state = begin or self._first_state()
+                state = begin or first_state(self.mirror, self.branch, self._wanted_base, self._start_at)
                 gitdir.make(self.git_dir, self.mirror, state)
         self._state = state
         self.branch = state.branch
@@ -129,65 +129,25 @@ class Workspace:
         if not state.ready or state.gone:
             self.update_state(ready=True, gone=False)
 
-    def _first_state(self) -> gitdir.WorkspaceState:
-        checked = git("check-ref-format", f"refs/heads/{self.branch}", negative=1)
-        if checked.returncode != 0 or self.branch.startswith("-"):
-            raise WorkError(f"{self.branch!r} is not the name of a branch")
-        base = self._wanted_base or self.mirror.default_branch()
-        if self.mirror.is_empty():
-            return gitdir.WorkspaceState(self.branch, base or self.mirror.head_name(), None, None)
-        tip = self.mirror.commit_of(base) if base else None
-        if base is None or tip is None:
-            raise BaseMissing(self._base_missing(base))
-        start, base_commit = tip, tip
-        if self._start_at:
-            start = self.mirror.commit_of(self._start_at) or self._known_commit(self._start_at)
-            merged = git("merge-base", tip, start, git_dir=self.mirror.path, negative=1)
-            base_commit = merged.output.decode().strip() or tip
-        return gitdir.WorkspaceState(self.branch, base, base_commit, start)
-
-    def _base_missing(self, base: str | None) -> str:
-        names = self.mirror.branches()
-        more = f" and {len(names) - SHOWN_BRANCHES} more" if len(names) > SHOWN_BRANCHES else ""
-        known = ", ".join(untrusted_tree.shown(name) for name in names[:SHOWN_BRANCHES]) + more
-        if base is None:
-            return f"{self.mirror.url} has no default branch; name one as `base` in the issue. Branches: {known}"
-        return (
-            f"base branch {base!r} does not exist in {self.mirror.url}; make it, make another one the default branch, "
-            f"or name one as `base` in the issue. There are: {known}"
-        )
-
-    def _known_commit(self, name: str) -> str:
-        done = git(
-            *("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}"),
-            git_dir=self.mirror.path,
-            negative=1,
-        )
-        if done.returncode != 0:
-            raise BaseMissing(
-                f"{name!r}, where the work was to go on, is neither a branch nor a commit of {self.mirror.url}"
-            )
-        return done.output.decode().strip()
-
     def _check_out(self) -> None:
-        """Fill the work tree from HEAD.
-
-        `_check_out` may be called only for a tree that has no work of the task yet, or that does not exist.
-        """
+        """Fill the work tree, which has no work of the task yet or does not exist, from HEAD."""
         untrusted_tree.clear(self.tree)
         (self.git_dir / "index").unlink(missing_ok=True)  # a power loss may have left an unreadable index  # ours
-        if self.head() is not None:
-            self._git("read-tree", "--reset", "-u", "HEAD", timeout=1800)
-        self._fill_and_give()
-        durable_files.sync_tree(self.tree)
+        self._lay(self.head())
         self._report_what_is_missing()
 
-    def _fill_and_give(self) -> None:
+    def _lay(self, content: str | None) -> None:
+        """Set the files of the work tree to those of a commit or tree, with the content of Git LFS and for the owner of
+        the tree; None means that git writes no file."""
+        untrusted_tree.enterable(self.tree)
+        if content is not None:
+            self._git("read-tree", "--reset", "-u", content, timeout=1800)
         filled = self.lfs.fill(self.tree, self._env)
-        if self._owner is not None:
-            untrusted_tree.give(self.tree, self._owner)
+        if self.owner_uid is not None:
+            untrusted_tree.give(self.tree, self.owner_uid)
             self._git("update-index", "-q", "--refresh", check=False, timeout=600)
         LfsTree(self.git_dir, self.tree, self._env).add((), filled)
+        durable_files.sync_tree(self.tree)
 
     def _report_what_is_missing(self) -> None:
         """Report submodules and Git LFS files that are not in the tree.
@@ -196,10 +156,9 @@ class Workspace:
         unavailable, or exceed the limit.
         """
         if modules := self._fates.submodules():
-            names = ", ".join(untrusted_tree.shown(name) for name in modules[:SHOWN_BRANCHES])
-            self.reports.append(f"submodules are not checked out: {names}")
+            self.reports.append(f"submodules are not checked out: {untrusted_tree.first_shown(modules)}")
         if kept := sorted(LfsTree(self.git_dir, self.tree, self._env).pointers()):
-            names = ", ".join(untrusted_tree.shown(name) for name in kept[:SHOWN_BRANCHES])
+            names = untrusted_tree.first_shown(kept)
             self.reports.append(f"Git LFS files are not downloaded; the tree has their pointers: {names}")
 
     def _repair_index(self) -> None:
@@ -240,11 +199,6 @@ class Workspace:
         """The commit at which this task started: the base commit, or the newest commit of an earlier task's work."""
         return self.state.start
 
-    @property
-    def owner_uid(self) -> int | None:
-        """The user that owns the tree, if it is not the user of this process."""
-        return self._owner
-
     def mounts(self, home: Path | None = None, read_only: tuple[Path, ...] = ()) -> dict[str, Any]:
         """The keyword arguments of `sandbox.Mounts` for a command of this task.
 
@@ -252,55 +206,23 @@ class Workspace:
         command could start.
         """
         untrusted_tree.enterable(self.tree)
-        return {
-            "work": self.tree,
-            "git": self.git_dir,
-            "mirror": self.mirror.path,
-            "home": home,
-            "read_only": tuple(read_only),
-        }
+        folders = {"work": self.tree, "git": self.git_dir, "mirror": self.mirror.path}
+        return {**folders, "home": home, "read_only": read_only}
 
     # --- judging and committing ----------------------------------------------------------------------------------
 
     def guard(self) -> list[str]:
-        """Put the `.git` file of the work tree back, and list the reasons against a publication: symlinks out of the
-        tree and submodules in the task's commits, and files of the repository that cannot be read.
+        """Put the `.git` file of the work tree back, and list the reasons against a publication."""
+        self._put_gitfile_back()
+        own = self.entries() if self.has_commits() else []
+        found = tree_findings(self.git_dir, self.tree, self.base_commit, self.head(), own)
+        self.reports.extend(line for line in found.notes if line not in self.reports)
+        return found.reasons
 
-        Only content that a push would send can be a reason against a publication. Another `.git` in the tree does no
-        harm, since neither git nor `Index` adds it to a commit.
-        """
+    def _put_gitfile_back(self) -> None:
+        """Put the `.git` file of the work tree back if it was changed, and report the change."""
         if untrusted_tree.write_gitfile(self.tree, self.gitdir_inside):
             self.reports.append("the file .git in the work tree was changed and has been put back")
-        found = []
-        try:
-            git_guard.check_tree(self.tree)
-        except RulesRefused as refused:
-            return list(refused.findings)
-        for folder in untrusted_tree.closed_folders(self.tree):
-            if self._holds_tracked(folder):
-                found.append(self._closed(folder))
-            else:
-                self.reports.append(
-                    f"{untrusted_tree.shown(folder)}/ cannot be looked into (its mode forbids it) and was left out"
-                )
-        if self.has_commits():
-            entries = self.entries()
-            found += changes.mode_findings(self.git_dir, entries)
-            new = [entry.path for entry in entries if entry.status == "A"]
-            listed = _names(self._git("ls-tree", "-r", "-z", "--name-only", "HEAD").output) if new else []
-            told = changes.same_but_case(new, listed)
-            self.reports.extend(line for line in told if line not in self.reports)
-        return found
-
-    def _closed(self, folder: str) -> str:
-        name = untrusted_tree.shown(folder)
-        return f"{name}/ cannot be looked into (its mode forbids it); make it readable or remove it"
-
-    def _holds_tracked(self, folder: str) -> bool:
-        """Whether the base commit or HEAD has files in `folder`; git sees these files as removed, because it cannot
-        enter the folder."""
-        names = [self.base_commit, self.head()]
-        return any(name and self._git("ls-tree", "-z", name, f"{folder}/").output for name in names)
 
     def commit(self, message: Public, *, name: str, email: str) -> str | None:
         """Commit every change of the tree that belongs in the repository; returns the commit, or None if there is no
@@ -313,8 +235,7 @@ class Workspace:
             if self.state.refused == self.head():
                 self.take_back()
             self.update_state(refused=None)
-        if untrusted_tree.write_gitfile(self.tree, self.gitdir_inside):
-            self.reports.append("the file .git in the work tree was changed and has been put back")
+        self._put_gitfile_back()
         self._finish_merge()
         if left := merging.left(self.tree, self.state.unresolved):
             raise RulesRefused(left)
@@ -386,10 +307,7 @@ class Workspace:
         target = self.state.moving
         if target is None:
             return
-        untrusted_tree.enterable(self.tree)
-        self._git("read-tree", "--reset", "-u", target, timeout=1800)
-        self._fill_and_give()
-        durable_files.sync_tree(self.tree)
+        self._lay(target)
         refs.move(self.git_dir, f"refs/heads/{self.branch}", target, why="rebase", env=self._env)
         self.update_state(moving=None)
 
@@ -406,10 +324,7 @@ class Workspace:
     def _finish_merge(self) -> None:
         state = self.state
         if state.laying is not None:
-            untrusted_tree.enterable(self.tree)
-            self._git("read-tree", "--reset", "-u", state.laying, timeout=1800)
-            self._fill_and_give()
-            durable_files.sync_tree(self.tree)
+            self._lay(state.laying)
             self.update_state(laying=None)
         head = self.head()
         if state.merging is not None and head is not None and rebase.is_ancestor(self.git_dir, state.merging, head):
@@ -418,12 +333,8 @@ class Workspace:
     def take_over(self, made: str, head: str | None, **fields: Any) -> None:
         """Set the task's branch to `head`, and the files to those of the tree `made` (uncommitted work from another
         host), or to those of `head` if `made` is "". `fields` are changes of the workspace's state."""
-        untrusted_tree.enterable(self.tree)
-        if made or head:
-            self._git("read-tree", "--reset", "-u", made or str(head), timeout=1800)
-        self._fill_and_give()
+        self._lay(made or head)
         self._point_at(head, "take over")
-        durable_files.sync_tree(self.tree)
         self.update_state(**fields)
 
     def import_commits(self, git_dir: Path, commit: str, *, refused: bool) -> None:
@@ -468,7 +379,7 @@ class Workspace:
         """
         options = () if ignored else ("--exclude-standard",)
         try:
-            return _names(self._git("ls-files", "-z", "--others", *options, hears=False).output)
+            return fields_of(self._git("ls-files", "-z", "--others", *options, hears=False).output)
         except (GitError, RulesRefused):
             return []
 
@@ -496,33 +407,15 @@ class Workspace:
         """The difference between the work tree and the base commit, committed or not, sorted by modification time with
         the newest file last.  Files that no commit will contain (ignored files) are left out.  Raises GitError if git
         takes more than `seconds`."""
-        base = self.base_commit or changes.empty_tree(self.git_dir)
-        listing = ("ls-files", "-z", "--others", "--exclude-standard")
-        new = [path for path in _names(self._git(*listing, timeout=seconds).output) if self._is_plain(path)]
-        found = changes.of_tree(self.git_dir, self.tree, base, new, env=self._env, seconds=seconds)
-        content = LfsTree(self.git_dir, self.tree, self._env)
-        same = content.unchanged([one.path for one in found if one.how != "deleted"]) - set(self.changed_paths())
-        return sorted((one for one in found if one.path not in same), key=self._written_at)
-
-    def _is_plain(self, path: str) -> bool:
-        """Whether a new file of the work tree is safe to read: a regular file or a symlink (reading does not block),
-        not a repository or a part of one, not mostly a hole, and not larger than the host accepts."""
-        if untrusted_tree.has_git_name(path):
-            return False
-        try:
-            status = durable_files.stat_beneath(self.tree, path)
-        except OSError:
-            return False
-        if stat.S_ISREG(status.st_mode):
-            fits = self.largest is None or status.st_size <= self.largest
-            return fits and holes_of(self.tree, path, status, HOLES) <= HOLES
-        return stat.S_ISLNK(status.st_mode)
-
-    def _written_at(self, change: FileChange) -> int:
-        try:
-            return durable_files.stat_beneath(self.tree, change.path).st_mtime_ns
-        except OSError:
-            return 0
+        return present_changes(
+            self.git_dir,
+            self.tree,
+            self.base_commit or changes.empty_tree(self.git_dir),
+            env=self._env,
+            committed=self.changed_paths(),
+            largest=self.largest,
+            seconds=seconds,
+        )
 
     def diff(self) -> Iterator[bytes]:
         """The changes of the task's branch against the base commit, as chunks of a diff."""
@@ -568,16 +461,7 @@ class Workspace:
         """The content of a file in the base commit (for rules of the repository), following symlinks inside the
         repository; None if it does not exist.  Content that a build or a model wrote is not read, since only the base
         commit is read."""
-        if self.base_commit is None or "\n" in path:
-            return None
-        done = git(
-            *("cat-file", "--batch", "--follow-symlinks"),
-            git_dir=self.git_dir,
-            stdin=os.fsencode(f"{self.base_commit}:{path}\n"),
-        )
-        head, _, rest = done.output.partition(b"\n")
-        words = head.split(b" ")
-        return rest[: int(words[2])] if len(words) == 3 and words[1] == b"blob" else None
+        return None if self.base_commit is None else changes.file_at(self.git_dir, self.base_commit, path)
 
     def why_left_out(self, path: str) -> str:
         """The reason why no commit will contain the file `path`, with advice; "" if a commit will contain it.
@@ -599,20 +483,7 @@ class Workspace:
         if not written:
             return []
         listed = self._git("ls-tree", "-r", "-z", "--name-only", "HEAD", check=False).output
-        return self._fates.left_behind(written, set(_names(listed)), set(self.uncommitted()))
-
-    def paths(self, seconds: float = 20) -> list[str]:
-        """Files of the work tree: tracked files that exist, and new files that are not ignored.
-
-        If the search for new files takes more than `seconds`, only the tracked files are returned.
-        """
-        listing = ("ls-files", "-z", "--cached", "--deduplicate")
-        gone = set(_names(self._git("ls-files", "-z", "--deleted", check=False).output))
-        try:
-            done = self._git(*listing, "--others", "--exclude-standard", timeout=seconds, check=False)
-        except GitError:
-            done = self._git(*listing)
-        return sorted(set(_names(done.output)) - gone)
+        return self._fates.left_behind(written, set(fields_of(listed)), set(self.uncommitted()))
 
     def _span(self, *, own: bool = False) -> tuple[str, str]:
         empty = changes.empty_tree(self.git_dir)
@@ -623,7 +494,3 @@ class Workspace:
 
     def _git(self, *args: str, **options: Any) -> Any:
         return git(*args, git_dir=self.git_dir, work_tree=self.tree, env=self._env, config=TRUE_STAT, **options)
-
-
-def _names(output: bytes) -> list[str]:
-    return [name for name in output.decode("utf-8", "surrogateescape").split("\0") if name]

@@ -258,7 +258,7 @@ def test_a_changed_git_file_is_put_back_reported_and_never_used(kind, source, ma
     assert commit(workspace)
     b"".join(workspace.diff())
     b"".join(workspace.history())
-    workspace.paths()
+    workspace.unknown()
     workspace.uncommitted()
     assert workspace.guard() == []
     assert entry.read_bytes() == b"gitdir: /git\n"

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from work_repos import ENV, OTHER_UID, Source, commit, mode, remove, sh
+from work_repos import ENV, OTHER_UID, Source, commit, files_of, mode, remove, sh
 
 from agent import deadline, git_guard
 from agent.errors import BaseMissing, WorkError
@@ -25,7 +25,7 @@ def test_the_tree_is_the_base_commit_on_our_branch(source, make_workspace):
     assert workspace.head() == workspace.base_commit == source.git("rev-parse", "HEAD").strip()
     assert git("symbolic-ref", "HEAD", git_dir=workspace.git_dir).output == b"refs/heads/makimono/7-11111111\n"
     assert not workspace.has_commits()
-    assert workspace.paths() == ["README.md", "src/app.py"]
+    assert files_of(workspace) == ["README.md", "src/app.py"]
 
 
 def test_the_git_file_means_something_only_where_commands_run(source, make_workspace):
@@ -205,7 +205,7 @@ for n in sys.stdin:
     mirror = Mirror(tmp_path / "contexts", "local", "local", "repo", str(source.path))
     workspace = Workspace(tmp_path / "contexts/running/u", mirror, branch="makimono/1-a", base=None)
     workspace.open()
-    assert workspace.paths() == ["README.md", "made", "src/app.py"]
+    assert files_of(workspace) == ["README.md", "made", "src/app.py"]
     assert workspace.changed_paths() == ["made"]
     assert workspace.uncommitted() == []
 
@@ -274,7 +274,7 @@ def test_files_come_as_they_are_in_the_repository(tmp_path, make_workspace):
     assert os.readlink(workspace.tree / "outside") == "/etc/hostname"
     assert workspace.uncommitted() == []
     assert workspace.guard() == []
-    assert sorted(workspace.paths()) == sorted([*objects, "link", "outside"])
+    assert sorted(files_of(workspace)) == sorted([*objects, "link", "outside"])
 
 
 def test_a_repository_that_names_filters_hooks_and_submodules_runs_nothing(source, make_workspace, tmp_path):
@@ -322,7 +322,7 @@ def test_the_rules_of_the_repository_are_read_from_the_base_commit(source, make_
     assert workspace.read_at_base("a\nb") is None
 
 
-def test_paths_are_what_is_there_and_not_ignored(source, make_workspace):
+def test_new_files_of_ignored_names_are_not_unknown(source, make_workspace):
     source.write(".gitignore", "secret.txt\n")
     source.commit()
     workspace = make_workspace(source)
@@ -330,8 +330,7 @@ def test_paths_are_what_is_there_and_not_ignored(source, make_workspace):
         (workspace.tree / name).parent.mkdir(parents=True, exist_ok=True)
         (workspace.tree / name).write_text("x")
     (workspace.tree / "README.md").unlink()
-    assert workspace.paths() == [".gitignore", "new ä.txt", "src/app.py"]
-    assert workspace.paths(seconds=0) == [".gitignore", "src/app.py"]
+    assert workspace.unknown(ignored=False) == ["new ä.txt"]
 
 
 def test_modes_let_the_other_uid_in_only_as_root(source, make_workspace):
@@ -383,7 +382,7 @@ def test_ten_thousand_files_are_checked_out_committed_and_listed(tmp_path, make_
     (workspace.tree / "d0/e0/f0.txt").write_text("changed\n")
     assert commit(workspace)
     assert workspace.changed_paths() == ["d0/e0/f0.txt"]
-    assert len(workspace.paths()) == 10_000
+    assert len(files_of(workspace)) == 10_000
     assert workspace.guard() == []
 
 
@@ -402,7 +401,7 @@ def test_a_tree_that_a_command_closed_to_itself_is_open_for_the_next_command(sou
     workspace.tree.chmod(0o000)
     workspace.mounts()
     assert stat.S_IMODE(workspace.tree.stat().st_mode) == 0o700
-    assert workspace.paths() == ["README.md", "src/app.py"]
+    assert files_of(workspace) == ["README.md", "src/app.py"]
 
 
 def test_files_that_git_does_not_know_are_listed_also_while_the_task_is_told_to_end(source, make_workspace):

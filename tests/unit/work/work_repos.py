@@ -147,3 +147,9 @@ class Backend(BaseHTTPRequestHandler):
 
     def log_message(self, *args):
         pass
+
+
+def files_of(workspace):
+    """The files and links of a work tree, without `.git`."""
+    found = (path for path in workspace.tree.rglob("*") if path.is_symlink() or not path.is_dir())
+    return sorted(str(path.relative_to(workspace.tree)) for path in found if path.name != ".git")
