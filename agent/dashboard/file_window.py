@@ -1,9 +1,9 @@
 """Reads a part of a JSONL file of any size: the last lines, the lines from an offset, or the lines around a number.
 
-The cost of such a read depends only on the size of the part, not of the file. No index is needed, since the record
-numbers in a file only increase: binary search finds the place of a number. `file_window.py` repairs nothing and takes
-no lock. A damaged line is skipped and named. A line of more than LONGEST_LINE bytes is skipped without being parsed:
-only its end is searched, once in each call.
+The cost of reading a part of a file depends only on the size of the part, not of the file. No index is needed, since
+the record numbers in a file only increase: binary search finds the place of a number. `file_window.py` repairs nothing
+and takes no lock. A damaged line is skipped and named. A line of more than LONGEST_LINE bytes is skipped without being
+parsed: only its end is searched, once in each call.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ def _parts(folder: Path, view: Json, threshold: float) -> Json:
     builds: dict[str, Callable[[], Any]] = {
         "chart": lambda: None if row is None else charts.tokens(folder, row, threshold),
         "plan": lambda: task_parts.plan(folder),
-        "change": lambda: None if row is None else task_parts.change(folder, row),
+        "change": lambda: task_parts.change(folder, row),
         "compactions": lambda: _all(folder, task_parts.compactions),
         "requests": lambda: _all(folder, task_parts.requests),
         "recalled": lambda: _all(folder, task_parts.recalled),

@@ -3,14 +3,21 @@
 A ledger file of this host (SQLite) is opened again for each use, so that a replaced file is noticed. For a ledger on a
 database server, one connection stays open. Waiting for a locked ledger ends after BUSY_SECONDS, or STATEMENT_SECONDS on
 a database server; the page then shows the error.
+
+A database server may also accept connections and answer nothing, because the server or its network is stopped. A reader
+waits for it TURN_SECONDS, then ends the connection that another reader uses; for SILENT_SECONDS no further reader
+waits.
 """
 
 from __future__ import annotations
 
 import threading
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
+from agent import clock
 from agent.errors import HostError, LedgerError, MakimonoError
 from agent.store.ledgers import LedgerKind
 from agent.taskqueue import row_holder
@@ -23,9 +30,14 @@ if TYPE_CHECKING:
     from agent.store.base import Database
 
 BUSY_SECONDS = 0.5
+BUSY_REST_SECONDS = 2.0
+"""Seconds after a wait for a locked ledger file during which no reader waits for it."""
 STATEMENT_SECONDS = 3.0
 TURN_SECONDS = 4.0
-"""Seconds that a reader waits for the connection to the database server while another thread uses the connection."""
+"""Seconds that a reader waits for a new connection to the database server, or while another thread uses the
+connection."""
+SILENT_SECONDS = 10.0
+"""Seconds after such a wait during which no reader waits for the database server."""
 
 
 class NoLedgerError(LedgerError):
@@ -42,6 +54,9 @@ class LedgerReader:
         self.kind = LedgerKind.of(settings)
         self._lock = threading.Lock()
         self._held: Database | None = None
+        self._opening: Future[Database] | None = None
+        """The connection that a thread is opening."""
+        self._silent_until, self._why = 0.0, ""
 
     @contextmanager
     def ledger(self) -> Iterator[Ledger]:
@@ -53,18 +68,19 @@ class LedgerReader:
             raise NoLedgerError(f"{self.settings.base_dir} has no {self.kind.title} yet: no task was ever queued here")
         place = row_holder.place(self.settings.base_dir)
         if self.kind.is_local:
-            database = self.look()
-            try:
-                yield _local(Ledger(database, place=place))
-            finally:
-                database.close()
+            with self._not_waiting_again():
+                database = self.look()
+                try:
+                    yield _local(Ledger(database, place=place))
+                finally:
+                    database.close()
             return
-        if not self._lock.acquire(timeout=TURN_SECONDS):
-            raise LedgerError(f"{self.kind.where} does not answer")
+        self._take_turn()
         try:
             if self._held is None:
-                self._held = self.look()
+                self._held = self._opened()
             yield Ledger(self._held, place=place)
+            self._silent_until = 0.0
         except (LedgerError, HostError):
             self._drop()
             raise
@@ -73,8 +89,66 @@ class LedgerReader:
 
     def close(self) -> None:
         """Close the connection that stays open, if there is one."""
-        with self._lock:
-            self._drop()
+        if not self._lock.acquire(timeout=BUSY_SECONDS):
+            self._interrupt()
+            return
+        self._drop()
+        self._lock.release()
+
+    @contextmanager
+    def _not_waiting_again(self) -> Iterator[None]:
+        """A context manager for the use of a ledger file. After a wait in vain no reader waits for some time."""
+        started = clock.monotonic()
+        if started < self._silent_until:
+            raise LedgerError(self._why)
+        try:
+            yield
+        except LedgerError as error:
+            if clock.monotonic() - started >= BUSY_SECONDS:
+                self._silent_until, self._why = clock.monotonic() + BUSY_REST_SECONDS, str(error)
+            raise
+
+    def _take_turn(self) -> None:
+        """Take the lock of the connection to the database server. Raises LedgerError when the server does not answer
+        another reader."""
+        is_used = self._lock.locked() or (self._opening is not None and not self._opening.done())
+        if is_used and clock.monotonic() < self._silent_until:
+            raise self._silent()
+        if not self._lock.acquire(timeout=TURN_SECONDS):
+            self._interrupt()
+            raise self._silent()
+
+    def _opened(self) -> Database:
+        """A connection to the database server. It is opened in a thread of its own, since that may take long."""
+        if self._opening is None:
+            self._opening = Future()
+            threading.Thread(target=self._open, args=(self._opening,), daemon=True).start()
+        try:
+            found = self._opening.result(TURN_SECONDS)
+        except FutureTimeout as error:
+            raise self._silent() from error
+        except BaseException:
+            self._opening = None
+            raise
+        self._opening = None
+        return found
+
+    def _open(self, made: Future[Database]) -> None:
+        try:
+            made.set_result(self.look())
+        except BaseException as error:  # noqa: BLE001 - the reader that waits for the connection raises it
+            made.set_exception(error)
+
+    def _silent(self) -> LedgerError:
+        """The error that the database server does not answer; the time without waiting begins, unless it has begun."""
+        if clock.monotonic() >= self._silent_until:
+            self._silent_until = clock.monotonic() + SILENT_SECONDS
+        return LedgerError(f"{self.kind.where} does not answer")
+
+    def _interrupt(self) -> None:
+        """End the connection for which another reader waits, if its class can do this."""
+        if (interrupt := getattr(self._held, "interrupt", None)) is not None:
+            interrupt()
 
     def _drop(self) -> None:
         if self._held is not None:
@@ -90,9 +164,14 @@ class LedgerReader:
                 database.execute(f"PRAGMA busy_timeout = {int(BUSY_SECONDS * 1000)}")
             else:
                 milliseconds = int(STATEMENT_SECONDS * 1000)
-                for setting in ("statement_timeout", "lock_timeout"):
-                    database.execute(f"SET {setting} = {milliseconds}")
-                database.execute("SET default_transaction_read_only = on")
+                settings = (
+                    *(f"{name} = {milliseconds}" for name in ("statement_timeout", "lock_timeout")),
+                    "default_transaction_read_only = on",
+                )
+                for setting in settings:
+                    database.execute(f"SET {setting}")
+                if hasattr(database, "session_settings"):  # for a connection that is opened again after a failure
+                    database.session_settings = settings
         except MakimonoError:
             if self.kind.is_local:
                 database.close()

@@ -89,7 +89,7 @@ def _step(item: Any) -> Json:
     return {"text": as_text(item), "status": ""}
 
 
-def change(folder: Path, row: Row) -> Json:
+def change(folder: Path, row: Row | None) -> Json:
     """The change of the task as a diff: the difference of its last pushed commit from its base commit, or the patch
     that it left."""
     from agent.work import changes
@@ -97,6 +97,8 @@ def change(folder: Path, row: Row) -> Json:
     for name in ("changes.patch", "tree.patch", "committed.patch"):
         with suppress(FileNotFoundError):
             return _diff(read_bytes(folder / name, MOST_DIFF + 1), f"the file {name} of the task")
+    if row is None:
+        return {"files": [], "source": "", "why": "the ledger has the commits of the task, and it cannot be read"}
     git = folder / "git"
     if not (COMMIT.fullmatch(row.base_commit or "") and COMMIT.fullmatch(row.head_commit or "")):
         return {"files": [], "source": "", "why": "the task has not pushed a commit yet"}

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import threading
 import time
 from contextlib import contextmanager, suppress
@@ -83,6 +84,8 @@ class PostgresDatabase:
     """The first part of the name of the advisory lock that transactions take; the second part is the name of the
     schema."""
     lock_timeout = LOCK_TIMEOUT
+    session_settings: tuple[str, ...] = ()
+    """Settings of the server for each connection that is opened again."""
     transaction_settings: tuple[str, ...] = ()
     """Settings of the server that are changed for transactions only."""
 
@@ -176,6 +179,14 @@ class PostgresDatabase:
             with self._lock:
                 self._closed = True
                 self._connection.close()
+
+    def interrupt(self) -> None:
+        """End the connection while another thread uses it, so that a statement that waits for the server fails at once.
+        The next statement opens a new connection."""
+        import psycopg
+
+        with suppress(psycopg.Error, OSError), socket.socket(fileno=os.dup(self._connection.fileno())) as line:
+            line.shutdown(socket.SHUT_RDWR)
 
     # --- one statement -------------------------------------------------------------------------------------------
 
@@ -319,6 +330,8 @@ class PostgresDatabase:
             connection.execute(b"SET synchronous_commit = on")
             # JIT compilation would take seconds for a statement that takes milliseconds
             connection.execute(b"SET jit = off")
+            for setting in self.session_settings:
+                connection.execute(f"SET {setting}".encode())
         except BaseException:
             connection.close()
             raise

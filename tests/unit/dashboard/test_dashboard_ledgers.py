@@ -1,18 +1,25 @@
 """The pages over each kind of ledger: the same lists, and a connection that cannot write."""
 
+import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from urllib.parse import urlsplit
 
 import pytest
 import services
 from cli_home import Home
+from cut_line import CutLine
 
 from agent.config import load
+from agent.dashboard import ledger_reader
 from agent.dashboard.health_page import HealthPage
 from agent.dashboard.ledger_reader import LedgerReader
 from agent.dashboard.pages import Pages
 from agent.dashboard.task_list import SORTS, Query
 from agent.dashboard.watcher import Watcher
 from agent.errors import MakimonoError
+from agent.store import postgres
 from agent.store.ledgers import LedgerKind
 
 
@@ -79,3 +86,36 @@ def test_a_server_that_is_away_gives_a_page_with_the_reason(tmp_path):
     assert found["tasks"] == []
     assert "127.0.0.1:9" in found["problems"][0]
     assert "a-password" not in found["problems"][0]
+
+
+def test_for_a_server_that_takes_connections_and_answers_nothing_only_one_reader_waits(tmp_path, monkeypatch):
+    monkeypatch.setattr(ledger_reader, "TURN_SECONDS", 0.2)
+    home = Home(tmp_path / "h")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"postgresql://someone@127.0.0.1:{silent.getsockname()[1]}/none"
+        home.config.write_text(home.config.read_text() + f"taskqueue: {{ledger: '{address}'}}\n")
+        settings = load(home.config, environ={})
+        pages = Pages(settings, LedgerReader(settings))
+        started = time.monotonic()
+        assert {pages.tasks(Query())["problems"][0] for _ in range(50)} == {f"{address} does not answer"}
+        assert time.monotonic() - started < 5
+
+
+def test_a_server_that_stops_during_a_statement_holds_no_reader_and_not_the_end_of_the_page(tmp_path, monkeypatch):
+    monkeypatch.setattr(ledger_reader, "TURN_SECONDS", 0.2)
+    monkeypatch.setattr(postgres, "CONNECT_TIMEOUT", 2)
+    with ledger_of("postgresql", tmp_path / "h") as settings:
+        server = urlsplit(settings.taskqueue.ledger)
+        with CutLine(server.hostname, server.port) as line, ThreadPoolExecutor(1) as pool:
+            address = server._replace(netloc=server.netloc.replace(f":{server.port}", f":{line.port}")).geturl()
+            queue = settings.taskqueue.model_copy(update={"ledger": address})
+            reader = LedgerReader(settings.model_copy(update={"taskqueue": queue}))
+            pages = Pages(reader.settings, reader)
+            assert pages.tasks(Query())["problems"] == []
+            line.silence()
+            first = pool.submit(pages.tasks, Query())
+            while not reader._lock.locked():
+                time.sleep(0.01)
+            assert "does not answer" in pages.tasks(Query())["problems"][0]
+            assert first.result(30)["problems"]
+            reader.close()

@@ -96,7 +96,7 @@ def test_a_locked_ledger_gives_a_page_with_the_reason_within_seconds(home):
         assert holder.stdout.readline() == b"held\n"
         with served(home.settings) as page:
             started = time.monotonic()
-            shown = page.json("/tasks")
+            shown = [page.json("/tasks") for _ in range(20)][-1]  # only the first one waits
             task = page.json(f"/tasks/{DONE}")
             assert time.monotonic() - started < 15
             assert "busy" in shown["problems"][0] or "locked" in shown["problems"][0]

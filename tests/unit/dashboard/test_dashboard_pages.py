@@ -483,3 +483,4 @@ def test_a_ledger_that_is_no_database_is_named(tmp_path):
     with served(home.settings) as page:
         assert "tasks.db" in page.json("/tasks")["problems"][0]
         assert page.json(f"/tasks/{DONE}")["shown"]["entries"]
+        assert "cannot be read" in page.json(f"/tasks/{DONE}/change")["shown"]["why"]
