@@ -1,4 +1,4 @@
-"""Chromium of this machine, driven by Selenium, and the page as `main.py dashboard` serves it.
+"""Chromium of this machine, driven by Selenium, and the page of a home for it.
 
 Nothing is downloaded: browser and driver are Debian's (`scripts/test-peers` installs them).  The browser reaches
 loopback alone, since its proxy is a closed port, and its profile and home are temporary.  Without them a test skips
@@ -6,14 +6,15 @@ with the reason; with CI=1 it fails for root, who could have installed them.
 """
 
 import json
+import logging
 import os
-import select
-import subprocess
-import sys
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from page_home import served
+
+from agent.dashboard import helper_process
 
 ROOT = Path(__file__).resolve().parents[1]
 CHROMIUM, DRIVER = Path("/usr/bin/chromium"), Path("/usr/bin/chromedriver")
@@ -169,18 +170,23 @@ def browser(folder):
 
 
 @contextmanager
-def dashboard(config, *options):
-    """`main.py dashboard` of a configuration at a free port; gives its address, without the slash at the end."""
-    argv = [sys.executable, str(ROOT / "main.py"), "dashboard", "--config", str(config), "--port", "0", *options]
-    log = config.parent / "dashboard.log"
-    with log.open("wb") as errors:
-        process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=errors, cwd=config.parent)
+def dashboard(settings):
+    """The page of a home with buttons, at a free port; gives its address, without the slash at the end.  No page may
+    fail for a mistake of the program, which the server logs.
+
+    What has a process of its own runs in this one, which takes a second less for each; `unit/dashboard` tests the
+    processes."""
+    failures = []
+    handler = logging.Handler(logging.ERROR)
+    handler.emit = failures.append
+    logger = logging.getLogger("uvicorn.error")
+    logger.addHandler(handler)
     try:
-        ready, _, _ = select.select([process.stdout], [], [], SECONDS)
-        line = process.stdout.readline() if ready else b""
-        assert line, f"the page did not start: {log.read_text()[-2000:]}"
-        yield line.decode().split()[0].rstrip("/")
+        with pytest.MonkeyPatch.context() as patched, served(settings, has_actions=True) as page:
+            patched.setattr(
+                helper_process, "run", lambda settings, job, *more: helper_process.JOBS[job](settings, *more)
+            )
+            yield f"http://{page.name}"
     finally:
-        process.terminate()
-        process.communicate(timeout=SECONDS)
-    assert "Traceback" not in log.read_text(), log.read_text()[-4000:]
+        logger.removeHandler(handler)
+    assert [one.getMessage() for one in failures] == []

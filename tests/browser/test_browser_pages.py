@@ -1,8 +1,10 @@
 """Every page in Chromium, with hostile text in every place that comes from outside: nothing runs, nothing leaves
 loopback, the console says nothing, axe-core finds nothing in light and dark, and no page scrolls sideways on a phone."""
 
+from contextlib import closing
+
 import pytest
-from page_browser import NARROW, WIDE, browser, dashboard
+from page_browser import NARROW, WIDE, dashboard
 from page_tasks import FAILED, MARK, PAUSED, RUNNING, TasksHome, hostile
 
 PARTS = (
@@ -34,21 +36,14 @@ LAYOUT_AND_COLOUR = (
 
 
 @pytest.fixture(scope="module")
-def chromium(tmp_path_factory):
-    with browser(tmp_path_factory.mktemp("chromium")) as made:
+def home(chromium, tmp_path_factory):
+    with closing(TasksHome(tmp_path_factory.mktemp("hostile"), hostile)) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
-def home(chromium, tmp_path_factory):
-    made = TasksHome(tmp_path_factory.mktemp("home"), hostile)
-    yield made
-    made.close()
-
-
-@pytest.fixture(scope="module")
 def site(home):
-    with dashboard(home.config, "--actions") as address:
+    with dashboard(home.settings) as address:
         yield address
 
 

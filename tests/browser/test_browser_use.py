@@ -1,18 +1,21 @@
-"""The page in Chromium as a person uses it: login, keyboard, live changes, orders, and without scripts; and the
-pictures of docs/dashboard.md.
+"""The page in Chromium as a person uses it: login, keyboard, live changes, orders, and without scripts; with 10,000
+tasks, and a task of 200,000 messages; and the pictures of docs/dashboard.md.
 
 `MAKIMONO_PICTURES=1` writes these pictures again.
 """
 
 import os
+from contextlib import closing
 from pathlib import Path
 
 import pytest
-from page_browser import NARROW, WIDE, browser, dashboard
+from cli_home import OPEN, Home
+from page_browser import NARROW, WIDE, dashboard
 from page_tasks import PAUSED, QUEUED, RUNNING, TasksHome, plain
 from selenium.webdriver.common.keys import Keys
 
 from agent.commands.orders import give_order
+from agent.store.ledgers import LedgerKind
 from agent.wiring.wiring import Wiring
 
 PICTURES = Path(__file__).resolve().parents[2] / "docs" / "pictures"
@@ -20,21 +23,15 @@ TOKEN = "token-of-the-page-0123456789"
 
 
 @pytest.fixture(scope="module")
-def chromium(tmp_path_factory):
-    with browser(tmp_path_factory.mktemp("chromium")) as made:
+def home(chromium, tmp_path_factory):
+    extra = f"dashboard: {{token: {TOKEN}}}\n"
+    with closing(TasksHome(tmp_path_factory.mktemp("home"), plain, extra)) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
-def home(chromium, tmp_path_factory):
-    made = TasksHome(tmp_path_factory.mktemp("home"), plain, f"dashboard: {{token: {TOKEN}}}\n")
-    yield made
-    made.close()
-
-
-@pytest.fixture(scope="module")
 def site(home):
-    with dashboard(home.config, "--actions") as address:
+    with dashboard(home.settings) as address:
         yield address
 
 
@@ -97,27 +94,29 @@ def test_the_pictures_of_the_documentation_can_be_made(chromium, opened, tmp_pat
         assert 10_000 < picture.stat().st_size <= 150_000, name
 
 
-PLACES = (
-    "return [...document.querySelectorAll('a[href], button, input, select, summary, [tabindex=\"0\"]')]"
-    ".filter(one => one.type !== 'hidden' && one.checkVisibility())"
-)
-FOCUSED = """
-const one = document.activeElement, style = getComputedStyle(one), box = one.getBoundingClientRect();
-const is_shown = box.width > 0 && box.left >= 0 && box.top >= 0 && box.bottom <= innerHeight;
-return [one, style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) >= 2 && is_shown];
+FOLLOWED = """
+window.controls = [...document.querySelectorAll('a[href], button, input, select, summary, [tabindex="0"]')]
+  .filter(one => one.type !== 'hidden' && one.checkVisibility());
+window.reached = [];
+document.addEventListener('keyup', () => {
+  const one = document.activeElement, style = getComputedStyle(one), box = one.getBoundingClientRect();
+  const is_shown = box.width > 0 && box.left >= 0 && box.top >= 0 && box.bottom <= innerHeight;
+  reached.push([controls.indexOf(one), style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) >= 2 && is_shown]);
+});
+return controls.map(one => one.outerHTML);
 """
+"""Notes after each key which control has the focus, and whether a person sees that."""
 
 
 @pytest.mark.parametrize("path", ["/tasks", f"/tasks/{RUNNING}/change", "/memory"])
 def test_tab_reaches_each_control_in_the_order_of_the_page_with_a_visible_focus(chromium, opened, path):
     opened(path)
-    controls = chromium.run(PLACES)
+    controls = chromium.run(FOLLOWED)
     assert len(controls) > 10
-    for control in controls:
-        chromium.press(Keys.TAB)
-        found, is_visible = chromium.run(FOCUSED)
-        assert found == control, (found.get_attribute("outerHTML"), control.get_attribute("outerHTML"))
-        assert is_visible, control.get_attribute("outerHTML")
+    chromium.press(*[Keys.TAB] * len(controls))
+    reached = chromium.run("return reached")
+    assert [place for place, _ in reached] == [*range(len(controls))], controls
+    assert [control for control, (_, is_visible) in zip(controls, reached, strict=True) if not is_visible] == []
 
 
 def test_the_first_control_leads_past_the_navigation(chromium, opened):
@@ -215,6 +214,81 @@ def test_without_scripts_each_page_shows_everything(chromium, opened, home):
             assert text in chromium.text(), path
     finally:
         chromium.set_scripts(True)
+
+
+# --- large lists and long tasks --------------------------------------------------------------------------------------
+
+TASKS, MESSAGES = 10_000, 200_000
+ROWS = """
+WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < :count)
+INSERT INTO tasks (uuid, task_source, instance, owner, repo, task_type, task_id, status, created_at, title)
+SELECT printf('%08x-0000-4000-8000-000000000000', n), 'github', 'github.com', 'example', 'billing', 'issue',
+    CAST(n AS TEXT), 'completed', printf('2026-01-%02dT00:00:%02d.000000Z', 1 + n % 28, n % 60), 'Task ' || n || '.'
+FROM numbers
+"""
+LINE = '{"seq":%d,"role":"%s","content":"Message %d.","timestamp":"2026-01-31T09:15:00.000000Z","tokens":4}\n'
+
+
+@pytest.fixture(scope="module")
+def large_home(tmp_path_factory):
+    made = Home(tmp_path_factory.mktemp("large"))
+    made.task(OPEN, 1, title="A long task").close()
+    with closing(LedgerKind.of(made.settings).open()) as ledger:
+        ledger.db.execute(ROWS, count=TASKS)
+    messages = made.settings.base_dir / "running" / OPEN / "messages.jsonl"
+    roles = ("assistant", "user")
+    first = messages.read_bytes().count(b"\n") + 1
+    with messages.open("a", encoding="utf-8") as file:
+        file.writelines(LINE % (n, roles[n % 2], n) for n in range(first, MESSAGES + 1))
+    return made
+
+
+@pytest.fixture(scope="module")
+def large_site(large_home):
+    with dashboard(large_home.settings) as address:
+        yield address
+
+
+def follow(chromium, selector):
+    link = chromium.one(selector)
+    link.click()
+    chromium.until_gone(link)
+
+
+def test_among_ten_thousand_tasks_pages_and_the_search_lead_to_each(chromium, large_site):
+    chromium.watch(large_site)
+    chromium.open(f"{large_site}/tasks?status=completed&sort=title&order=asc")
+    assert "10,000 tasks, page 1" in chromium.text("caption")
+    first = [one.text for one in chromium.all("table.tasks th a[href^='/tasks/']")]
+    assert len(first) == 50
+    follow(chromium, "a[rel=next]")
+    second = [one.text for one in chromium.all("table.tasks th a[href^='/tasks/']")]
+    assert "page 2" in chromium.text("caption")
+    assert first + second == sorted(first + second)
+    assert len(set(first + second)) == 100
+    field = chromium.one("#text")
+    field.send_keys("task 7777.")
+    field.submit()
+    chromium.until_gone(field)
+    assert [one.text for one in chromium.all("table.tasks th a[href^='/tasks/']")] == ["Task 7777."]
+    assert chromium.watch(large_site) == ([], [])
+
+
+def test_a_task_of_two_hundred_thousand_messages_is_read_from_both_ends(chromium, large_site):
+    chromium.open(f"{large_site}/tasks/{OPEN}")
+    assert "Message 200000." in chromium.text("#shown")
+    assert "to 200,000 of 200,000" in chromium.text("#shown")
+    assert len(chromium.all("article.entry")) == 60
+    follow(chromium, "a[rel=prev]")
+    assert "Messages 199,881 to 199,940 of 200,000" in chromium.text("#shown")
+    follow(chromium, "a[href$='at=1']")
+    assert "Messages 1 to" in chromium.text("#shown")
+    assert "You are an agent." in chromium.run("return document.body.textContent")
+    follow(chromium, "a[rel=next]")
+    assert chromium.one("article.entry h3").text.startswith("61 ")
+    chromium.open(f"{large_site}/tasks/{OPEN}/messages/123456")
+    assert "Message 123456." in chromium.text("#shown")
+    assert chromium.watch(large_site) == ([], [])
 
 
 # --- orders ------------------------------------------------------------------------------------------------------
