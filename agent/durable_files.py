@@ -283,22 +283,24 @@ def read_at(descriptor: int, size: int, position: int) -> bytes:
 def read_backwards(descriptor: int, end: int) -> Iterator[tuple[int, bytes]]:
     """The lines of a file before the offset `end`, the last line first, as (offset, line without newline); the file is
     read in blocks of 64 KiB."""
-    rest = b""
+    rest: list[bytes] = []  # the blocks of a line whose beginning is not read yet, the last block first
     position = end
     while position > 0:
         size = min(BLOCK, position)
         position -= size
-        block = read_at(descriptor, size, position) + rest
-        lines = block.split(b"\n")
-        rest = lines[0]
-        offset = position + len(block)
-        for line in reversed(lines[1:]):
-            offset -= len(line)
+        lines = read_at(descriptor, size, position).split(b"\n")
+        offset = position + size
+        while len(lines) > 1:
+            part = lines.pop()
+            offset -= len(part)
+            line = b"".join((part, *reversed(rest)))
+            rest = []
             if line:
                 yield offset, line
             offset -= 1
-    if rest:
-        yield 0, rest
+        rest.append(lines[0])
+    if line := b"".join(reversed(rest)):
+        yield 0, line
 
 
 def copy_range(source: int, target: int, start: int, end: int) -> None:

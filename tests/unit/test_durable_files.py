@@ -131,6 +131,16 @@ def test_lines_are_read_backwards_over_block_borders(tmp_path):
             assert os.pread(file.fileno(), len(line), offset) == line
 
 
+def test_a_long_line_is_read_backwards_in_time_that_grows_with_its_length(tmp_path):
+    path = tmp_path / "lines"
+    path.write_bytes(b"first\n" + b"x" * (32 << 20) + b"\nlast\n")
+    with path.open("rb") as file:
+        started = time.process_time()
+        found = [(at, len(line)) for at, line in durable_files.read_backwards(file.fileno(), path.stat().st_size)]
+        assert time.process_time() - started < 2
+    assert found == [((32 << 20) + 7, 4), (6, 32 << 20), (0, 5)]
+
+
 def test_one_process_holds_a_lock_until_its_death(tmp_path):
     path = tmp_path / "lock"
     code = "import sys, time; from pathlib import Path; from agent import durable_files; durable_files.lock(Path(sys.argv[1])); print('held', flush=True); time.sleep(60)"
