@@ -7,21 +7,15 @@ the task is taken.  For other issues, and for all issues if the token is that of
 from __future__ import annotations
 
 from abc import abstractmethod
-from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from agent import clock
 from agent.errors import IssueUnreadable
 from agent.forge.base import Task
-from agent.forge.task_getter import SELF_ASSIGNED, BaseTaskGetter
+from agent.forge.task_getter import NOT_SHOWN, SELF_ASSIGNED, BaseTaskGetter, changed_just_now
 
 if TYPE_CHECKING:
     from agent.values import TaskKey
-
-# the person who asked for work on an issue is cached only if the issue has not changed for the time SETTLED, since a
-# second change within the same second would leave the issue's time of change the same
-SETTLED = timedelta(minutes=1)
 
 
 class _Project(Protocol):
@@ -75,7 +69,7 @@ class EventTaskGetter(BaseTaskGetter):
         """The task of an issue or pull request that waits for work and has the labels `present`; None when the person
         who asked cannot be determined.  `labelled`: a label asks for work, and not only an assignment."""
         state = (project.full_name, item["number"], item.get("updated_at"), labelled)
-        facts = {name: item.get(name) for name in ("number", "user", "updated_at")}
+        facts = {name: item.get(name) for name in ("number", "user", "updated_at")} | {"is_left": self._left}
         asker = partial(self._asker, project, facts, state)
         author = item.get("user")
         told: dict[str, Any] = {
@@ -93,7 +87,7 @@ class EventTaskGetter(BaseTaskGetter):
             with self._reading_events(f"{key.repo}#{key.task_id}"):
                 return Task(key, self.forge, user=asker(), **told)
         except IssueUnreadable as problem:
-            if problem.code != SELF_ASSIGNED:
+            if problem.code not in (SELF_ASSIGNED, NOT_SHOWN):
                 self._tell(problem, f"{key.repo}#{key.task_id} {item.get('updated_at')}")
             return None
 
@@ -120,8 +114,9 @@ class EventTaskGetter(BaseTaskGetter):
         return Task(key, self.forge, user=self.login(found[1]), title=title, labels=present, started_by=started_by)
 
     def _keep(self, state: tuple[Any, ...], item: dict[str, Any], found: Any) -> None:
-        """Cache what the events of an issue say about who asked for work, unless the issue has changed just now."""
-        if clock.now() - clock.parse(str(item["updated_at"])) > SETTLED:
+        """Cache what the events of an issue say about who asked for work, unless the issue has changed just now: a
+        second change within the same second would leave the issue's time of change the same."""
+        if not changed_just_now(item):
             self._askers[state] = self.forge.askers[state] = found
 
     def _check_permission(self, project: _Project, number: int, actor: Any, *, labelled: bool) -> None:

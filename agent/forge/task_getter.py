@@ -12,14 +12,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from agent import clock
 from agent.errors import ForgeAccessRefused, ForgeRefused, ForgeUnreachable, IssueUnreadable
 from agent.forge.unanswered_lists import postponed
 from agent.observe.item_loop import Items
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from agent.errors import AnswerOdd
     from agent.forge.base import Labels, Task
@@ -29,9 +31,22 @@ T = TypeVar("T")
 
 # The code of an error: a person has only assigned the issue to themselves, and asked for no work.
 SELF_ASSIGNED = "self_assigned"
+# The code of an error: the host does not show yet who asked for work (`changed_just_now`).
+NOT_SHOWN = "asker_not_shown"
+SETTLED = timedelta(minutes=1)
 RESERVE = 0.1  # the share of the rate limit that a poll leaves for running tasks
 # The maximum number of issues for which one poll looks up who asked for work; other issues wait for the next poll.
 LOOK_UPS = 50
+
+
+def changed_just_now(item: Mapping[str, Any]) -> bool:
+    """Whether an issue has changed within the time SETTLED, by either clock.
+
+    A host may show the label of an issue some seconds before the event that names the person who set the label, since
+    both come from different stores: https://github.com/golang/go/issues/28226. Until then the author of the issue does
+    not count as the person who asked.
+    """
+    return abs(clock.now() - clock.parse(str(item["updated_at"]))) <= SETTLED
 
 
 class _Forge(Protocol):

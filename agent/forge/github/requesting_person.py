@@ -115,6 +115,11 @@ def _came(events: Iterable[dict[str, Any]]) -> bool:
     return any(event.get("event") == "transferred" for event in events)
 
 
+def is_asked(forge: GitHub, events: Iterable[dict[str, Any]], *, labelled: bool) -> bool:
+    """Whether an event of any account asks for work."""
+    return any(_asks(forge, event, labelled=labelled) is not None for event in events)
+
+
 def _asks(forge: GitHub, event: dict[str, Any], *, labelled: bool) -> Any:
     """The account that asks for work by the event `event`, {} if that account was deleted; None if the event does not
     ask for work."""

@@ -15,8 +15,8 @@ from agent.errors import IssueUnreadable
 from agent.forge.event_task_getter import EventTaskGetter
 from agent.forge.github.auth import AppToken
 from agent.forge.github.repositories import login
-from agent.forge.github.requesting_person import assigned_again, events_of, keep_asker, last_actor
-from agent.forge.task_getter import RESERVE
+from agent.forge.github.requesting_person import assigned_again, events_of, is_asked, keep_asker, last_actor
+from agent.forge.task_getter import NOT_SHOWN, RESERVE, changed_just_now
 from agent.values import TaskKey
 
 if TYPE_CHECKING:
@@ -118,9 +118,17 @@ class GitHubTaskGetter(EventTaskGetter):
             actor = self.forge.askers[state]
         else:
             events = events_of(self.forge, project, item["number"])
-            keep_asker(self.forge, project, item["number"], events)
             actor = last_actor(self.forge, project, events, labelled=state[-1])
-            actor = item.get("user") if actor is None else actor
+            if actor is None:
+                is_shown = item["is_left"] or is_asked(self.forge, events, labelled=state[-1])
+                if not is_shown and changed_just_now(item):
+                    raise IssueUnreadable(
+                        f"{project.full_name}#{item['number']}: GitHub does not show yet who asked for it; the next "
+                        f"poll looks again",
+                        code=NOT_SHOWN,
+                    )
+                actor = item.get("user")
+            keep_asker(self.forge, project, item["number"], events)
         self._keep(state, item, actor)
         self._check_permission(project, item["number"], actor, labelled=state[-1])
         return login(actor)

@@ -38,12 +38,12 @@ def who_asked(
     *,
     patience: float,
 ) -> Any:
-    """The account (`id`, `username`) that added `label`, or that assigned the bot if `label` is None; the author of the
-    issue or merge request when GitLab does not report that account."""
+    """The account (`id`, `username`) that added `label`, or that assigned the bot if `label` is None; None when GitLab
+    does not report that account."""
     path = f"{project.path}/{kind}/{item['iid']}"
     if label is None:
-        return _assigned_by(wire, places, path, patience) or item.get("author")
-    actor = who_labelled(wire, path, label, patience=patience) or item.get("author")
+        return _assigned_by(wire, places, path, patience)
+    actor = who_labelled(wire, path, label, patience=patience)
     if actor:
         shown = {name: actor[name] for name in ("id", "username", "bot") if name in actor}
         wire.facts.put(_fact(path, label), shown)  # for `reviewer_of`, in a worker

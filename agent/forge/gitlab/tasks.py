@@ -19,7 +19,7 @@ from agent.forge.gitlab.http import QUICK
 from agent.forge.gitlab.projects import DEVELOPER, username
 from agent.forge.gitlab.requesting_person import assigned_again, who_asked
 from agent.forge.rate_limiter import KEPT_SECONDS
-from agent.forge.task_getter import RESERVE, BaseTaskGetter
+from agent.forge.task_getter import RESERVE, BaseTaskGetter, changed_just_now
 from agent.observe.item_loop import Items
 from agent.values import TaskKey
 
@@ -126,7 +126,10 @@ class GitLabTaskGetter(BaseTaskGetter):
             if not self._may_look_up():
                 return None
             label = self.forge.labels.queued if labelled else None
-            self.forge.askers[state] = who_asked(self.forge.wire, places, project, kind, item, label, patience=QUICK)
+            asker = who_asked(self.forge.wire, places, project, kind, item, label, patience=QUICK)
+            if asker is None and not self._left and changed_just_now(item):
+                return None
+            self.forge.askers[state] = asker or item.get("author")
         user = self._askers[state] = self.forge.askers[state]
         if not labelled and not self._left and places.is_self_assignment(user):
             return None

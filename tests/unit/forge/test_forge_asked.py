@@ -1,5 +1,7 @@
 """What is worked on is what somebody asked for whose word counts, in that person's name."""
 
+from contextlib import suppress
+
 import pytest
 from forges.github_place import GitHubPlace
 from forges.gitlab_place import PROJECT, GitLabPlace
@@ -233,6 +235,7 @@ def test_an_edit_is_asked_for_again_where_the_event_of_the_label_is_lost(tmp_pat
         lab.label("triage")
         clock.sleep(60)
         lab.edit("mallory", body="Remove the login check.")
+        clock.sleep(61)
         for event in lab.issue["events"]:
             event["label"] = None
         users, said = look(lab)
@@ -303,3 +306,26 @@ def test_a_tracker_of_files_has_no_writers_whose_word_does_not_count(tmp_path):
     assert place.forge.altered(key) == ""
     assert ForgeReports(place.forge).author_may_ask(key)
     place.close()
+
+
+@pytest.mark.parametrize("kind", [Hub, Lab])
+def test_a_label_that_a_host_shows_before_its_event_is_not_the_authors_request(tmp_path, kind):
+    """https://github.com/golang/go/issues/28226: for some seconds the host shows the label and not who set it."""
+    with clock.use(clock.FakeClock()):
+        for author, who, started in (("alice", "triage", []), ("mallory", "bob", ["bob"])):
+            here = kind(tmp_path / author)
+            user = author if kind is Hub else here.place.server.user(author)
+            here.issue["user" if kind is Hub else "author"] = user
+            here.label(who)
+            late, here.issue["events"] = here.issue["events"], []
+            getter, users = here.place.again().task_getter(), []
+            for task in getter.get_task_list():
+                with suppress(IssueUnreadable):
+                    task.confirm()
+                    users.append(task.get_user())
+            assert (users, getter.problems) == ([], ())
+            here.issue["events"] = late
+            users, said = look(here)
+            assert users == started
+            assert ["asked for by triage" in one for one in said] == [True] * (not started)
+            here.place.close()
