@@ -39,12 +39,7 @@ class MemoryDatabase(Database):
         self._stopped = False
         with _translated():
             super().__init__(path, busy_timeout=busy_timeout)
-        try:
-            _migrate(self)
-        except BaseException:
-            self.close()
-            raise
-        self.remake = _migrate
+        migrate.bring_up(self, _migrate)
 
     def stop(self) -> None:
         """Interrupt the statement that another thread runs on memory.db, and refuse every later statement. Never

@@ -378,11 +378,4 @@ def open_file(path: Path) -> Database:
     """Open a SQLite file with rows of tasks and bring it to the newest schema; a missing file is created."""
     from agent.store import migrate
 
-    database = Database(path)
-    try:
-        migrate.apply(database)
-    except BaseException:
-        database.close()
-        raise
-    database.remake = migrate.apply
-    return database
+    return migrate.bring_up(Database(path), migrate.apply)

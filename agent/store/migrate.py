@@ -13,13 +13,13 @@ from __future__ import annotations
 import re
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from agent import clock
 from agent.errors import HostError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
     from agent.store.base import Database
 
@@ -58,6 +58,29 @@ def statements(script: str) -> Iterator[str]:
     for part in _COMMENT.sub("", script).split(";"):
         if part.strip():
             yield part.strip()
+
+
+class _Remade(Protocol):
+    """A database that calls `remake` when its file or its tables are missing."""
+
+    remake: Any
+
+    def close(self) -> None: ...
+
+
+_Opened = TypeVar("_Opened", bound=_Remade)
+
+
+def bring_up(database: _Opened, migrate: Callable[[Any], object]) -> _Opened:
+    """Bring a database that has just been opened to the newest schema by `migrate`, now and whenever its file or its
+    tables are missing later; returns the database. If `migrate` fails, the database is closed."""
+    try:
+        migrate(database)
+    except BaseException:
+        database.close()
+        raise
+    database.remake = migrate
+    return database
 
 
 def apply(database: Database, name: str = TASKS) -> list[int]:

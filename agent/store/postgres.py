@@ -382,11 +382,4 @@ def open_postgres(address: str) -> PostgresDatabase:
     """Open the database at `address`, and bring its tables to the newest schema."""
     from agent.store import migrate
 
-    database = PostgresDatabase(address)
-    try:
-        migrate.apply(database)
-    except BaseException:
-        database.close()
-        raise
-    database.remake = migrate.apply
-    return database
+    return migrate.bring_up(PostgresDatabase(address), migrate.apply)

@@ -68,14 +68,7 @@ class MemoryLogDatabase(PostgresDatabase):
 def open_memory_log(address: str) -> MemoryLogDatabase:
     """Open the database of the log at `address`, and bring its tables to the newest schema.  Raises HostError when the
     server does not answer."""
-    database = MemoryLogDatabase(address)
-    try:
-        _migrate(database)
-    except BaseException:
-        database.close()
-        raise
-    database.remake = _migrate
-    return database
+    return migrate.bring_up(MemoryLogDatabase(address), _migrate)
 
 
 def _migrate(database: PostgresDatabase) -> None:
