@@ -17,9 +17,8 @@ loop (ollama/ollama#11251).  In newer versions (`tells`), `/api/ps` reports the 
 """
 
 import json
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from loopback_server import JsonHandler, LoopbackServer
 from strict_server import tokens
 
 KEPT = 4
@@ -35,7 +34,7 @@ def size(message, *, thinking):
     return total + (tokens(message.get("thinking") or "") if thinking else 0)
 
 
-class OllamaServer:
+class OllamaServer(LoopbackServer):
     """`prompts` has (sent tokens, read tokens) of each request; `refused` has those of the requests answered with
     400."""
 
@@ -50,13 +49,7 @@ class OllamaServer:
         self.refused = []
         server = self
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-            disable_nagle_algorithm = True
-
-            def log_message(self, *_):
-                pass
-
+        class Handler(JsonHandler):
             def do_GET(self):
                 if self.path == "/api/ps":
                     entry = {"name": "m:latest", "model": "m:latest"}
@@ -68,7 +61,7 @@ class OllamaServer:
                     self.reply(404, {"error": "404 page not found"})
 
             def do_POST(self):
-                body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)))
+                body = json.loads(self.body())
                 if self.path == "/api/show":
                     self.reply(200, {"model_info": {"general.context_length": server.trained}})
                 elif self.path in ("/api/chat", "/v1/chat/completions"):
@@ -76,28 +69,7 @@ class OllamaServer:
                 else:
                     self.reply(404, {"error": "404 page not found"})
 
-            def reply(self, status, body):
-                self.send(status, "application/json", json.dumps(body).encode())
-
-            def send(self, status, kind, data):
-                self.send_response(status)
-                self.send_header("Content-Type", kind)
-                self.send_header("Content-Length", str(len(data)))
-                self.end_headers()
-                self.wfile.write(data)
-
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.http.daemon_threads = True
-        self.http.block_on_close = False
-        threading.Thread(target=self.http.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
-
-    @property
-    def url(self):
-        return f"http://127.0.0.1:{self.http.server_address[1]}"
-
-    def close(self):
-        self.http.shutdown()
-        self.http.server_close()
+        self.serve(Handler)
 
     def read(self, body):
         """(tokens of the whole prompt, tokens that the model receives)."""

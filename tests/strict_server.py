@@ -13,10 +13,10 @@ import gzip
 import json
 import threading
 from base64 import b64decode
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
 
 import tiktoken
+from loopback_server import JsonHandler, LoopbackServer
 from summaries import honest
 
 O200K = "|".join(  # noqa: FLY002 - one alternative a line
@@ -108,10 +108,12 @@ def fault(body):
     return "" if users else "No user query found in messages."
 
 
-class StrictServer:
+class StrictServer(LoopbackServer):
     """`url` ends with /v1.  `refused` lists the requests answered with 400; `counts` has the tokens of each accepted
     prompt; `on_request(body, raw)` is called before each answer to the conversation.  With `tells`, the server reports
     its window, as llama.cpp's server does (`/props`, tools/server/README.md there)."""
+
+    below = "/v1"
 
     def __init__(
         self, window, play, *, factor=1.0, summary=None, on_request=None, thinks=lambda _number: 0, tells=False
@@ -129,13 +131,7 @@ class StrictServer:
         self.lock = threading.Lock()
         server = self
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-            disable_nagle_algorithm = True
-
-            def log_message(self, *_):
-                pass
-
+        class Handler(JsonHandler):
             def do_GET(self):
                 if tells and self.path.split("?")[0] == "/props":
                     self.reply(200, {"default_generation_settings": {"n_ctx": server.window}, "total_slots": 1})
@@ -143,33 +139,14 @@ class StrictServer:
                 self.reply(404, {"error": {"message": "no such path", "type": "invalid_request_error"}})
 
             def do_POST(self):
-                raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                raw = self.body()
                 if not self.path.endswith("/chat/completions"):
                     self.reply(404, {"error": {"message": "no such path", "type": "invalid_request_error"}})
                     return
                 with server.lock:
                     server.answer(self, json.loads(raw), raw)
 
-            def reply(self, status, body):
-                data = json.dumps(body).encode()
-                self.send_response(status)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(data)))
-                self.end_headers()
-                self.wfile.write(data)
-
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.http.daemon_threads = True
-        self.http.block_on_close = False
-        threading.Thread(target=self.http.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
-
-    @property
-    def url(self):
-        return f"http://127.0.0.1:{self.http.server_address[1]}/v1"
-
-    def close(self):
-        self.http.shutdown()
-        self.http.server_close()
+        self.serve(Handler)
 
     def answer(self, handler, body, raw):
         if problem := fault(body):
@@ -219,8 +196,4 @@ class StrictServer:
         chunks.append({**base, "choices": [{"index": 0, "delta": {}, "finish_reason": reason}]})
         chunks.append({**base, "choices": [], "usage": {**done, "total_tokens": sum(done.values()), **details}})
         data = b"".join(b"data: " + json.dumps(chunk).encode() + b"\n\n" for chunk in chunks) + b"data: [DONE]\n\n"
-        handler.send_response(200)
-        handler.send_header("Content-Type", "text/event-stream")
-        handler.send_header("Content-Length", str(len(data)))
-        handler.end_headers()
-        handler.wfile.write(data)
+        handler.send(200, "text/event-stream", data)

@@ -16,10 +16,10 @@ system prompt tells it to.
 import json
 import re
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from jinja2 import StrictUndefined
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+from loopback_server import JsonHandler, LoopbackServer
 from strict_server import tokens
 
 TEMPLATE = (
@@ -54,7 +54,7 @@ def fault(messages):
     return "" if last == "user" else f"the last message is of {last}"
 
 
-class TemplateServer:
+class TemplateServer(LoopbackServer):
     """`kind` is ollama, llamacpp or vllm; `refusals` has the refused requests, `requests` those that the model
     answered."""
 
@@ -70,13 +70,7 @@ class TemplateServer:
         self.refusals, self.requests, self.summaries, self.counts = [], [], [], []
         server = self
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-            disable_nagle_algorithm = True
-
-            def log_message(self, *_):
-                pass
-
+        class Handler(JsonHandler):
             def do_GET(self):
                 if self.path == "/props" and server.kind == "llamacpp":
                     caps = {"supports_tools": False, "supports_tool_calls": False} if server.tells else {}
@@ -91,7 +85,7 @@ class TemplateServer:
                     self.reply(404, {"error": {"message": "File Not Found", "type": "not_found_error", "code": 404}})
 
             def do_POST(self):
-                body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)))
+                body = json.loads(self.body())
                 if self.path == "/api/show" and server.kind == "ollama":
                     can = {"capabilities": ["completion"]} if server.tells else {}
                     self.reply(200, {"model_info": {"llama.context_length": server.window}, "template": TEMPLATE} | can)
@@ -100,29 +94,11 @@ class TemplateServer:
                 else:
                     self.reply(404, {"error": "no such path"})
 
-            def reply(self, status, body):
-                self.send(status, "application/json", json.dumps(body).encode())
-
-            def send(self, status, kind, data):
-                self.send_response(status)
-                self.send_header("Content-Type", kind)
-                self.send_header("Content-Length", str(len(data)))
-                self.end_headers()
-                self.wfile.write(data)
-
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.http.daemon_threads = True
-        self.http.block_on_close = False
-        threading.Thread(target=self.http.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
-
-    @property
-    def url(self):
-        return f"http://127.0.0.1:{self.http.server_address[1]}"
+        self.serve(Handler)
 
     def close(self):
         self.free.set()
-        self.http.shutdown()
-        self.http.server_close()
+        super().close()
 
     def refuse(self, handler, status, words):
         self.refusals.append(words)
