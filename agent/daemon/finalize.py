@@ -20,6 +20,7 @@ from agent.context import EffectStore
 from agent.context.folder import sweep, write_end
 from agent.errors import ForgeError, IssueUnreadable, LockHeld, MakimonoError
 from agent.forge.markers import marker
+from agent.forge.what_starts import how_to_ask, start_of
 from agent.issue.answers import Reply, asking_comment, headed, post_replies
 from agent.issue.claims import ENDS, FINAL, LABELS, PROGRESS, home_of, with_claim_markers
 from agent.issue.comments import post_once, truncate
@@ -200,7 +201,7 @@ def _final_state(wiring: Wiring, forge: Forge, row: Row) -> FinalState:
     outcome = Outcome(ENDS[row.status], code=row.error_code or "", summary=f"{said} {where}".strip())
     note = said if row.status is Status.STOPPED else ""
     closed = row.status is Status.STOPPED and forge.read_issue(row.key).state == "closed"
-    facts = {"closed": closed, "pull": row.url or ""}
+    facts = {"closed": closed, "pull": row.url or "", "ask": how_to_ask(start_of(forge))}
     with recorded_templates(wiring.settings, wiring.events, row.uuid):
         progress = door.render("progress", state=str(outcome.end), uuid=row.uuid, plan=[], last="", facts={}, note=note)
         final = door.render("final", outcome=outcome, report=None, uuid=row.uuid, facts=facts)

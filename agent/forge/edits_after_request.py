@@ -26,7 +26,7 @@ def said_altered(edits: Iterable[tuple[datetime, str]], asked: datetime) -> str:
     by = f"@{who}" if who else "a deleted account"
     return (
         f"its title or text was edited by {by}, whose word does not count here, on {when:{TIME}} UTC, after it "
-        f"was asked for ({asked:{TIME}} UTC); read it again, then set the label again"
+        f"was asked for ({asked:{TIME}} UTC); read it again, then ask for it again"
     )
 
 
@@ -38,7 +38,7 @@ def said_unasked(edits: Iterable[tuple[datetime, str]]) -> str:
     return (
         f"its title or text was edited by {by}, whose word does not count here, on {when:{TIME}} UTC, and it is not "
         f"known here when it was asked for (it came from another project, or its label was deleted meanwhile); read it "
-        f"again, then set the label again"
+        f"again, then ask for it again"
     )
 
 
@@ -48,6 +48,6 @@ def said_maybe_altered(asked: datetime, changed: datetime, who: str) -> str:
     by = f"@{who}" if who else "a deleted account"
     return (
         f"its text may have been edited by {by}, whose word does not count here, until {changed:{TIME}} UTC, after it "
-        f"was asked for ({asked:{TIME}} UTC), and this forge does not report edits; read it again, then set the label "
+        f"was asked for ({asked:{TIME}} UTC), and this forge does not report edits; read it again, then ask for it "
         f"again"
     )

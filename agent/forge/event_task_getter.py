@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from agent.errors import IssueUnreadable
 from agent.forge.base import Task
 from agent.forge.task_getter import NOT_SHOWN, SELF_ASSIGNED, BaseTaskGetter, changed_just_now
+from agent.forge.what_starts import how_to_ask
 
 if TYPE_CHECKING:
     from agent.values import TaskKey
@@ -129,5 +130,6 @@ class EventTaskGetter(BaseTaskGetter):
         if not places.may_ask(project, actor):
             raise IssueUnreadable(
                 f"{where}: asked for by {self.login(actor) or 'a deleted account'}, who may not write to "
-                f"{project.full_name} or is not in allowed_users; somebody who may has to set the label"
+                f"{project.full_name} or is not in allowed_users; somebody who may has to "
+                f"{how_to_ask(self.forge.section.start)}"
             )

@@ -34,7 +34,7 @@ def said_unknown(fork: str, present: str, why: str, first: str = "") -> str:
     """The text that a person must ask for the work again, because the forge does not report when the fork's branch
     changed.
 
-    `first`: a sentence part that names what the person has to do before setting the label again.
+    `first`: a sentence part that names what the person has to do before asking again.
     """
     return (
         f"whether its branch in {fork} has changed after it was asked for cannot be found out ({why}), and the branch "
@@ -44,4 +44,4 @@ def said_unknown(fork: str, present: str, why: str, first: str = "") -> str:
 
 def remedy(present: str) -> str:
     """The end of a sentence that tells a person how to ask for work on the changed branch of a fork."""
-    return f"look at {present[:SHOWN]} and set the label again, and that commit is worked on"
+    return f"look at {present[:SHOWN]} and ask for it again, and that commit is worked on"

@@ -144,7 +144,7 @@ class CallWatch:
             self.skipped(
                 str(key),
                 "its text calls the program, and somebody who may not write here has edited its title or text; read "
-                "it again, then set the label or write the call as a comment",
+                "it again, then write the call as a comment",
             )
         return not is_altered
 

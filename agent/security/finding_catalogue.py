@@ -124,6 +124,12 @@ _ALL = (
     ),
     Rule("PU-05", Risk.MEDIUM, "hidden texts", "An HTML comment in a text that is published; shown."),
     Rule("PU-06", Risk.LOW, "host paths", "A path of this machine in a text that is published; written as its name."),
+    Rule(
+        "PU-07",
+        Risk.MEDIUM,
+        "diagrams",
+        "A diagram that a server of the forge would draw, in a text that is published; shown as code.",
+    ),
     Rule("SE-01", Risk.REFUSE, "declared secrets", "A secret of this program's configuration, as it is or encoded."),
     Rule("SE-02", Risk.REFUSE, "access tokens", "The shape of a token of a known service."),
     Rule("SE-03", Risk.REFUSE, "private keys", "A private key in PEM or OpenSSH form."),

@@ -6,8 +6,8 @@ Templates of this program may trigger an action of a forge or a bot on purpose (
 issue or a command is published only after this module has made it inert. Every reference and every mention is disarmed,
 with any words before it, since closing keywords are configurable. To disarm a reference, mention or command, an
 invisible character (U+200B) is inserted, like Renovate and Dependabot do; URLs of issues become code. Code is left
-unchanged, since forges ignore commands and references in code, with one exception: the body of a pull request
-(`description`).
+unchanged, since forges ignore commands and references in code, with two exceptions: the body of a pull request
+(`description`), and languages of which a server of the forge draws diagrams (`diagrams.py`).
 
 Sources: docs.github.com "Linking a pull request to an issue" and "Skipping workflow runs"; docs.gitlab.com "Default
 closing pattern" and "Quick actions"; dependabot/dependabot-core#2820; renovatebot/renovate lib/util/markdown.ts.
@@ -21,6 +21,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from agent.security import links
+from agent.security.diagrams import undrawn
 from agent.security.links import APART
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ _SKIP = re.compile(
 )
 _TRAILER = re.compile(r"^([^\S\n]{0,9}[A-Za-z]+(?:-[A-Za-z]+){0,3}-by)(?=[^\S\n]{0,3}:)", re.MULTILINE)
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})([^\n]*)")
+_MAY_DRAW = re.compile(r"```|~~~|lang", re.IGNORECASE)
 _TICKS = re.compile(r"`+")
 
 
@@ -76,8 +78,8 @@ class Inert:
         return self._stilled(self._unskipped(text), is_markdown=False)
 
     def markdown(self, text: str) -> str:
-        """Make the Markdown of a comment inert; code is left unchanged."""
-        return "".join(part if is_code else self._stilled(part) for part, is_code in parts(text))
+        """Make the Markdown of a comment inert; code is left unchanged, but no diagram is drawn of it."""
+        return "".join(part if is_code else self._stilled(part) for part, is_code in parts(self._undrawn(text)))
 
     def description(self, text: str) -> str:
         """Make the body of a pull request inert.
@@ -88,8 +90,25 @@ class Inert:
         code only the keyword is separated from its reference."""
         return "".join(
             self._unskipped(self._put(_CLOSING_WORD, rf"\1{APART}", part) if is_code else self._stilled(part))
-            for part, is_code in parts(text)
+            for part, is_code in parts(self._undrawn(text))
         )
+
+    def _undrawn(self, text: str) -> str:
+        """Keep the forge from drawing a diagram of a block of code, also of one that not every renderer finds."""
+        if _MAY_DRAW.search(text) is None:
+            return text
+        done = []
+        for part, is_code in _parts(text):
+            head, line_end, rest = part.partition("\n") if is_code else (part, "", "")
+            if not is_code:
+                head, count = undrawn(part)
+            elif line_end:  # a block, and not a span of code in a line
+                head, count = undrawn(_ENTITY.sub("&amp;", head))
+            else:
+                count = 0
+            self.found["PU-07"] += count
+            done += [head, line_end, rest]
+        return "".join(done)
 
     def _put(self, pattern: re.Pattern[str], new: str, text: str, rule: str = "PU-04") -> str:
         text, count = pattern.subn(new, text)

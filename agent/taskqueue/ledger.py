@@ -354,7 +354,7 @@ class Ledger:
                 return to if self.changes.let_go(row, to, not_before=row.not_before, deaths=deaths) else None
             message = (
                 f"the task's process died {deaths} times in a row before it got anywhere (out of memory, killed?); "
-                f"see worker.log in its folder and the system's log, then put the label on again"
+                f"see worker.log in its folder and the system's log, then ask for it again"
             )
             if publish(row, "poison", message):
                 return to if self.changes.let_go(row, to, not_before=None, deaths=deaths) else None

@@ -145,7 +145,7 @@ def make(git_dir: Path, mirror: Mirror, state: WorkspaceState) -> None:
     if (other := in_the_way(mirror.branches(), state.branch)) is not None:
         raise PushRejected(
             f"the repository has a branch {other!r}, so that git can make no {state.branch!r} beside it. Rename or "
-            f"remove that branch, or set `branch.prefix` to another beginning, then set the label again",
+            f"remove that branch, or set `branch.prefix` to another beginning, then ask for it again",
             code="branch_taken",
         )
     temporary = git_dir.with_name(f".{git_dir.name}.tmp")

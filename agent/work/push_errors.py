@@ -70,7 +70,7 @@ _KNOWN = (
     (
         _CROSSED,
         "branch_moved",
-        "somebody pushes to the branch at this very moment; set the label again",
+        "somebody pushes to the branch at this very moment; ask for it again",
     ),
     (
         r"cannot lock ref|directory file conflict|refname conflict|there is already a branch|exists; cannot create",
@@ -80,7 +80,7 @@ _KNOWN = (
     (
         r"stale info|fetch first|non-fast-forward",
         "branch_moved",
-        "somebody moved the branch at this very moment; set the label again",
+        "somebody moved the branch at this very moment; ask for it again",
     ),
 )
 

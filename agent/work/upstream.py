@@ -92,13 +92,13 @@ def _onto_their_commits(workspace: Workspace, who: tuple[str, str]) -> tuple[str
         raise PushRejected(
             f"the branch {branch!r} {'is taken' if is_new else 'was moved by somebody'}: it is at {theirs[:12]}, which "
             f"has nothing to do with this task. It is not overwritten; remove or rename it"
-            f"{', or set `branch.prefix` to another beginning' if is_new else ''}, then set the label again",
+            f"{', or set `branch.prefix` to another beginning' if is_new else ''}, then ask for it again",
             code="branch_taken" if is_new else "branch_moved",
         )
     if why := rebase.too_old():
         raise PushRejected(
             f"somebody pushed to {branch!r} ({theirs[:12]}), and this change cannot be put on top of it: {why}. "
-            f"Nothing is overwritten; set the label again to have the work done anew on top of it",
+            f"Nothing is overwritten; ask for it again to have the work done anew on top of it",
             code="branch_moved",
         )
     try:
@@ -106,7 +106,7 @@ def _onto_their_commits(workspace: Workspace, who: tuple[str, str]) -> tuple[str
     except RebaseConflict as conflict:
         raise PushRejected(
             f"somebody pushed to {branch!r} ({theirs[:12]}) what conflicts with this change in "
-            f"{', '.join(conflict.paths)}; it is not overwritten. Resolve it by hand, or set the label again to have "
+            f"{', '.join(conflict.paths)}; it is not overwritten. Resolve it by hand, or ask for it again to have "
             f"the work done anew on top of it",
             code="conflict",
         ) from conflict

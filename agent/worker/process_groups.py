@@ -81,7 +81,7 @@ def too_large(limit: int | str, used: int | None = None) -> str:
     held = f"held {used / (1 << 20):,.0f} MiB together" if used else "wanted more memory than they may have"
     return (
         f"the task's processes {held}; `limits.memory` is {memory_text(limit)}. What it committed is on its branch. "
-        f"Raise the limit, or make the commands smaller (fewer jobs at once), and put the label on again"
+        f"Raise the limit, or make the commands smaller (fewer jobs at once), and ask for it again"
     )
 
 

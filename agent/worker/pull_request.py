@@ -71,7 +71,7 @@ class PullRequest:
             name = ForgeReports(self.run.forge).pull_name()
             said = (
                 f"the branch {report.base!r}, onto which it was to go, is gone; {report.branch!r} is pushed and has no "
-                f"{name}. Open one onto another branch, or restore {report.base!r} and set the label again"
+                f"{name}. Open one onto another branch, or restore {report.base!r} and ask for it again"
             )
             raise PushRejected(said, code="base_missing")
         self.run.check_held()
@@ -120,10 +120,10 @@ class PullRequest:
         if pull is None:
             name = ForgeReports(self.run.forge).pull_name()
             said = f"the {name} of {head} was removed while the task ran, and is not opened again. The branch is "
-            raise PushRejected(f"{said}pushed: set the label again to have another one", code="pull_closed")
+            raise PushRejected(f"{said}pushed: ask for it again to have another one", code="pull_closed")
         if pull.state != "open":
             said = f"{pull.url} was closed while the task ran, and is not opened again. The branch {head} is pushed: "
-            raise PushRejected(f"{said}reopen it, or set the label again to have another one", code="pull_closed")
+            raise PushRejected(f"{said}reopen it, or ask for it again to have another one", code="pull_closed")
         return self._update(pull, wanted)
 
     def _is_new(self) -> bool:

@@ -15,6 +15,7 @@ from agent import clock, deadline, process_tree
 from agent.config.commits import EMAIL, NAME
 from agent.context import TaskContextManager
 from agent.forge.base import ForgeReports
+from agent.forge.what_starts import how_to_ask, start_of
 from agent.issue.acknowledge import Acknowledgements
 from agent.issue.closed_by_merge import MERGED, is_closed_by_merge
 from agent.issue.comments import truncate
@@ -198,6 +199,7 @@ class TaskRun:
             "model": provider.model,
             "reports": list(dict.fromkeys([*self.reports, *notices_of(self.context)])),
             "mention": f"@{self.forge.own_names()[-1]}",
+            "ask": how_to_ask(start_of(self.forge)),
             "kept": self.settings.context_storage.enabled,
             "pull": url,
             "pull_name": reports.pull_name(),

@@ -188,7 +188,7 @@ def test_a_fork_that_changes_after_the_label_is_asked_for_again(make):
     assert one.labels() == ["coding agent failed"]
     final = not_read(one, commit)
     assert f"{one.asked_for()}, and the branch is at {commit[:12]} now" in final
-    assert f"look at {commit[:12]} and set the label again" in final
+    assert f"look at {commit[:12]} and ask for it again" in final
     assert one.home.flow.server.journal == []
     time.sleep(1.1)
     one.label_again()

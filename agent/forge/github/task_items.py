@@ -58,7 +58,7 @@ class Items:
                 return project, item
             if attempt == 1:
                 self.places.forget(key)  # the repository may have been renamed since the facts about it were stored
-        raise IssueUnreadable(f"{key} was moved to {found}#{item.get('number')}; set the label there")
+        raise IssueUnreadable(f"{key} was moved to {found}#{item.get('number')}; ask for it there")
 
     def call(self, key: TaskKey, verb: str, path: str, body: Any = None, **more: Any) -> Any:
         """Send one request about an issue.  A request about an issue is repeated after a lost answer even if it is a

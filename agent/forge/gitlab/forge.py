@@ -189,7 +189,7 @@ class GitLabForge:
             pull = replace(pull_ref(item), fork="" if is_own else self.places.name_of(item.get("source_project_id")))
             base = pull.base
         if item.get("moved_to_id"):
-            problems.append("the issue was moved to another project; set the label there")
+            problems.append("the issue was moved to another project; ask for it there")
         talk = self._talk(key, project)
         seen = digest_of(str(item.get("title") or ""), str(item.get("description") or ""))
         read = utc(item.get("updated_at"))

@@ -20,6 +20,7 @@ from agent.forge.gitlab.projects import DEVELOPER, username
 from agent.forge.gitlab.requesting_person import assigned_again, who_asked
 from agent.forge.rate_limiter import KEPT_SECONDS
 from agent.forge.task_getter import RESERVE, BaseTaskGetter, changed_just_now
+from agent.forge.what_starts import how_to_ask
 from agent.observe.item_loop import Items
 from agent.values import TaskKey
 
@@ -143,7 +144,7 @@ class GitLabTaskGetter(BaseTaskGetter):
             self._tell(
                 IssueUnreadable(
                     f"{where}: asked for by {username(user) or 'nobody'}, whose word does not count here ({why}); "
-                    f"somebody with Developer access has to set the label"
+                    f"somebody with Developer access has to {how_to_ask(self.forge.section.start)}"
                 ),
                 f"{where} {item.get('updated_at')}",
             )

@@ -124,7 +124,7 @@ def test_what_a_stranger_edits_after_the_label_is_asked_for_again(one, text):
     users, said = look(one)
     assert users == []
     assert said[0].startswith(f"{one.name}: its title or text was edited by @mallory")
-    assert "set the label again" in said[0]
+    assert "ask for it again" in said[0]
     one.label("bob")
     assert look(one) == (["bob"], [])
 

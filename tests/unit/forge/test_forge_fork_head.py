@@ -120,7 +120,7 @@ def test_after_a_push_it_has_to_be_asked_for_again(one):
     said = moved(one)
     assert "its branch in mallory/web has changed after it was asked for" in said
     assert f"asked for was the commit {FIRST[:12]}, and the branch is at {SECOND[:12]} now" in said
-    assert f"look at {SECOND[:12]} and set the label again" in said
+    assert f"look at {SECOND[:12]} and ask for it again" in said
     one.label()
     assert moved(one) == ""
 
@@ -238,7 +238,7 @@ def test_where_the_pushes_cannot_be_seen_a_review_of_the_commit_tells_which_one_
 
     said = look()
     assert "cannot be found out" in said
-    assert f"write a review of it, look at {SECOND[:12]} and set the label again" in said
+    assert f"write a review of it, look at {SECOND[:12]} and ask for it again" in said
     hub.repo.review(1, "Fine.", "mallory")
     assert "cannot be found out" in look(), "a review of somebody without permission"
     hub.repo.review(1, "Fine.", "alice")

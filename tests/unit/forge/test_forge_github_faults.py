@@ -328,7 +328,7 @@ def test_an_issue_that_was_moved_to_another_repository_is_unreadable_and_says_wh
     other = github.server.state.repo("acme", "api")
     other.issue("Fix it", "x", "alice")
     github.repo.moved[1] = (other, 1)
-    with pytest.raises(IssueUnreadable, match=r"moved to acme/api#1; set the label there"):
+    with pytest.raises(IssueUnreadable, match=r"moved to acme/api#1; ask for it there"):
         github.forge.read_issue(key)
     assert github.forge.requested(key) == "stop"
 

@@ -498,7 +498,17 @@ def test_the_pull_request_says_how_to_reply_in_the_words_of_the_comment():
     mention = FACTS | {"mention": "@bot"}
     for text in (pull(mention="@bot"), final(End.FINISHED, report(), facts=mention)):
         assert "that mentions @bot: it goes on from this branch." in text
-    assert "comment on the issue and set its label again: it goes on from this branch." in pull()
+    assert "comment on the issue and set the label again: it goes on from this branch." in pull()
+
+
+def test_the_final_comment_says_what_starts_a_task_there():
+    for ask, ways in (("assign the account", " or assign the account again"), ("", "")):
+        for mention, called in (("", ""), ("@bot", ", mention @bot" if ask else " or mention @bot")):
+            text = final(End.ANSWERED, report(changed=False, pull=None), facts=FACTS | {"ask": ask, "mention": mention})
+            assert f"Write `/retry` in a comment{called}{ways} to have another try" in text
+            assert "label" not in text
+    paused = final(End.PAUSED, None, facts=FACTS | {"ask": "assign the account"})
+    assert "Write `/resume` in a comment to go on." in paused
 
 
 def test_the_pull_request_of_a_file_closes_nothing_and_asks_for_no_comment():

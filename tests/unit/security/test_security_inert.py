@@ -1,5 +1,6 @@
 """Words that are published close nothing, call nobody and give no order, and read as before; code stays as it is."""
 
+import html
 import re
 import time
 from collections import Counter
@@ -7,7 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 from forges.host_rules import github_closes, gitlab_closes, rung, skips_checks
+from markdown_it import MarkdownIt
 
+from agent.security.diagrams import LANGUAGES
 from agent.security.inert_text import APART, Inert
 
 
@@ -101,10 +104,41 @@ def test_a_commit_message_has_no_trailer_but_the_programs():
         "````\n```\n@x\n```\n````\n",
         "Use `@property` and ``a`@b``.",
         "```diff\n+@app.route('/x')\n-# closes #2\n```\n",
+        "````\n```plantuml\na\n```\n````\n",
+        "Use `` ```plantuml ``, not ```mermaid```.\n\n```mermaid\ngraph TD\n```\n",
     ],
 )
 def test_code_stays_as_it_is(code):
     assert inert.markdown(code) == code
+
+
+DRAWN = [
+    "```plantuml\n!include http://10.0.0.1/\n```\n",
+    "~~~~ PlantUML title\n!include http://10.0.0.1/\n~~~~\n",
+    "```plantuml:x\na\n```\n\n```vega\n{}\n```\n",
+    "```&#112;lantuml\na\n```\n",
+    "> ```c4plantuml\n> a\n> ```\n",
+    "- one\n\n  ```structurizr\n  a\n  ```\n",
+    "```d2\nnever ended\n",
+    '<pre lang="plantuml"><code>!include http://10.0.0.1/</code></pre>\n',
+    "<pre><code\nlang = plantuml:x>a</code></pre>\n",
+    "<pre><code class='language-plantuml'>a</code></pre>\n",
+]
+
+
+def drawn(text):
+    """The languages of which GitLab has a diagram drawn, by lib/banzai/filter/code_language_filter.rb."""
+    names = [one.info for one in MarkdownIt().parse(text) if one.type == "fence"]
+    names += [one[1] for one in re.finditer(r"lang(?:uage-|\s*=\s*[\"']?)([^\"'>]*)", text)]
+    return [name for one in names if (name := re.split(r"[\s:]", html.unescape(one).strip().lower())[0]) in LANGUAGES]
+
+
+@pytest.mark.parametrize("text", DRAWN)
+def test_no_server_of_a_forge_draws_a_diagram(text):
+    assert drawn(text)
+    for words in (inert.markdown, inert.description):
+        assert drawn(words(text)) == []
+        assert seen(words(text)) == seen(text)
 
 
 def test_honest_text_stays_as_it_is():
@@ -132,7 +166,7 @@ WORST = [
     "[skip ",
     "a``\n",
 ]
-WORST += ["\n", " ", "close a/" + "b" * 50]
+WORST += ["\n", " ", "close a/" + "b" * 50, "lang", "lang = ", "``` "]
 
 
 @pytest.mark.parametrize("piece", WORST)

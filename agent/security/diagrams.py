@@ -1,0 +1,37 @@
+"""Keeps a forge from drawing diagrams of a published text on its server.
+
+GitLab replaces a code block of certain languages by a picture that a PlantUML or Kroki server makes of the block, if
+the host has such a server.  The server may fetch what the block names (`!include https://…` in PlantUML, `data.url` in
+Vega), so a text of a model could make the host send requests, also to internal addresses.  An invisible character
+before the language makes it unknown, and the block is shown as code.  Mermaid is not among the languages, since the
+browser of the reader draws it.
+
+Sources: lib/banzai/filter/{code_language,plantuml,kroki}_filter.rb and lib/gitlab/kroki.rb of GitLab (the language ends
+at white space or a colon, and may be in `lang` of `pre` or `code`); SUPPORTED_DIAGRAM_NAMES of asciidoctor-kroki;
+docs.gitlab.com/administration/integration/plantuml, "Configure PlantUML security".
+"""
+
+from __future__ import annotations
+
+import re
+
+from agent.security.links import APART
+
+LANGUAGES = (
+    *("actdiag", "blockdiag", "bpmn", "bytefield", "c4plantuml", "d2", "dbml", "diagramsnet", "ditaa", "erd"),
+    *("excalidraw", "graphviz", "nomnoml", "nwdiag", "packetdiag", "pikchr", "plantuml", "rackdiag", "seqdiag"),
+    *("structurizr", "svgbob", "symbolator", "tikz", "umlet", "vega", "vegalite", "wardleymap", "wavedrom", "wireviz"),
+)
+_NAME = rf"(?=(?:{'|'.join(LANGUAGES)})(?![\w-]))"
+_FENCE = re.compile(rf"(?:`(?<=```)|~(?<=~~~))[^\S\n]{{0,99}}+{_NAME}", re.IGNORECASE)
+_ATTRIBUTE = re.compile(
+    rf"(?:g(?<=lang)\s{{0,99}}+=\s{{0,99}}+[\"']?|-(?<=language-))\s{{0,99}}+{_NAME}", re.IGNORECASE
+)
+"""The language in an attribute of an HTML tag: `<pre lang="plantuml">`, `<code class="language-plantuml">`."""
+
+
+def undrawn(text: str) -> tuple[str, int]:
+    """(`text` with each language of a diagram separated from its fence or attribute, the number of changes)."""
+    text, fences = _FENCE.subn(rf"\g<0>{APART}", text)
+    text, attributes = _ATTRIBUTE.subn(rf"\g<0>{APART}", text)
+    return text, fences + attributes
