@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from agent.config.base import Section
 from agent.config.value_kinds import Allowed, RootPath, Text
@@ -101,6 +101,19 @@ class Commit(Section):
         default=None,
         description="File of a private key without passphrase (OpenSSH or PGP) git signs commits by; empty: none.",
     )
+    signing: Literal["key", "github"] = Field(
+        default="key",
+        description="Who signs commits: `key` is git with signing_key, `github` is GitHub, which makes the commits of "
+        "a GitHub App again through its API (docs/forges_limits.md, Signed commits).",
+    )
+
+    @model_validator(mode="after")
+    def _one_signer(self) -> Commit:
+        if self.signing == "github" and self.signing_key is not None:
+            raise ValueError("signing is github, and signing_key is set: GitHub signs with its own key; keep one")
+        if self.signing == "github" and self.author is not None:
+            raise ValueError("signing is github, and author is set: GitHub signs only commits that name no author")
+        return self
 
     def identity(self) -> tuple[str, str] | None:
         """(name, mail address) of the author of commits, None if none is configured."""

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from agent.config.forge_sections import Start
     from agent.errors import ForgeUnreachable, IssueUnreadable
     from agent.forge.checks import Check
+    from agent.forge.commit_maker import CommitMaker
     from agent.values import Public
 
 FORGES = Registry(
@@ -685,6 +686,12 @@ class ForgeReports:
         """The (name, mail address) with which a commit is attributed to the token's account by the host; None where
         there is no such account.  Raises ForgeError."""
         found: tuple[str, str] | None = self._ask("commit_identity", None)
+        return found
+
+    def commit_maker(self, key: TaskKey) -> CommitMaker | None:
+        """The object that makes the commits of the task at the host, which signs them; None if git makes them.  Raises
+        ForgeError."""
+        found: CommitMaker | None = self._ask("commit_maker", None, key)
         return found
 
     def pull_ref(self, pull_id: str) -> str | None:

@@ -11,6 +11,8 @@ reasons.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from agent import clock, deadline, gitcmd, stale_git_locks
@@ -25,7 +27,7 @@ from agent.errors import (
     StopHeard,
     WorkError,
 )
-from agent.work import changes, push_errors, rebase
+from agent.work import changes, host_commits, push_errors, rebase
 from agent.work.lfs_server import Server
 from agent.work.remote import Login, Remote
 from agent.work.untrusted_tree import shown
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
+    from agent.forge.commit_maker import CommitMaker
     from agent.values import Effects, Json
     from agent.work.workspace import Workspace
 
@@ -68,6 +71,7 @@ class Publisher:
       treat as a bare repository, and returns findings.
     - `largest` is the maximum number of bytes that the host accepts for one file.
     - `effects` records completed pushes.
+    - `maker` makes the commits again at the host, which signs them; None if they are pushed as they are.
 
     No finding contains the text of a secret.
     """
@@ -86,8 +90,11 @@ class Publisher:
         ca_file: Path | None = None,
         env: Mapping[str, str] | None = None,
         prefix: str = OWN,
+        maker: CommitMaker | None = None,
     ) -> None:
         self.prefix = prefix
+        self.maker = maker
+        self._has_objects = maker is not None  # whether the host may have the ref `_objects`
         self.workspace = workspace
         self.effects = effects
         self.scan = scan
@@ -168,6 +175,8 @@ class Publisher:
             raise PushRejected(f"{branch!r} is not ours to push; own branches begin with {self.prefix!r}")
         if self._checked != head:
             self.check()
+        if self.maker is not None:
+            head = self._signed(head, self.maker)
         there: list[str | None] = []
 
         def look_up() -> Json | None:
@@ -184,9 +193,42 @@ class Publisher:
         if self.workspace.state.pushed != head and self.effects.receipt(name) and look_up() is None:
             do()  # the commit was pushed, and the branch was removed later (`upstream.py` detected it)
         self.effects.once(name, look_up, do, branch=branch, commit=head)
+        self._remove_objects()
         if self.workspace.state.pushed != head:
             self.workspace.update_state(pushed=head)
         return head
+
+    def _signed(self, head: str, maker: CommitMaker) -> str:
+        """Let the host make the task's commits again and sign them, and move the task's branch to them; returns the
+        newest one.
+
+        The first commit of an empty repository is not signed, since GitHub's API makes none there.
+        """
+        workspace, state = self.workspace, self.workspace.state
+        if state.base_commit is None:
+            return head
+        known = [one for one in (state.start, state.base_commit, state.pushed) if one is not None]
+        known = [one for one in known if rebase.has_commit(workspace.git_dir, one)]
+        if not (commits := host_commits.unsigned(workspace.git_dir, head, known)):
+            return head
+        self._upload(head)
+        self._has_objects = True
+        self._push_now(head, partial(self.remote.push_objects, workspace.git_dir, head, self._objects))
+        made = host_commits.make_again(workspace.git_dir, commits, maker)
+        workspace.replace_commits(head, made)
+        self._checked = self._clean = made.get(head, head)
+        return self._checked
+
+    def _remove_objects(self) -> None:
+        """Remove the ref by which `_signed` has brought objects to the host, in this process or in one that died."""
+        if self._has_objects:
+            with suppress(GitError):  # there is none, or it stays and does no harm
+                self.remote.remove_ref(self.workspace.git_dir, self._objects)
+            self._has_objects = False
+
+    @property
+    def _objects(self) -> str:
+        return f"{host_commits.OBJECTS}{self.workspace.context_dir.name}"
 
     def _upload(self, head: str) -> None:
         """Upload the content of Git LFS files, since the remote must never have a commit without its content."""
@@ -231,7 +273,8 @@ class Publisher:
         """
         for pause in (*CROSSED, None):
             try:
-                self._push_now(commit, lease)
+                push = partial(self.remote.push, self.workspace.git_dir, commit, self.workspace.branch, lease)
+                self._push_now(commit, push)
             except PushRejected as rejected:
                 cause = rejected.__cause__
                 if not (isinstance(cause, GitError) and push_errors.is_crossed(cause.stderr)):
@@ -285,9 +328,9 @@ class Publisher:
             return False
         return stale_git_locks.remove(lock)
 
-    def _push_now(self, commit: str, lease: str) -> None:
+    def _push_now(self, commit: str, push: Callable[[], None]) -> None:
         try:
-            self.remote.push(self.workspace.git_dir, commit, self.workspace.branch, lease)
+            push()
         except RemoteRefused as error:
             if push_errors.is_archived(error.stderr):
                 raise self._rejected(commit, error.stderr) from error

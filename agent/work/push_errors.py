@@ -27,7 +27,10 @@ _RULES = (
             r"verified signature|unverified commit|must be (?:\w+ )?signed|unsigned|not signed"
             r"|signature (is )?(?:required|missing|invalid)"
         ),
-        "a rule wants signed commits: set `commit.signing_key`, and give the account the public half of that key",
+        (
+            "a rule wants signed commits: set `commit.signing_key`, and give the account the public half of that key; "
+            "for a GitHub App set `commit.signing: github`"
+        ),
     ),
     (
         r"commit message|commitlint|conventional commit",

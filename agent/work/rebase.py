@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+HOST_COMMITTERS = frozenset({"noreply@github.com"})
+"""The mail addresses of the committer of commits that a host has made."""
+
 NEEDS = (2, 38)
 """The first version of git with `merge-tree --write-tree`.
 
@@ -56,10 +59,15 @@ def commits(git_dir: Path, since: str, head: str) -> list[str]:
 
 
 def all_of(git_dir: Path, since: str, head: str, email: str) -> bool:
-    """Whether the account with the mail address `email` committed every commit after `since`, and none is a merge."""
-    done = git("log", "--format=%ce %P", f"{since}..{head}", git_dir=git_dir)
+    """Whether the account with the mail address `email` committed every commit after `since`, and none is a merge.
+    Commits that the host has made for the account count (`host_commits.py`)."""
+    done = git("log", "--format=%ae %ce %P", f"{since}..{head}", git_dir=git_dir)
     found = [line.split(" ") for line in done.output.decode("utf-8", "replace").splitlines()]
-    return all(line[0] == email and len(line) == 2 for line in found)
+    return all(len(line) == 3 and _is_of(email, *line[:2]) for line in found)
+
+
+def _is_of(email: str, author: str, committer: str) -> bool:
+    return committer == email or (author == email and committer in HOST_COMMITTERS)
 
 
 def conflicts(git_dir: Path, head: str, base: str) -> tuple[str, ...]:

@@ -212,6 +212,29 @@ class Remote:
         )
         self._give_to_owner()
 
+    def push_objects(self, git_dir: Path, commit: str, ref: str) -> None:
+        """Bring the objects of `commit` to the remote by a push to `ref`, a ref of this program that is no branch.
+
+        Raises GitError if the push is refused.
+        """
+        self.git(
+            *("push", "--no-progress", "--no-signed", "--recurse-submodules=no", "--no-follow-tags", "--force"),
+            *self._serve("receive-pack"),
+            "--",
+            self.url,
+            f"{commit}:{ref}",
+            git_dir=git_dir,
+            timeout=1800,
+        )
+        self._give_to_owner()
+
+    def remove_ref(self, git_dir: Path, ref: str) -> None:
+        """Remove `ref`, a ref of this program that is no branch.
+
+        Raises GitError if it does not exist, or the removal is refused.
+        """
+        self.push_objects(git_dir, "", ref)
+
     def delete(self, git_dir: Path, branch: str, lease: str) -> None:
         """Remove `branch` on the remote, but only if it is at `lease` now.
 

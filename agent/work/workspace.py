@@ -32,7 +32,7 @@ from agent.work.signing import UNSIGNED, Signing
 from agent.work.tree_findings import tree_findings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from agent.values import FileChange, Public
@@ -260,6 +260,20 @@ class Workspace:
         self._point_at(goal, "take back")
         if merges:  # a merge of the base was taken back; the next commit is the merge again
             self.update_state(merging=base)
+
+    def replace_commits(self, head: str, made: Mapping[str, str]) -> None:
+        """Move the task's branch from `head` to the commits that replace its own (old name → new name); they have the
+        same trees, so neither the files nor the index change."""
+        refs.move(
+            self.git_dir,
+            f"refs/heads/{self.branch}",
+            made.get(head, head),
+            why="signed",
+            expected=head,
+            env=self._env,
+        )
+        if self.start is not None and self.start in made:
+            self.update_state(start=made[self.start])
 
     def _point_at(self, commit: str | None, why: str) -> None:
         """Set the task's branch and the index to `commit` (None means before the first commit); the tree does not

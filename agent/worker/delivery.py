@@ -129,7 +129,7 @@ class Delivery:
         self.run.check_held()
         try:
             self.pull_request.retract()
-            self.publisher.push()
+            report = replace(report, commit=self.publisher.push())  # the host may have made and signed the commits
             if self.commits.are_first():
                 return replace(report, first=True)
             pull = self.pull_request.show(report, title, ready=ready, summary=summary, ended=ended)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from agent.forge.base import ForgeReports
 from agent.security.guarded_paths import guarded
 from agent.security.secrets import scan
 from agent.work.publish import Publisher
@@ -35,5 +36,6 @@ def open_publisher(
         url=url,
         env=env,
         prefix=run.settings.branch.prefix,
+        maker=ForgeReports(run.forge).commit_maker(run.key) if run.publishing else None,
         **login,
     )

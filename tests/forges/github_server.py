@@ -21,6 +21,7 @@ from forges.faults import Fault, take
 from forges.github_blobs import Blobs
 from forges.github_check_routes import CheckRoutes
 from forges.github_errors import DOCS, Refused, missing
+from forges.github_git_routes import GitRoutes
 from forges.github_graphql import GraphQL
 from forges.github_issue_routes import IssueRoutes
 from forges.github_pull_routes import PullRoutes
@@ -29,7 +30,7 @@ from forges.github_talk_routes import TalkRoutes
 from forges.loopback import handler_of
 
 
-class GitHubServer(IssueRoutes, PullRoutes, CheckRoutes, TalkRoutes, GraphQL):
+class GitHubServer(IssueRoutes, PullRoutes, CheckRoutes, TalkRoutes, GitRoutes, GraphQL):
     """Use as a context manager.  `state` is its data, `journal` the requests so far: (verb, path, status)."""
 
     def __init__(self, own="makimono"):
@@ -329,6 +330,7 @@ class GitHubServer(IssueRoutes, PullRoutes, CheckRoutes, TalkRoutes, GraphQL):
         *PullRoutes.pull_routes,
         *CheckRoutes.check_routes,
         *TalkRoutes.talk_routes,
+        *GitRoutes.git_routes,
     )
 
 

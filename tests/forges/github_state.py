@@ -61,6 +61,7 @@ class Repo(Lifecycle):
 
     delete_on_merge: bool = False  # GitHub removes the branch of a merged pull request
     tips: dict = field(default_factory=dict)  # branch → commit, at the last look
+    made: set = field(default_factory=set)  # trees and commits that the Git database API has made
 
     def __post_init__(self):
         self.checks = Checks(self)

@@ -22,13 +22,15 @@ if TYPE_CHECKING:
 class GitHub(Forge, Protocol):
     """`projects` are the (owner, repository) pairs of the adapter's section in the settings; `qualifiers` are the terms
     of GitHub's issue search, by which waiting issues are found when `searches` is set. `watches_ci`: the checks of pull
-    requests are read. Each poll of GitHub has a new task getter, so `told`, `askers` and `unanswered`, which a later
-    poll needs, are stored in the adapter. `asked_by`: task → the account that asked for its work. `states`: task → (the
-    time of the issue's last change for which its events were read, whether the bot was unassigned)."""
+    requests are read. `signs_commits`: GitHub makes the commits and signs them. Each poll of GitHub has a new task
+    getter, so `told`, `askers` and `unanswered`, which a later poll needs, are stored in the adapter. `asked_by`: task
+    → the account that asked for its work. `states`: task → (the time of the issue's last change for which its events
+    were read, whether the bot was unassigned)."""
 
     section: Any
     wire: GitHubWire
     watches_ci: bool
+    signs_commits: bool
     places: Repositories
     items: Items
     projects: tuple[tuple[str, str], ...]

@@ -77,6 +77,10 @@ PULL = {
     "head": {"ref": str, "sha?": str, "repo?": {"full_name?": str, "pushed_at?": TIME}},
     "base": {"ref": str},
 }
+MADE = {
+    "sha": str,
+    "verification": {"verified": bool, "reason": str, "signature?": str, "payload?": str},
+}
 RUN = {
     "id": int,
     "name?": str,
@@ -132,6 +136,8 @@ SHAPES = Shapes.of(
     ("POST", f"{_REPO}/pulls{_NUMBER}/requested_reviewers", ANY),
     ("POST", f"{_REPO}/(?:issues|issues/comments|pulls/comments){_NUMBER}/reactions", ANY),
     ("GET", f"{_REPO}/activity", [PUSH]),
+    ("POST", f"{_REPO}/git/trees", {"sha": str}),
+    ("POST", f"{_REPO}/git/commits", MADE),
     ("GET", f"{_REPO}/commits", ANY),
     ("GET", f"{_REPO}/commits/[^/]+/check-runs", [RUN]),
     ("GET", f"{_REPO}/commits/[^/]+/status", [STATUS]),

@@ -46,6 +46,28 @@ def projects_of(section: Any) -> tuple[tuple[str, str], ...]:
     return tuple(projects)
 
 
+def signs_commits(section: Any, signing: str) -> bool:
+    """Whether GitHub signs the commits of this section (`commit.signing`).
+
+    GitHub signs what a GitHub App makes through its API, and nothing that it makes for the token of a person:
+    https://docs.github.com/en/authentication/managing-commit-signature-verification/about-commit-signature-verification
+    ("Signature verification for bots").  Raises ConfigError for a section without an app.
+    """
+    if signing != "github":
+        return False
+    if section.app is None:
+        raise ConfigError(
+            "commit.signing is github, and github has a token and no app: GitHub signs only the commits that a GitHub "
+            "App makes through its API; set github.app, or sign with commit.signing_key and commit.signing: key"
+        )
+    return True
+
+
+def is_server(instance: str) -> bool:
+    """Whether an instance is a GitHub Enterprise Server, and neither github.com nor GHE.com."""
+    return instance != "github.com" and not instance.endswith(".ghe.com")
+
+
 def qualifiers_of(section: Any, projects: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
     """The terms of the search for waiting issues; none when the section names projects and no query, so that the issues
     of each project are listed instead."""

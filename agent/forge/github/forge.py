@@ -26,7 +26,7 @@ from agent.forge.github.auth import AppToken
 from agent.forge.github.changed_items import changed_in, recent_in
 from agent.forge.github.checks import CheckReader
 from agent.forge.github.comments import CommentReader, number_of
-from agent.forge.github.config_section import instance_of, projects_of, qualifiers_of
+from agent.forge.github.config_section import instance_of, projects_of, qualifiers_of, signs_commits
 from agent.forge.github.fork_head import head_moved
 from agent.forge.github.http import GitHubWire
 from agent.forge.github.pulls import MAX_BODY, Pulls, number_in, pull_ref
@@ -39,6 +39,7 @@ from agent.forge.github.requesting_person import (
     was_unassigned,
     who_ended,
 )
+from agent.forge.github.signed_commits import SignedCommits
 from agent.forge.github.task_items import Items, issue_number
 from agent.forge.github.tasks import GitHubTaskGetter
 from agent.forge.issue_url import on_github
@@ -81,6 +82,7 @@ class GitHubForge:
         self.labels = Labels.from_section(section)
         self.projects = projects_of(section)
         self.qualifiers = qualifiers_of(section, self.projects)
+        self.signs_commits = signs_commits(section, settings.commit.signing)
         self.searches = bool(self.qualifiers)
         names = tuple("/".join(project) for project in self.projects)
         self.wire = GitHubWire(section, settings.base_dir, self.instance, names, learn=masker_of(settings).learn)
@@ -449,6 +451,10 @@ class GitHubForge:
             return who_ended(self, self.places.project_of(key), issue_number(key), act)
 
     # --- the repository ---------------------------------------------------------------------------------------
+
+    def commit_maker(self, key: TaskKey) -> SignedCommits | None:
+        """Implements `ForgeReports.commit_maker`."""
+        return SignedCommits(self.wire, self.places.project_of(key)) if self.signs_commits else None
 
     def repository(self, key: TaskKey, issue: IssueText) -> Repository:  # noqa: ARG002 - the task key names the repository, so `issue` is not used
         project = self.places.project_of(key)

@@ -15,6 +15,7 @@ from agent import clock
 from agent.errors import ForgeAccessRefused, ForgeRefused, IssueUnreadable
 from agent.forge.github.auth import AppToken
 from agent.forge.github.checks import CheckReader, unread_of
+from agent.forge.github.config_section import is_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,6 +51,11 @@ def rights(forge: GitHub) -> Iterator[str]:
 
 
 def _of_app(forge: GitHub, app: AppToken) -> Iterator[str]:
+    if forge.signs_commits and is_server(forge.instance):
+        yield (
+            f"{forge.instance}: commit.signing is github, and a GitHub Enterprise Server does not sign the commits of "
+            f"Apps; sign with commit.signing_key, or set commit.signing to key"
+        )
     app.current()
     lacking = [name for permission, name in WRITTEN.items() if app.permissions.get(permission) != "write"]
     if app.permissions and lacking:

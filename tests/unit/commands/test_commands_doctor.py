@@ -295,6 +295,14 @@ def test_a_forge_that_is_not_there_is_said_in_words(home, source, scheme, why):
     assert "Pool" not in found.found
 
 
+def test_signing_by_github_with_the_token_of_a_person_is_refused(home):
+    section = f"{{token: t-{'x' * 20}, projects: [a/b]}}"
+    configure(home, task_sources="[github]", github=section, commit="{signing: github}")
+    found = look(home)["github"]
+    assert found.state == FAIL
+    assert "commit.signing is github, and github has a token and no app" in found.found
+
+
 def test_a_window_that_is_smaller_than_configured_is_a_warning(home):
     routes = {
         ("GET", "/v1/models"): Reply({"data": [{"id": "m"}]}),

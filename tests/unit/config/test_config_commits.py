@@ -71,3 +71,13 @@ def test_an_author_is_a_name_and_an_address(tmp_path, author):
 def test_a_template_that_cannot_be_filled_is_refused(tmp_path, template):
     with pytest.raises(ConfigError, match=r"commit\.template"):
         settings(tmp_path, f'commit: {{template: "{template}"}}\n')
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [("signing_key: key", "signing_key is set"), ("author: 'A B <a@b.example>'", "name no author")],
+)
+def test_what_github_signs_has_no_other_key_and_no_other_author(tmp_path, other, said):
+    assert settings(tmp_path, "commit: {signing: github}\n").commit.signing == "github"
+    with pytest.raises(ConfigError, match=said):
+        settings(tmp_path, f"commit: {{signing: github, {other}}}\n")

@@ -6,11 +6,14 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from forges.faults import page
-from forges.github_place import GitHubPlace
+from forges.github_place import GitHubPlace, github_settings
 from pydantic import SecretStr
 
 from agent import clock
+from agent.config.commits import Commit
 from agent.errors import ConfigError, ForgeAccessRefused, ForgeUnreachable
+from agent.forge.github.config_section import is_server
+from agent.forge.github.forge import GitHubForge
 from agent.security.redact import masker_of
 
 
@@ -161,3 +164,18 @@ def test_what_the_app_may_not_write_is_said(place, slept):
     (said,) = place.again().rights()
     assert "the app may not write Contents, Pull requests" in said
     assert "ghs_" not in said
+
+
+def test_github_signs_the_commits_of_an_app_on_github_com_and_doctor_says_where_it_does_not(place, slept):
+    signing = place.settings.model_copy(update={"commit": Commit(signing="github")})
+    (forge,) = GitHubForge.from_settings(signing)
+    (said,) = forge.rights()
+    assert "a GitHub Enterprise Server does not sign the commits of Apps" in said
+    assert forge.commit_maker(place.issue()) is not None
+    assert place.forge.commit_maker(place.issue()) is None
+    assert [is_server(name) for name in ("github.com", "acme.ghe.com", "ghe.example.org")] == [False, False, True]
+    with_token = signing.model_copy(update={"github": github_settings(place.root, place.address).github})
+    with pytest.raises(
+        ConfigError, match=r"github has a token and no app: GitHub signs only .* GitHub App .*github\.app"
+    ):
+        GitHubForge.from_settings(with_token)
