@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from agent.forge.fork_head import SHOWN
-from agent.work.publish import OWN, is_own
+from agent.work.publish import is_own
 
 if TYPE_CHECKING:
     from agent.forge.base import IssueText, Repository
@@ -42,27 +42,31 @@ class BranchPlan:
     about: str = ""
 
 
+def own_branch(key: TaskKey, uuid: str, name: str, prefix: str) -> str:
+    """The name of a new branch of a task. `name` takes the place of the issue number, if the issue has no number;
+    `prefix` is the value of `branch.prefix`."""
+    return f"{prefix}{name or key.task_id}-{uuid[:8]}"
+
+
 def plan_branch(
-    key: TaskKey,
-    uuid: str,
     issue: IssueText,
-    repository: Repository,
     earlier: str | None,
-    name: str = "",
-    decided: str | None = None,
-    prefix: str = OWN,
-    start: str = "",
-    request: str = "pull request",
+    *,
+    repository: Repository,
+    own: str,
+    decided: str | None,
+    prefix: str,
+    start: str,
+    request: str,
 ) -> BranchPlan:
     """The branches of a task at its start.
 
-    `earlier`: the branch of an earlier task, if this task continues on it. `name` takes the place of the issue number
-    in the name of a new branch, if the issue has no number. `decided`: the branch that this task already has, None for
-    a new task; it takes precedence over all other choices. `prefix` is the value of `branch.prefix`. `start`: the
-    commit of a fork from which the task has started, "" if it has not. `request`: the word of the forge for a pull
-    request ("merge request" on GitLab).
+    `earlier`: the branch of an earlier task, if this task continues on it. `own`: the name of a new branch. `decided`:
+    the branch that this task already has, None for a new task; it takes precedence over all other choices. `prefix` is
+    the value of `branch.prefix`. `start`: the commit of a fork from which the task has started, "" if it has not.
+    `request`: the word of the forge for a pull request ("merge request" on GitLab).
     """
-    own = decided or f"{prefix}{name or key.task_id}-{uuid[:8]}"
+    own = decided or own
     branch = decided or earlier or own
     base = issue.base or repository.default_branch
     pull = issue.pull

@@ -7,6 +7,7 @@ that it continues, or from an earlier point of another task (`fork_task.py`).  `
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from agent.errors import GitError, IssueUnreadable
@@ -17,7 +18,7 @@ from agent.work import rebase, work_tree_snapshot
 from agent.work.publish import is_own
 from agent.work.signing import Signing
 from agent.work.workspace import Workspace
-from agent.worker.branch_plan import plan_branch
+from agent.worker.branch_plan import own_branch, plan_branch
 from agent.worker.fork_task import read_fork_point
 from agent.worker.issue_pictures import add_note
 from agent.worker.repository_settings import apply_repository_file
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from agent.worker.branch_plan import BranchPlan
     from agent.worker.fork_task import ForkPoint
     from agent.worker.parent_task import Parent, UnpublishedCommits
+    from agent.worker.repository_settings import RepositorySettings
     from agent.worker.session import TaskRun
 
 
@@ -55,32 +57,64 @@ def open_work_tree(
     The content of a work tree that exists already is not changed. Notices for people about the start are the first
     entries of `run.reports`. Raises IssueUnreadable if the branch of a fork changed during the fetch.
     """
-    settings, folder = run.settings, run.context.context_dir
+    folder = run.context.context_dir
     point = read_fork_point(folder)
     earlier = parent.branch if parent and point is None else None
-    name = run.publish_filter.branch(private_tracker.branch_name(settings, run.key.instance))
-    prefix = settings.branch.prefix
-    # a host without the task's files uses the branch in the row; otherwise `Workspace` uses the branch in its own files
-    decided = run.context.column("branch")
-    start = work_tree_snapshot.started_at(folder)
-    request = ForgeReports(run.forge).pull_name()
-    plan = plan_branch(run.key, run.uuid, issue, repository, earlier, name, decided, prefix, start, request)
-    mirror.fetch(plan.refs)
-    of_repository = apply_repository_file(run, mirror)
-    settings = run.settings
-    if issue.base is None and settings.workspace.base is not None:
-        issue = replace(issue, base=settings.workspace.base)
-        plan = plan_branch(run.key, run.uuid, issue, repository, earlier, name, decided, prefix, start, request)
-    said = _check_fork(run, issue.pull, plan, mirror, begun=bool(start))
-    if earlier is not None and mirror.commit_of(earlier) is None:  # somebody removed the branch of the earlier task
-        plan = plan_branch(run.key, run.uuid, issue, repository, None, name, decided, prefix, start, request)
+    plan, of_repository, newer = _fetch_and_plan(run, issue, repository, earlier, mirror)
     if point is not None:
         plan = replace(plan, start_at=point.commit)
     kept = None
     if parent is not None and point is None and not run.is_briefed():
         kept, plan = _unpublished(parent.kept, plan, mirror)
-    workspace = Workspace(
-        folder,
+    workspace = _workspace(run, plan, mirror, sandbox)
+    workspace.instructions = of_repository.keys.instructions or ""
+    notices = (*issue.problems, of_repository.problem, plan.about, newer, _about_head(run, plan, mirror))
+    workspace.reports.extend(notice for notice in notices if notice)
+    run.reports = workspace.reports
+    restored = open_or_restore(run, workspace)
+    takes_up = kept is not None and restored is None and _take_up(workspace, kept)
+    return StartedTree(workspace, plan, point, restored, takes_up)
+
+
+def _fetch_and_plan(
+    run: TaskRun, issue: IssueText, repository: Repository, earlier: str | None, mirror: Mirror
+) -> tuple[BranchPlan, RepositorySettings, str]:
+    """Fetch into the mirror, and choose the branches of the task.
+
+    Returns the plan, the file of the repository that applies, and a sentence about newer commits of a fork ("" if there
+    are none). The file of the repository may set the base, so the plan is made again after the fetch.
+    """
+    prefix = run.settings.branch.prefix
+    name = run.publish_filter.branch(private_tracker.branch_name(run.settings, run.key.instance))
+    start = work_tree_snapshot.started_at(run.context.context_dir)
+    plan_for = partial(
+        plan_branch,
+        repository=repository,
+        own=own_branch(run.key, run.uuid, name, prefix),
+        # a host without the task's files uses the branch in the row; otherwise `Workspace` uses the branch in its own
+        # files
+        decided=run.context.column("branch"),
+        prefix=prefix,
+        start=start,
+        request=ForgeReports(run.forge).pull_name(),
+    )
+    plan = plan_for(issue, earlier)
+    mirror.fetch(plan.refs)
+    of_repository = apply_repository_file(run, mirror)
+    if issue.base is None and run.settings.workspace.base is not None:
+        issue = replace(issue, base=run.settings.workspace.base)
+        plan = plan_for(issue, earlier)
+    newer = _check_fork(run, issue.pull, plan, mirror, begun=bool(start))
+    if earlier is not None and mirror.commit_of(earlier) is None:  # somebody removed the branch of the earlier task
+        plan = plan_for(issue, None)
+    return plan, of_repository, newer
+
+
+def _workspace(run: TaskRun, plan: BranchPlan, mirror: Mirror, sandbox: Sandbox) -> Workspace:
+    """The workspace of the task, which is not open yet."""
+    settings = run.settings
+    return Workspace(
+        run.context.context_dir,
         mirror,
         branch=plan.branch,
         start_at=plan.start_at,
@@ -92,19 +126,18 @@ def open_work_tree(
         lfs_limit=settings.workspace.lfs_limit or 0,
         largest=run.forge.max_file,
     )
-    workspace.instructions = of_repository.keys.instructions or ""
-    workspace.reports.extend([*issue.problems, *([of_repository.problem] if of_repository.problem else [])])
-    workspace.reports.extend([*([plan.about] if plan.about else []), *([said] if said else [])])
+
+
+def _about_head(run: TaskRun, plan: BranchPlan, mirror: Mirror) -> str:
+    """A sentence for a person if the work starts at a branch of this program, because the repository's HEAD is there;
+    "" if not."""
     head = mirror.default_branch() if plan.base is None else None
-    if head is not None and is_own(head, prefix):
-        workspace.reports.append(
-            f"the repository's HEAD is {head}, a branch of this program, and the work began there: check another "
-            f"branch out in it, or name one as `base` in the issue"
-        )
-    run.reports = workspace.reports
-    restored = open_or_restore(run, workspace)
-    takes_up = kept is not None and restored is None and _take_up(workspace, kept)
-    return StartedTree(workspace, plan, point, restored, takes_up)
+    if head is None or not is_own(head, run.settings.branch.prefix):
+        return ""
+    return (
+        f"the repository's HEAD is {head}, a branch of this program, and the work began there: check another branch "
+        f"out in it, or name one as `base` in the issue"
+    )
 
 
 def _check_fork(run: TaskRun, pull: PullRef | None, plan: BranchPlan, mirror: Mirror, *, begun: bool) -> str:
