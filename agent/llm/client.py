@@ -15,7 +15,7 @@ import threading
 from abc import ABC, abstractmethod
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
@@ -360,17 +360,7 @@ class ChatClient(Learner, ABC):
         self.prepare()
         started = clock.monotonic()
         summary = purpose != TURN  # True if the request is outside the conversation
-        # the agent's loop checks the limits of the task before each turn, so the first attempt to send a request needs
-        # no check
-        looked = not summary
-
-        def once(path: Path) -> PendingRequest:
-            nonlocal looked
-            if not looked and self.gate is not None and (outcome := self.gate()) is not None:
-                raise Interrupted(outcome)
-            looked = False
-            return self.send(path, self.request_headers(summary=purpose == "summary"), purpose, tokens)
-
+        send = self._sender(purpose, tokens)
         while True:
             try:
                 if not summary:
@@ -378,7 +368,7 @@ class ChatClient(Learner, ABC):
                 with self.request(write, keep=path is None, own=path) as written:
                     self.emit("request_sent", purpose=purpose, tokens=tokens, bytes=written.stat().st_size)
                     entry = call_with_retries(
-                        lambda written=written: once(written),  # type: ignore[misc]
+                        partial(send, written),
                         provider=self.provider,
                         model=self.model,
                         control=self.control,
@@ -386,25 +376,10 @@ class ChatClient(Learner, ABC):
                     )
                 names = self.calling.names if offered is None else offered
                 answer = replace(entry.draft.answer(taken, names), request=entry.bill.seq)
-                said = {"purpose": purpose, **entry.bill.fields(), "finish_reason": answer.finish_reason}
-                self.emit("answer_received", **said, seconds=round(clock.monotonic() - started, 3))
-                self._who_answered(answer.model)
-                self.calling.accepted(summary=summary)
-                # only this thread may store facts, since the database connection belongs to the thread that created the
-                # client
-                if threading.get_ident() == self._thread:
-                    self.recognise(by_headers(self.transport.heard))
-                    self._went_without_pictures()
-                    self.save_learnt()
+                self._received(answer, entry.bill, purpose, started)
                 return answer, entry.bill
             except (RequestRefused, HistoryRefused, ModelNotFound) as error:
-                before = self.facts()
-                if not self._another_way(error, summary=summary):
-                    first = self.calling.give_up(error)
-                    self._failed(first)
-                    raise first from (None if first is error else error)
-                changed = {name: value for name, value in self.facts().items() if value != before.get(name)}
-                self.emit("model_adapted", learnt=changed, why=str(error))
+                self._adapt(error, summary=summary)
             except CallUnreadable as error:
                 if summary or not self.calling.distrust():
                     self.emit("model_failed", code=error.code, error=str(error))
@@ -415,6 +390,45 @@ class ChatClient(Learner, ABC):
                 if not self._give_up_pictures(error):
                     self._failed(error)
                     raise
+
+    def _sender(self, purpose: str, tokens: int) -> Callable[[Path], PendingRequest]:
+        """A function that sends a written request, and checks the limits of the task before each attempt.
+
+        The agent's loop checks the limits before each turn, so the first attempt of a turn needs no check.
+        """
+        looked = purpose == TURN
+
+        def send(written: Path) -> PendingRequest:
+            nonlocal looked
+            if not looked and self.gate is not None and (outcome := self.gate()) is not None:
+                raise Interrupted(outcome)
+            looked = False
+            return self.send(written, self.request_headers(summary=purpose == "summary"), purpose, tokens)
+
+        return send
+
+    def _received(self, answer: Answer, bill: Bill, purpose: str, started: float) -> None:
+        """Announce an answer, and store what the answer shows about the server."""
+        said = {"purpose": purpose, **bill.fields(), "finish_reason": answer.finish_reason}
+        self.emit("answer_received", **said, seconds=round(clock.monotonic() - started, 3))
+        self._who_answered(answer.model)
+        self.calling.accepted(summary=purpose != TURN)
+        # only this thread may store facts, since the database connection belongs to the thread that created the client
+        if threading.get_ident() == self._thread:
+            self.recognise(by_headers(self.transport.heard))
+            self._went_without_pictures()
+            self.save_learnt()
+
+    def _adapt(self, error: RequestRefused | HistoryRefused | ModelNotFound, *, summary: bool) -> None:
+        """Change the form of a refused request, so that the request is sent again; raises an error if no other form is
+        left."""
+        before = self.facts()
+        if not self._another_way(error, summary=summary):
+            first = self.calling.give_up(error)
+            self._failed(first)
+            raise first from (None if first is error else error)
+        changed = {name: value for name, value in self.facts().items() if value != before.get(name)}
+        self.emit("model_adapted", learnt=changed, why=str(error))
 
     def _another_way(self, error: RequestRefused | HistoryRefused | ModelNotFound, *, summary: bool) -> bool:
         """Change the form of a refused request; returns whether to send it again.
