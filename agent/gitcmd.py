@@ -279,17 +279,10 @@ def git(
             secret.write(credentials.lines())
             settings.append(f"credential.{credentials.scope()}.helper={helper}")
             pass_fds = (*pass_fds, secret.descriptor)
-        argv = [binary]
-        for setting in settings:
-            argv += ["-c", setting]
-        if git_dir is not None:
-            argv.append(f"--git-dir={git_dir}")
-        if work_tree is not None:
-            argv.append(f"--work-tree={work_tree}")
         path = f"{os.path.dirname(binary)}:/usr/local/bin:/usr/bin:/bin"  # noqa: PTH120 - PATH must be a string, since git runs helpers by this variable
         try:
             done = proc.run(
-                [*argv, *args],
+                [binary, *_options(settings, git_dir, work_tree), *args],
                 env={**ENVIRONMENT, "PATH": path, **(env or {})},
                 timeout=timeout,
                 cwd="/",
@@ -321,35 +314,48 @@ def git(
         )
     if done.dropped and spool is None:
         raise GitError(f"{what} printed more than {cap} bytes")
-    if done.returncode == FATAL and work_tree is not None and _MEMORY.search(stderr):
-        raise GitStarved(
-            f"{what} wanted more than the {memory() >> 20:,} MiB that it may have beside a work tree: {stderr}",
-            returncode=done.returncode,
-            stderr=stderr,
-        )
-    if done.returncode != 0 and _STARVED.search(stderr):  # raised even without `check`, since git has not answered "no"
-        raise GitStarved(
-            f"{what} was refused what it needs by this host (code {done.returncode}): {stderr}",
-            returncode=done.returncode,
-            stderr=stderr,
-        )
-    if done.returncode == negative:
+    if (starved := _starved(what, done, stderr, beside_tree=work_tree is not None)) is not None:
+        raise starved
+    if done.returncode in (0, negative):
         return done
-    locked = done.returncode != 0 and git_dir is not None and stale_git_locks.lock_in_error(stderr, git_dir) is not None
-    if (check or locked) and done.returncode != 0:
-        if _FULL.search(stderr):
-            why = (
-                "a file may not become that large here (ulimit -f)"
-                if "File too large" in stderr
-                else "the disk is full"
-            )
-            raise DiskError(f"{what} failed, {why}; mend that and resume the task: {stderr}")
-        raise GitError(
-            f"{what} failed with code {done.returncode}: {stderr or 'no message'}",
-            returncode=done.returncode,
-            stderr=stderr,
-        )
+    if check or (git_dir is not None and stale_git_locks.lock_in_error(stderr, git_dir) is not None):
+        raise _failure(what, done, stderr)
     return done
+
+
+def _options(settings: Sequence[str], git_dir: Path | None, work_tree: Path | None) -> list[str]:
+    """The options of git before the name of its command."""
+    options = [word for setting in settings for word in ("-c", setting)]
+    if git_dir is not None:
+        options.append(f"--git-dir={git_dir}")
+    if work_tree is not None:
+        options.append(f"--work-tree={work_tree}")
+    return options
+
+
+def _starved(what: str, done: Finished, stderr: str, *, beside_tree: bool) -> GitStarved | None:
+    """The error of a git that lacked memory, a process or a file; None if it had all.
+
+    The caller raises it even without `check`, since such a git has not answered "no". `beside_tree`: git ran on a work
+    tree, where its memory is limited.
+    """
+    if done.returncode == FATAL and beside_tree and _MEMORY.search(stderr):
+        why = f"{what} wanted more than the {memory() >> 20:,} MiB that it may have beside a work tree: {stderr}"
+    elif done.returncode != 0 and _STARVED.search(stderr):
+        why = f"{what} was refused what it needs by this host (code {done.returncode}): {stderr}"
+    else:
+        return None
+    return GitStarved(why, returncode=done.returncode, stderr=stderr)
+
+
+def _failure(what: str, done: Finished, stderr: str) -> DiskError | GitError:
+    """The error of a git that failed with an exit code."""
+    if _FULL.search(stderr):
+        large = "File too large" in stderr
+        why = "a file may not become that large here (ulimit -f)" if large else "the disk is full"
+        return DiskError(f"{what} failed, {why}; mend that and resume the task: {stderr}")
+    text = f"{what} failed with code {done.returncode}: {stderr or 'no message'}"
+    return GitError(text, returncode=done.returncode, stderr=stderr)
 
 
 def fields_of(output: bytes) -> list[str]:
