@@ -71,8 +71,8 @@ class Start(Section):
     )
     mention: bool = Field(
         default=False,
-        description="A mention of the account, or /makimono and a text, on an open issue without a task. Costs "
-        "requests at each poll (docs/forges.md, What it asks of the host).",
+        description="A mention of the account, or /makimono and a text, on an open issue or pull request without a "
+        "task. Costs requests at each poll (docs/forges.md, What it asks of the host).",
     )
     review: bool = Field(
         default=True,

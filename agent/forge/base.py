@@ -745,10 +745,11 @@ class ForgeReports:
         return str(self._ask("branch_page", "", url, branch))
 
     def recent_issues(self, cursor: str) -> tuple[Mapping[TaskKey, Comment], str]:
-        """The open issues (no pull requests) of the section's projects that have changed since the cursor, and the next
-        cursor. At the first call of `recent_issues`, `cursor` is a time (ISO 8601). `recent_issues` returns an issue's
-        own text as a comment without an id, whoever wrote the issue; `place` of that comment is the issue's title. A
-        forge without the method `recent_issues` has no recent issues. Raises ForgeError."""
+        """The open issues and pull requests of the section's projects that have changed since the cursor, without pull
+        requests that the program has opened, and the next cursor. At the first call of `recent_issues`, `cursor` is a
+        time (ISO 8601). `recent_issues` returns an issue's own text as a comment without an id, whoever wrote the
+        issue; `place` of that comment is the issue's title. A forge without the method `recent_issues` has no recent
+        issues. Raises ForgeError."""
         found: tuple[Mapping[TaskKey, Comment], str] = self._ask("recent_issues", ({}, cursor), cursor)
         return found
 

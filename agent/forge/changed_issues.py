@@ -71,14 +71,14 @@ def recent_of(
 ) -> tuple[dict[TaskKey, Comment], str]:
     """Implements `ForgeReports.recent_issues`: (the changed issues with their texts, the next cursor).
 
-    `listed(owner, repository, since)` reads the open issues of a repository that have changed since a time: (task key,
-    the issue's text as a comment, time of the last change)."""
+    `listed(owner, repository, since)` reads the open issues and pull requests of a repository that have changed since a
+    time: (task key, the issue's text as a comment, time of the last change)."""
     changes = ChangeCursor.parse(cursor)
     found: dict[TaskKey, Comment] = {}
     for owner, repo in projects:
         name = f"{owner}/{repo}"
         since = changes.since(name).strftime("%Y-%m-%dT%H:%M:%SZ")
-        there = {key.task_id: (key, text, when) for key, text, when in listed(owner, repo, since)}
+        there = {f"{key.task_type} {key.task_id}": (key, text, when) for key, text, when in listed(owner, repo, since)}
         new = changes.update(name, ((number, one[2]) for number, one in there.items()))
         found |= {there[number][0]: there[number][1] for number in new if number in there}
     return found, changes.text()

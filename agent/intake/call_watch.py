@@ -1,4 +1,5 @@
-"""Watches for comments and new issues that call the program on issues without a task (`start.mention`).
+"""Watches for comments and new issues that call the program on issues and pull requests without a task
+(`start.mention`).
 
 A mention of the account, or `/makimono` at the beginning, in a comment or in the text of a new issue starts a task, if
 a person with permission wrote it. Issues with an open task, and issues of which a task ended a short time ago, are not
@@ -15,6 +16,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from agent import clock
+from agent.config.commits import DEFAULT_PREFIX
 from agent.errors import IssueUnreadable
 from agent.forge.base import ForgeReports
 from agent.forge.what_starts import start_of
@@ -130,10 +132,19 @@ class CallWatch:
             return None
         for one in reversed(comments):
             if one.id and self._is_new(one) and commands.calls(one, names) and not commands.command_in(one, names):
-                return one
+                return None if self._is_result(key) else one
         if not self._is_new(text) or not commands.calls(text, names):
             return None
-        return text if ForgeReports(self.intake.forge).author_may_ask(key) and self._is_of_author(key) else None
+        if not ForgeReports(self.intake.forge).author_may_ask(key) or not self._is_of_author(key):
+            return None
+        return None if self._is_result(key) else text
+
+    def _is_result(self, key: TaskKey) -> bool:
+        """Whether a pull request is of a branch of the program, so that its comments belong to the task that has opened
+        it."""
+        pull = None if key.task_type == "issue" else self.intake.forge.read_issue(key).pull
+        prefixes = (self.intake.settings.branch.prefix, DEFAULT_PREFIX)
+        return pull is not None and not pull.fork and pull.head.startswith(prefixes)
 
     def _is_of_author(self, key: TaskKey) -> bool:
         """Whether nobody without permission has edited title or text of an issue; on GitLab, people who may not ask for

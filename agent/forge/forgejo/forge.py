@@ -270,16 +270,17 @@ class ForgejoForge:
             return recent_of(self.projects, cursor, self._recent)
 
     def _recent(self, owner: str, repo: str, since: str) -> Iterator[tuple[TaskKey, Comment, str]]:
-        query = {"state": "open", "type": "issues", "since": since}
+        query = {"state": "open", "since": since}
         # The poll for waiting issues reports an unreadable repository.
         with suppress(IssueUnreadable, ForgeRefused, ForgeAccessRefused):
             path = f"{self.places.project(owner, repo).path}/issues"
             for item in self.wire.pages(path, query=query, odd=lambda _error: None):
-                if item.get("pull_request") or item["state"] != "open":
-                    continue
-                key = TaskKey(self.source, owner, repo, "issue", str(item["number"]), self.instance)
                 who, made = item.get("user"), utc(item.get("created_at"))
                 title, body = str(item.get("title") or ""), str(item.get("body") or "")
+                kind = "pull_request" if item.get("pull_request") else "issue"
+                if item["state"] != "open" or (kind != "issue" and self.places.is_own(who) and hidden_in(body)):
+                    continue
+                key = TaskKey(self.source, owner, repo, kind, str(item["number"]), self.instance)
                 yield key, Comment("", login(who), body, made, made, is_bot(who), place=title), str(item["updated_at"])
 
     def fetch_picture(self, key: TaskKey, address: str) -> bytes:  # noqa: ARG002 - the picture's address suffices, so `key` is not used

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from agent.errors import ForgeAccessRefused, ForgeRefused, IssueUnreadable
 from agent.forge.base import Comment
 from agent.forge.github.repositories import is_bot, login
+from agent.forge.markers import hidden_in
 from agent.values import TaskKey
 
 if TYPE_CHECKING:
@@ -38,15 +39,17 @@ def changed_in(forge: GitHub, owner: str, repo: str, changes: ChangeCursor) -> d
 
 
 def recent_in(forge: GitHub, owner: str, repo: str, since: str) -> Iterator[tuple[TaskKey, Comment, str]]:
-    """(key, title and text as a comment, time of the last change) of each open issue that has changed since `since`."""
+    """(key, title and text as a comment, time of the last change) of each open issue or pull request that has changed
+    since `since`; pull requests that the program has opened are left out."""
     query = {"state": "open", "sort": "updated", "direction": "asc", "since": since}
     # The poll for waiting issues reports an unreadable repository.
     with suppress(IssueUnreadable, ForgeRefused, ForgeAccessRefused):
         path = f"{forge.places.project(owner, repo).path}/issues"
         for item in forge.wire.pages(path, query=query, odd=lambda _error: None):
-            if item.get("pull_request") or item["state"] != "open":
-                continue
-            key = TaskKey(forge.source, owner, repo, "issue", str(item["number"]), forge.instance)
             who, made = item.get("user"), str(item.get("created_at") or "")
             title, body = str(item.get("title") or ""), str(item.get("body") or "")
+            kind = "pull_request" if item.get("pull_request") else "issue"
+            if item["state"] != "open" or (kind != "issue" and forge.places.is_own(who) and hidden_in(body)):
+                continue
+            key = TaskKey(forge.source, owner, repo, kind, str(item["number"]), forge.instance)
             yield key, Comment("", login(who), body, made, made, is_bot(who), place=title), str(item["updated_at"])

@@ -20,6 +20,7 @@ from agent.forge.gitlab.notes import utc
 from agent.forge.gitlab.projects import username
 from agent.forge.gitlab.task_items import collection_of
 from agent.forge.gitlab.tasks import KINDS
+from agent.forge.markers import hidden_in
 from agent.forge.task_getter import RESERVE
 from agent.values import TaskKey
 
@@ -48,20 +49,23 @@ def changed_of(forge: GitLab, watched: Mapping[TaskKey, str | None], cursor: str
 def recent_in(
     forge: GitLab, served: Mapping[tuple[str, str], Project], owner: str, repo: str, since: str
 ) -> Iterator[tuple[TaskKey, Comment, str]]:
-    """(key, title and text as a comment, time of the last change) of each open issue that has changed since `since`.
-    `served`: (owner, repository) as in task keys → project."""
+    """(key, title and text as a comment, time of the last change) of each open issue or merge request that has changed
+    since `since`; merge requests that the program has opened are left out. `served`: (owner, repository) as in task
+    keys → project."""
     query = {"scope": "all", "state": "opened", "order_by": "updated_at", "sort": "asc", "updated_after": since}
-    path = f"{served[owner, repo].path}/issues"
-    # The poll for waiting issues reports a project that cannot be read.
-    with suppress(ForgeRefused, ForgeAccessRefused):
-        for item in forge.wire.pages(path, query=query, patience=QUICK, reserve=RESERVE, odd=lambda _: None):
-            if item.get("confidential") or item.get("state") != "opened":
-                continue
-            key = TaskKey(forge.source, owner, repo, "issue", str(item["iid"]), forge.instance)
-            who, made = item.get("author"), utc(item.get("created_at"))
-            title, body = str(item.get("title") or ""), str(item.get("description") or "")
-            text = Comment("", username(who), body, made, made, place=title)
-            yield key, text, str(item["updated_at"])
+    for collection, kind in KINDS.items():
+        path = f"{served[owner, repo].path}/{collection}"
+        # The poll for waiting issues reports a project that cannot be read.
+        with suppress(ForgeRefused, ForgeAccessRefused):
+            for item in forge.wire.pages(path, query=query, patience=QUICK, reserve=RESERVE, odd=lambda _: None):
+                who, made = item.get("author"), utc(item.get("created_at"))
+                title, body = str(item.get("title") or ""), str(item.get("description") or "")
+                own = kind != "issue" and forge.places.is_own(who) and hidden_in(body)
+                if own or item.get("confidential") or item.get("state") != "opened":
+                    continue
+                key = TaskKey(forge.source, owner, repo, kind, str(item["iid"]), forge.instance)
+                text = Comment("", username(who), body, made, made, place=title)
+                yield key, text, str(item["updated_at"])
 
 
 def _places(forge: GitLab, key: TaskKey, url: str | None) -> set[Place]:

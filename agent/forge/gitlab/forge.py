@@ -133,7 +133,7 @@ class GitLabForge:
         places = self.projects or self.lists
         anew = learnt_anew(interval) * (len(self.projects) if self.projects else 1)
         start: Start = self.section.start
-        return looks * ((2 * start.label + 2 + start.mention) * len(places) + 2 * start.assignee) + anew
+        return looks * ((2 * start.label + 2 + 2 * start.mention) * len(places) + 2 * start.assignee) + anew
 
     def rights(self) -> tuple[str, ...]:
         """Implements `ForgeReports.rights` (for `doctor`)."""

@@ -1,8 +1,11 @@
 """What asks for a task beside the label: an assignment after the end, a review that requests changes, a call."""
 
+from dataclasses import replace
+
 import pytest
 
 from agent.forge.base import Labels
+from agent.forge.markers import marker
 from agent.intake.poller import Poller, enqueue
 from agent.values import Public, Status
 
@@ -217,6 +220,40 @@ def test_a_call_on_an_issue_without_a_task_starts_one_and_no_second(watching, bo
     watching.place.comment(key, "Thank you.")
     assert later(watching, polls=2) == []
     assert len(watching.ledger.list()) == 1
+
+
+def pull_of(watching, title, body, author, branch):
+    """The key of a pull request, as a person or the program has opened it."""
+    place = watching.place
+    place.branch(branch)
+    if place.forge.source == "gitlab":
+        made = place.server.merge_request(place.project, place.person(author), source=branch, title=title)
+        made["description"] = body
+        return place.key(made)
+    more = {"draft": False} if place.forge.source == "github" else {}
+    made = place.repo.pull(title, body, place.person(author), branch, "main", **more)
+    key = place.issue(labels=(), author="bob")
+    return replace(key, task_type="pull_request", task_id=str(made["number"]))
+
+
+def test_a_call_on_a_pull_request_without_a_task_starts_one_unless_it_is_a_result(watching):
+    called(watching)
+    result = marker("0badcafe-0000-4000-8000-000000000001", "text")
+    pull_of(watching, "Done", f"Mention @makimono.\n\n<!-- {result} -->\n", "makimono", "makimono/1-0badcafe")
+    bare = pull_of(watching, "Done", "Edited by bob.", "makimono", "makimono/2-0badcafe")
+    key = pull_of(watching, "A change", "Please read.", "bob", "fix")
+    assert later(watching, polls=2) == []
+    watching.place.comment(bare, "@makimono and the tests?")
+    number = watching.place.comment(key, "@makimono fix the tests here")
+    (uuid,) = later(watching, polls=2)
+    row = watching.ledger.get(uuid)
+    assert (row.key, row.user, row.started_by, row.parent_uuid) == (key, "alice", number, None)
+    assert watching.place.labels(key) == ["coding agent processing"]
+    other = pull_of(watching, "B", "/makimono finish this", "alice", "other")
+    (uuid,) = later(watching, polls=2)
+    assert (watching.ledger.get(uuid).key, watching.ledger.get(uuid).user) == (other, "alice")
+    restart(watching, mention=True)
+    assert later(watching, polls=2) == []
 
 
 def test_the_text_of_a_new_issue_may_call(watching):
