@@ -17,8 +17,14 @@ from agent.errors import ConfigError, ForgeAccessRefused, ForgeRefused
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from agent.forge.shared_facts import SharedFacts
+
 # A token that expires sooner than this is renewed before use, since a push may take a while.
 EARLY = timedelta(minutes=5)
+
+
+SLUG, INSTALLATION = "slug of the app", "installation of the app"
+"""The names of the facts about a GitHub App that the processes of this machine share."""
 
 
 class Tokens(Protocol):
@@ -55,12 +61,18 @@ class AppToken:
     """
 
     def __init__(
-        self, section: Any, call: Callable[[str, str], Any], projects: Sequence[str], learn: Callable[..., None]
+        self,
+        section: Any,
+        call: Callable[[str, str], Any],
+        projects: Sequence[str],
+        learn: Callable[..., None],
+        facts: SharedFacts,
     ) -> None:
         self.section = section
         self.call = call
         self.projects = projects
         self.learn = learn
+        self.facts = facts
         self.installation: int | None = section.app.installation_id
         self.token: str | None = None
         self.until = datetime.min.replace(tzinfo=UTC)
@@ -78,16 +90,32 @@ class AppToken:
 
     def slug(self) -> str:
         """The name of the GitHub App in addresses; the account of the app is `{slug}[bot]`."""
-        return str(self.call("GET", "/app")["slug"])
+        known = self.facts.find(SLUG)
+        if known is None:
+            known = str(self.call("GET", "/app")["slug"])
+            self.facts.put(SLUG, known)
+        return str(known)
 
     def _make(self) -> None:
-        if self.installation is None:
-            self.installation = self._installation()
-        made = self.call("POST", f"/app/installations/{self.installation}/access_tokens")
+        made = self._made()
         token, self.until = str(made["token"]), clock.parse(str(made["expires_at"]))
         self.learn(token, until=self.until)
         self.token = token
         self.permissions = dict(made.get("permissions") or {})
+
+    def _made(self) -> Any:
+        """GitHub's answer with a new token.  If the App was installed anew, its installation is looked up again."""
+        if self.installation is None:
+            known = self.facts.find(INSTALLATION)
+            self.installation = self._installation() if known is None else int(known)
+        try:
+            return self.call("POST", f"/app/installations/{self.installation}/access_tokens")
+        except ForgeRefused as error:
+            if error.status != 404 or self.section.app.installation_id is not None:
+                raise
+        self.facts.drop(INSTALLATION)
+        self.installation = self._installation()
+        return self.call("POST", f"/app/installations/{self.installation}/access_tokens")
 
     def _installation(self) -> int:
         """The id of the app's installation for the configured owner, or else for the owner of the first project."""
@@ -96,10 +124,13 @@ class AppToken:
             raise ConfigError("github.app needs installation_id, or owner or projects to look it up")
         for kind in ("users", "orgs"):
             try:
-                return int(self.call("GET", f"/{kind}/{quote(owner, safe='')}/installation")["id"])
+                found = int(self.call("GET", f"/{kind}/{quote(owner, safe='')}/installation")["id"])
             except ForgeRefused as error:
                 if error.status != 404:
                     raise
+            else:
+                self.facts.put(INSTALLATION, found)
+                return found
         raise ForgeAccessRefused(
             f"GitHub App {self.section.app.id} is not installed for {owner}; install it there, or set "
             f"github.app.installation_id"

@@ -73,7 +73,9 @@ class GitHubWire:
         self.base_url = str(section.base_url).rstrip("/")
         self.prefix = urlsplit(self.base_url).path
         self.tokens: Tokens = (
-            SettingsToken(section) if section.app is None else AppToken(section, self._as_app, projects, learn)
+            SettingsToken(section)
+            if section.app is None
+            else AppToken(section, self._as_app, projects, learn, self.facts)
         )
         self.kept = EtagCache(KEPT_BYTES)
         self.reads = SingleReads()

@@ -179,3 +179,19 @@ def test_github_signs_the_commits_of_an_app_on_github_com_and_doctor_says_where_
         ConfigError, match=r"github has a token and no app: GitHub signs only .* GitHub App .*github\.app"
     ):
         GitHubForge.from_settings(with_token)
+
+
+def test_a_worker_needs_a_token_alone_and_an_app_that_was_installed_anew_is_found(place, slept):
+    place.forge.own_names()
+    place.forge.wire.tokens.current()
+    before = len(place.server.journal)
+    worker = place.again()
+    worker.own_names()
+    assert worker.wire.tokens.current().startswith("ghs_")
+    assert [one[:2] for one in place.server.journal[before:]] == [("POST", "/app/installations/99/access_tokens")]
+    place.server.apps[7] = (place.server.apps[7][0], "makimono-app", {100: "acme"})
+    assert worker.wire.tokens.refresh()
+    assert place.again().wire.tokens.refresh()
+    assert [one[1] for one in place.server.asked("POST", "/access_tokens$")][-2:] == [
+        "/app/installations/100/access_tokens"
+    ] * 2
