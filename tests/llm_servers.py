@@ -286,8 +286,8 @@ def conversations(folder, *messages):
     """start(wire, *replies) → (client, store, server), with these (role, content) in the store; closed at the end."""
     with ExitStack() as made:
 
-        def start(wire, *replies, path="", url=None, **more):
-            server = made.enter_context(closing(Script(*replies)))
+        def start(wire, *replies, routes=None, path="", url=None, **more):
+            server = made.enter_context(closing(Script(*replies, routes=routes)))
             client, store = client_for(wire, url(server) if url else server.url + path, folder, **more)
             made.callback(store.close)
             made.callback(client.close)

@@ -1,6 +1,8 @@
 """A task's real stores, client, window and loop with a loopback server: turns one after another, with restarts
 between."""
 
+from contextlib import ExitStack, closing, contextmanager
+
 from llm_servers import TOOL, Heard
 
 from agent.config import settings_of
@@ -65,3 +67,10 @@ class Talk:
         self.loop.model.close()
         self.context.close()
         self.server.close()
+
+
+@contextmanager
+def talks(folder):
+    """start(wire, server, **keys) → Talk; each is closed at the end."""
+    with ExitStack() as made:
+        yield lambda wire, server, **keys: made.enter_context(closing(Talk(folder, wire, server, **keys)))

@@ -2,9 +2,10 @@
 
 import json
 import re
+from functools import partial
 
 import pytest
-from llm_servers import TOOL, Reply, Script, anthropic_events, call, client_for, says, sse
+from llm_servers import TOOL, Reply, anthropic_events, call, conversations, says, sse
 
 from agent import clock
 from agent.errors import ContextOverflow, ModelStalled, QuotaExhausted
@@ -14,18 +15,8 @@ from agent.values import Plan, Span
 
 @pytest.fixture
 def talk(tmp_path):
-    made = []
-
-    def start(*replies, routes=None, path="", **more):
-        server = Script(*replies, routes=routes)
-        client, store = client_for("anthropic", server.url + path, tmp_path, **more)
-        made.append((client, server))
-        return client, store, server
-
-    yield start
-    for client, server in made:
-        client.close()
-        server.close()
+    with conversations(tmp_path) as start:
+        yield partial(start, "anthropic")
 
 
 def test_results_and_what_a_person_says_are_blocks_of_one_user_turn(talk):

@@ -1,7 +1,9 @@
 """LM Studio: the window that is loaded, not the one that could be; loading; addresses; its own errors."""
 
+from functools import partial
+
 import pytest
-from llm_servers import Reply, Script, client_for, config_for, says, store_for
+from llm_servers import Reply, config_for, conversations, says, store_for
 
 from agent.config import settings_of
 from agent.errors import AnswerUnreadable, ContextOverflow, HistoryRefused, ModelNotFound
@@ -10,18 +12,8 @@ from agent.llm import make_client
 
 @pytest.fixture
 def talk(tmp_path):
-    made = []
-
-    def start(*replies, routes=None, path="", **more):
-        server = Script(*replies, routes=routes)
-        client, store = client_for("lmstudio", server.url + path, tmp_path, **more)
-        made.append((client, server))
-        return client, store, server
-
-    yield start
-    for client, server in made:
-        client.close()
-        server.close()
+    with conversations(tmp_path) as start:
+        yield partial(start, "lmstudio")
 
 
 V1, V0, LOAD = ("GET", "/api/v1/models"), ("GET", "/api/v0/models"), ("POST", "/api/v1/models/load")

@@ -1,12 +1,13 @@
 """Ollama's wire: objects for arguments, a constant window, no silent cutting (cases 34, 35, 37, 38)."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import jsonschema
 import pytest
 import yaml
-from llm_servers import TOOL, Reply, Script, call, client_for, ollama_lines, says
+from llm_servers import TOOL, Reply, call, conversations, ollama_lines, says
 
 from agent import clock
 from agent.context.usage_reports import MessageCost, UsageReports
@@ -20,18 +21,8 @@ REQUEST = {"$ref": "#/components/schemas/ChatRequest", "components": DOCUMENT["c
 
 @pytest.fixture
 def talk(tmp_path):
-    made = []
-
-    def start(*replies, routes=None, path="", **more):
-        server = Script(*replies, routes=routes)
-        client, store = client_for("ollama", server.url + path, tmp_path, **more)
-        made.append((client, server))
-        return client, store, server
-
-    yield start
-    for client, server in made:
-        client.close()
-        server.close()
+    with conversations(tmp_path) as start:
+        yield partial(start, "ollama")
 
 
 def plan_of(store, **numbers):

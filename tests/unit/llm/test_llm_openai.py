@@ -5,7 +5,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from llm_servers import TOOL, Reply, Script, call, client_for, openai_events, says, sse
+from llm_servers import TOOL, Reply, call, conversations, openai_events, says, sse
 
 from agent import clock
 from agent.errors import (
@@ -28,18 +28,8 @@ CHUNK = {"$ref": "#/components/schemas/CreateChatCompletionStreamResponse", "com
 @pytest.fixture
 def talk(tmp_path):
     """talk(reply, …) → (client, store, server); `url` and other keys go to the provider's configuration."""
-    made = []
-
-    def start(*replies, wire="openai", routes=None, path="", **more):
-        server = Script(*replies, routes=routes)
-        client, store = client_for(wire, server.url + path, tmp_path, **more)
-        made.append((client, server))
-        return client, store, server
-
-    yield start
-    for client, server in made:
-        client.close()
-        server.close()
+    with conversations(tmp_path) as start:
+        yield lambda *replies, wire="openai", **more: start(wire, *replies, **more)
 
 
 def plan_of(store, **numbers):

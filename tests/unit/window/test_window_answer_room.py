@@ -3,11 +3,12 @@ over HTTP (OpenHands/OpenHands#9937: "7884 of text input, 131072 in the output",
 
 import json
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from llm_servers import Reply, Script, says
 from strict_server import StrictServer
-from talking import Talk
+from talking import talks
 
 from agent.config import settings_of
 from agent.tokens import MemoryRatios
@@ -23,15 +24,8 @@ def strict(**more):
 
 @pytest.fixture
 def talk(tmp_path):
-    made = []
-
-    def start(server, **keys):
-        made.append(Talk(tmp_path / "contexts", "openai", server, **{"context_length": 131_072} | keys))
-        return made[-1]
-
-    yield start
-    for one in made:
-        one.close()
+    with talks(tmp_path / "contexts") as start:
+        yield partial(start, "openai", context_length=131_072)
 
 
 @pytest.mark.parametrize("factor", [1.0, 1.5])

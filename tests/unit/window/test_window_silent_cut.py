@@ -2,7 +2,7 @@
 
 import pytest
 from ollama_server import OllamaServer
-from talking import Talk
+from talking import talks
 
 from agent.values import Plan, Span, Usage
 
@@ -15,16 +15,8 @@ TABLE = "".join(
 
 @pytest.fixture
 def talk(tmp_path):
-    made = []
-
-    def start(server, *, wire="ollama", **keys):
-        keys = {"context_length": 131_072} | keys
-        made.append(Talk(tmp_path / "contexts", wire, server, **keys))
-        return made[-1]
-
-    yield start
-    for one in made:
-        one.close()
+    with talks(tmp_path / "contexts") as start:
+        yield lambda server, *, wire="ollama", **keys: start(wire, server, **{"context_length": 131_072} | keys)
 
 
 def thinks(words, *, only=None):

@@ -4,7 +4,7 @@ import pytest
 from dialect_rules import RULES
 from dialect_server import KEY, DialectServer, Say
 from strict_server import StrictServer
-from talking import Talk
+from talking import Talk, talks
 
 from agent.errors import ContextOverflow
 from agent.window import DoesNotFit
@@ -15,16 +15,13 @@ ISSUE = "one line of the issue that tells a lot\n" * 400  # about 3,600 tokens b
 
 @pytest.fixture
 def talk(tmp_path):
-    made = []
+    with talks(tmp_path / "contexts") as start:
 
-    def start(window, **more):
-        server = StrictServer(window, lambda _messages, _number: READ, **more)
-        made.append(Talk(tmp_path / "contexts", "openai", server, issue=ISSUE, context_length=8192))
-        return made[-1], server
+        def talk(window, **more):
+            server = StrictServer(window, lambda _messages, _number: READ, **more)
+            return start("openai", server, issue=ISSUE, context_length=8192), server
 
-    yield start
-    for one in made:
-        one.close()
+        yield talk
 
 
 @pytest.mark.parametrize("factor", [1.9, 2.8])

@@ -2,7 +2,7 @@
 
 import pytest
 from strict_server import StrictServer
-from talking import Talk
+from talking import talks
 from template_server import TemplateServer
 
 READ = ("", [("read_file", {"path": "a.py"})])
@@ -10,15 +10,8 @@ READ = ("", [("read_file", {"path": "a.py"})])
 
 @pytest.fixture
 def talk(tmp_path):
-    made = []
-
-    def start(wire, server, **keys):
-        made.append(Talk(tmp_path / "contexts", wire, server, **keys))
-        return made[-1]
-
-    yield start
-    for one in made:
-        one.close()
+    with talks(tmp_path / "contexts") as start:
+        yield start
 
 
 def test_a_spike_of_thinking_on_openais_wire_compacts_nothing(talk):
