@@ -22,9 +22,9 @@ def present_changes(
     git_dir: Path,
     tree: Path,
     base: str,
+    committed: Collection[str],
     *,
     env: Mapping[str, str],
-    committed: Collection[str],
     largest: int | None,
     seconds: float,
 ) -> list[FileChange]:

@@ -249,12 +249,8 @@ class Workspace:
         return made
 
     def take_back(self, target: str | None = None) -> None:
-        """Undo commits down to `target` (default: the last pushed commit, else the start of the task); the tree keeps
-        every change.
-
-        `take_back` is for commits that must not be published: their content must leave the history before the next
-        push.
-        """
+        """Undo commits that must not be published, down to `target` (default: the last pushed commit, else the start of
+        the task), so that their content leaves the history before the next push; the tree keeps every change."""
         goal, base = target or self._last_pushed() or self.start, self.base_commit
         merges = base is not None and goal is not None and not rebase.is_ancestor(self.git_dir, base, goal)
         self._point_at(goal, "take back")
@@ -264,22 +260,18 @@ class Workspace:
     def replace_commits(self, head: str, made: Mapping[str, str]) -> None:
         """Move the task's branch from `head` to the commits that replace its own (old name → new name); they have the
         same trees, so neither the files nor the index change."""
-        refs.move(
-            self.git_dir,
-            f"refs/heads/{self.branch}",
-            made.get(head, head),
-            why="signed",
-            expected=head,
-            env=self._env,
-        )
+        self._move_branch(made.get(head, head), "signed", expected=head)
         if self.start is not None and self.start in made:
             self.update_state(start=made[self.start])
 
     def _point_at(self, commit: str | None, why: str) -> None:
         """Set the task's branch and the index to `commit` (None means before the first commit); the tree does not
         change."""
-        refs.move(self.git_dir, f"refs/heads/{self.branch}", commit, why=why, env=self._env)
+        self._move_branch(commit, why)
         self._read_index(commit)
+
+    def _move_branch(self, commit: str | None, why: str, expected: str | None = None) -> None:
+        refs.move(self.git_dir, f"refs/heads/{self.branch}", commit, why=why, expected=expected, env=self._env)
 
     def _read_index(self, commit: str | None) -> None:
         self._git("read-tree", *(("--reset", commit) if commit else ("--empty",)))
@@ -322,7 +314,7 @@ class Workspace:
         if target is None:
             return
         self._lay(target)
-        refs.move(self.git_dir, f"refs/heads/{self.branch}", target, why="rebase", env=self._env)
+        self._move_branch(target, "rebase")
         self.update_state(moving=None)
 
     def lay_merge(self, base: str) -> tuple[str, ...]:
@@ -421,15 +413,9 @@ class Workspace:
         """The difference between the work tree and the base commit, committed or not, sorted by modification time with
         the newest file last.  Files that no commit will contain (ignored files) are left out.  Raises GitError if git
         takes more than `seconds`."""
-        return present_changes(
-            self.git_dir,
-            self.tree,
-            self.base_commit or changes.empty_tree(self.git_dir),
-            env=self._env,
-            committed=self.changed_paths(),
-            largest=self.largest,
-            seconds=seconds,
-        )
+        base = self.base_commit or changes.empty_tree(self.git_dir)
+        committed, env, most = self.changed_paths(), self._env, self.largest
+        return present_changes(self.git_dir, self.tree, base, committed, env=env, largest=most, seconds=seconds)
 
     def diff(self) -> Iterator[bytes]:
         """The changes of the task's branch against the base commit, as chunks of a diff."""
