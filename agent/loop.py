@@ -16,9 +16,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from agent.errors import ContextOverflow, RequestRefused
+from agent.finish_reasons import NUDGES, hint_text, is_answer, outcome_of_giving_up, refusal_reason
 from agent.llm.base import Interrupted
 from agent.prompts import render
-from agent.tools import AFTER_THE_END, END, STOPPED_BEFORE
+from agent.tools import AFTER_THE_END, STOPPED_BEFORE
 from agent.values import End, Outcome, ToolResult
 
 if TYPE_CHECKING:
@@ -31,10 +32,6 @@ if TYPE_CHECKING:
     from agent.values import Control, FencedComment, Json, Plan
 
 DONE = (End.FINISHED, End.ANSWERED)
-
-WHOLE = ("stop", "tool_calls")
-"""Finish reasons of a complete answer of the model; an answer with any other finish reason, known or unknown, counts as
-incomplete."""
 
 PATIENCE = 3
 """After PATIENCE consecutive answers of the model without a call that can be run, the run ends; after each earlier
@@ -311,38 +308,3 @@ class Loop:
             elif record.get("kind") != "memory":
                 break
         return hints
-
-
-NUDGES = {"length": "cut", **dict.fromkeys(WHOLE, "empty")}
-"""Maps the finish reason of an answer without a usable text to the reason of the hint in the event `nudge`."""
-
-
-def is_answer(text: str, reason: str) -> bool:
-    """Whether an answer without a call is complete and not empty."""
-    return bool(text.strip()) and reason in WHOLE
-
-
-def hint_text(reason: str) -> str:
-    """The text of the hint after an answer that ended with the finish reason `reason` and is not usable."""
-    if reason == "length":
-        return render("length")
-    return render("empty") if reason in WHOLE else render("broken_off", reason=reason)
-
-
-def refusal_reason(tool: str, reason: str) -> str:
-    """The text with which a tool call in an answer with the finish reason `reason` is refused; "" if the call is run.
-
-    If the answer of the model was cut at the token limit (finish reason `length`), no call in it is run. In an answer
-    with a finish reason that is neither `length` nor in WHOLE the arguments of a call may be complete, so all calls but
-    `finish` are run: the task may continue after such an answer, but not end with it.
-    """
-    if reason == "length" or (tool == END and reason not in WHOLE):
-        return hint_text(reason)
-    return ""
-
-
-def outcome_of_giving_up(reason: str) -> Outcome:
-    """The outcome after too many consecutive answers that are not usable; the last of these answers ended with the
-    finish reason `reason`."""
-    why = {"length": "answer_cut", **dict.fromkeys(WHOLE, "no_answer")}.get(reason, "answer_broken_off")
-    return Outcome(End.FAILED, code=why, summary=render("gave_up", why=why, reason=reason))

@@ -142,7 +142,7 @@ class Conversation:
         work_tree_snapshot.mark_restored(self.context.context_dir)
         if run.publishing and settings.remembers:
             prepared = self.prepared
-            record_origin(run, prepared.issue, self.workspace, may_ask=prepared.trusts_author)
+            record_origin(run, prepared.claimed.issue, self.workspace, may_ask=prepared.claimed.trusts_author)
         run.progress.update()
 
     def work(self) -> Outcome:
@@ -195,12 +195,12 @@ class Conversation:
         """Write the system prompt and the briefing: the issue, its comments, the earlier task, repository rules."""
         request_index(self.run, self.workspace, self.own_memory)
         run, prepared = self.run, self.prepared
-        issue, tree, row = prepared.issue, prepared.tree, self.context.row
+        issue, tree, row = prepared.claimed.issue, prepared.tree, self.context.row
         comments = for_model(issue.comments, run.forge.own_names())
         new = self._since_the_parent()
         images, about_pictures = self.pictures.fetch(issue.body, *(one.body for one in comments))
         budget = self._budget()
-        ci = ci_failures.fenced(run, prepared.ci, replace(budget, comments=budget.comments // 2))
+        ci = ci_failures.fenced(run, prepared.claimed.ci, replace(budget, comments=budget.comments // 2))
         budget = replace(budget, comments=max(LEAST, budget.comments - sum(map(budget.count, ci))))
         earlier = [comment for comment in comments if comment.id not in new]
         news = [comment for comment in comments if comment.id in new]
@@ -211,7 +211,7 @@ class Conversation:
             self.workspace,
             self.context.fence,
             budget=budget,
-            parent=prepared.parent,
+            parent=prepared.claimed.parent,
             takes_up=tree.takes_up,
             about=tree.plan.about,
             news=news,
@@ -224,7 +224,7 @@ class Conversation:
         # new briefing and sets the cursor again
         self.context.set_columns(comment_cursor=issue.cursor)
         already = comments_since(issue.comments, str(row["created_at"]), row.get("started_by"))
-        run.inbox.start(issue.cursor, already, read_at=prepared.read_at)
+        run.inbox.start(issue.cursor, already, read_at=prepared.claimed.read_at)
         if self.own_memory is not None:
             follow_shared_log(run)
         query = briefing.recall_query(issue, comments)
@@ -267,7 +267,7 @@ class Conversation:
 
     def _since_the_parent(self) -> frozenset[str]:
         """Ids of the comments that were written after the end of the task that this one continues."""
-        parent = self.prepared.parent
+        parent = self.prepared.claimed.parent
         if parent is None or parent.cursor is None:
             return frozenset()
         cursor = ForgeReports(self.run.forge).with_pull(parent.cursor, parent.url)

@@ -33,12 +33,12 @@ class Delivery:
 
     def __init__(self, run: TaskRun, prepared: Prepared) -> None:
         self.run = run
-        self.issue = prepared.issue
+        self.issue = prepared.claimed.issue
         self.commands = prepared.commands
         self.publisher = prepared.publisher
         self.workspace = prepared.tree.workspace
         self.commits = TaskCommits(run, prepared)
-        self.pull_request = PullRequest(run, prepared.issue, self.workspace)
+        self.pull_request = PullRequest(run, prepared.claimed.issue, self.workspace)
 
     def commit(self) -> bool:
         """Commit all changes and publish nothing; returns whether the task has any commits.

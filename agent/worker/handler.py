@@ -118,8 +118,8 @@ class TaskHandler:
         """Prepare the task, then let the model work, from the briefing or from the step at which an earlier attempt
         stopped."""
         conversation = self._prepare(run, set_up=True)
-        if conversation.prepared.ci.over:
-            return Outcome(End.ANSWERED, conversation.prepared.ci.over)
+        if conversation.prepared.claimed.ci.over:
+            return Outcome(End.ANSWERED, conversation.prepared.claimed.ci.over)
         if said := requeue.restart(run.context):
             run.emit("task_anew", turns=run.context.elsewhere.turns)
         run.reports.extend(said)

@@ -44,12 +44,12 @@ def own_memory(run: TaskRun, prepared: Prepared) -> TaskRecall | None:
         return None
     from agent.wiring.memory import task_recall
 
-    parent = prepared.parent
+    parent = prepared.claimed.parent
     return task_recall(
         run.settings,
         run.key,
         run.uuid,
-        confidential=prepared.issue.confidential,
+        confidential=prepared.claimed.issue.confidential,
         said_elsewhere=[parent.uuid] if parent is not None else [],
     )
 

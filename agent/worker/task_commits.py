@@ -41,7 +41,7 @@ class TaskCommits:
 
     def __init__(self, run: TaskRun, prepared: Prepared) -> None:
         self.run = run
-        self.issue = prepared.issue
+        self.issue = prepared.claimed.issue
         self.commands = prepared.commands
         self.workspace = prepared.tree.workspace
         self.pushes = prepared.tree.plan.pushes

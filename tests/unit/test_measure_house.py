@@ -175,9 +175,10 @@ def test_the_path_is_what_the_head_of_architecture_names(tmp_path):
         house.House(tmp_path).reading_path()
 
 
-def test_each_module_of_the_handlers_chain_is_there():
+def test_each_module_of_the_handlers_chain_is_there_and_the_chain_is_short():
     found = house.House()
     assert min(found.lines(house.HANDLER | house.BY_ERROR).values()) > 0
+    assert sum((found.reading_path() | found.lines(house.HANDLER)).values()) <= house.HANDLER_LINES
 
 
 def test_what_the_handler_reaches_is_every_module_of_its_room_that_it_imports_at_run_time():

@@ -436,8 +436,7 @@ def listening(here):
         SimpleNamespace(
             tree=SimpleNamespace(workspace=workspace),
             commands=commands,
-            parent=None,
-            issue=SimpleNamespace(confidential=False),
+            claimed=SimpleNamespace(parent=None, issue=SimpleNamespace(confidential=False)),
         ),
         None,
     )
