@@ -49,7 +49,8 @@ def test_a_query_of_a_text_is_covered_by_the_text(text):
 
 
 def test_any_text_is_stored_and_found_by_itself(store):
-    @given(st.text(min_size=1, max_size=60))
+    # The store writes U+FFFD for a character without a meaning (unassigned, private use), so a search has no term of it.
+    @given(st.text(st.characters(exclude_categories=("Cs", "Cn", "Co")), min_size=1, max_size=60))
     def stored(text):
         event = store.create_event("a", "s", text)
         if Terms()(text):
