@@ -60,7 +60,8 @@ def tasks(
         return 0
     if look.rows:
         listed = [_listed(state, row, short=state.is_stdout_terminal) for row in look.rows]
-        tables.show(state, watch_tasks.headings(state), listed, right=(3, 4), cut=watch_tasks.CUT)
+        columns = {"right": (3, 4), "cut": watch_tasks.CUT, "spare": watch_tasks.SPARE}
+        tables.show(state, watch_tasks.headings(state), listed, **columns)
     else:
         none = "no tasks" if status is None else f"no {status} tasks"
         tables.print_text(state, none if state.has_tasks() else f"{none}: {state.where_none()}")

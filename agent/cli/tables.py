@@ -39,6 +39,9 @@ STYLES = {
 INDENT = 4
 """The spaces before the second line and the next ones of a folded text, if it is no value beside its name."""
 
+LEAST_CUT, BETWEEN = 8, 3
+"""The least width of a shortened column while another column can be left out, and the space around a column."""
+
 _NAME = re.compile(r"\S+(?: \S+)*? {2,}")
 _WORD = re.compile(r" *[^ ]+")
 
@@ -105,44 +108,65 @@ def show(
     *,
     right: Sequence[int] = (),
     cut: Sequence[int] = (),
+    spare: Sequence[int] = (),
 ) -> None:
     """Print a table; the columns in `right` are aligned to the right, as numbers are.
 
-    If `cut` names columns, each row takes one line of the terminal, and the named columns are shortened.  With `--json`
-    nothing is printed.
+    If `cut` names columns, each row takes one line of the terminal, and the named columns are shortened.  On a narrow
+    terminal the columns in `spare` are left out, in that order.  With `--json` nothing is printed.
     """
     if state.json:
         return
     texts = [[cell(value) for value in row] for row in rows]
     if state.is_stdout_terminal:
-        _rich(headings, texts, right, cut)
+        out = console()
+        out.print(table(headings, texts, right, cut, kept(headings, texts, cut, spare, out.width)))
         return
     for line in aligned(headings, texts, right):
         if not state.print_line(line):
             return
 
 
-def _rich(
-    headings: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int], cut: Sequence[int] = ()
-) -> None:
-    console().print(table(headings, rows, right, cut))
+def kept(
+    headings: Sequence[str], rows: Sequence[Sequence[str]], cut: Sequence[int], spare: Sequence[int], width: int
+) -> list[int]:
+    """The columns of a table that a terminal of `width` columns has room for: those in `spare` are left out, in that
+    order, until each column in `cut` has LEAST_CUT cells."""
+    from rich.cells import cell_len
+
+    columns = [*range(len(headings))]
+    sizes = [max(cell_len(line[number]) for line in (headings, *rows)) for number in columns]
+    for number in spare:
+        shortened = [one for one in columns if one in cut]
+        whole = sum(sizes[one] for one in columns if one not in cut) + BETWEEN * len(columns)
+        if width - whole >= sum(min(LEAST_CUT, sizes[one]) for one in shortened):
+            break
+        columns.remove(number)
+    return columns
 
 
 def table(
-    headings: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = (), cut: Sequence[int] = ()
+    headings: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    right: Sequence[int] = (),
+    cut: Sequence[int] = (),
+    columns: Sequence[int] | None = None,
 ) -> Table:
-    """A Rich table for a terminal, made from sanitised cells."""
+    """A Rich table for a terminal, made from sanitised cells; `columns` are those that are shown, by default all."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
     made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_header=any(headings))
-    for number, heading in enumerate(headings):
+    columns = range(len(headings)) if columns is None else columns
+    for number in columns:
         whole = bool(cut) and number not in cut
-        made.add_column(heading, justify="right" if number in right else "left", overflow="fold", no_wrap=whole)
+        made.add_column(
+            headings[number], justify="right" if number in right else "left", overflow="fold", no_wrap=whole
+        )
     one_line: Mapping[str, Any] = {"no_wrap": True, "overflow": "ellipsis"} if cut else {}
     for row in rows:
-        made.add_row(*(Text(text, style=STYLES.get(text, ""), **one_line) for text in row))
+        made.add_row(*(Text(row[number], style=STYLES.get(row[number], ""), **one_line) for number in columns))
     return made
 
 

@@ -203,13 +203,16 @@ def _table(state: CliState, looks: Iterator[Look], cells: Callable[[Row], Sequen
             if (now := (size, texts, lines, hidden)) == shown:
                 continue
             shown = now
-            table = tables.table(headings(state), texts, right=(3, 4), cut=CUT)
+            columns = tables.kept(headings(state), texts, CUT, SPARE, size.width)
+            table = tables.table(headings(state), texts, right=(3, 4), cut=CUT, columns=columns)
             told = [Text(text, no_wrap=True, overflow="ellipsis") for text in (*hidden, *lines)]
             live.update(Group(table, *told), refresh=True)
 
 
 CUT = (2, 6, 7)
 """Columns of the task list that are shortened on a terminal."""
+SPARE = (3, 4, 5)
+"""Columns that a narrow terminal leaves out, in this order."""
 
 
 def headings(state: CliState) -> tuple[str, ...]:

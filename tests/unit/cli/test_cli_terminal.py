@@ -100,6 +100,14 @@ def test_a_text_is_folded_between_words_beside_its_name_and_a_path_stays_whole()
     assert (max(map(cell_len, told)), "".join(line.strip() for line in told)) == (40, "note: " + "合計を表示する" * 10)
 
 
+def test_a_narrow_terminal_leaves_out_numbers_and_times_rather_than_titles(home):
+    text, _ = on_a_terminal(home, "tasks", columns=50)
+    lines = OURS.sub("", text).splitlines()
+    assert next(line.split() for line in lines if "uuid" in line) == ["uuid", "status", "task", "title"]
+    assert any(line.split()[-2:] == ["Open", "one"] for line in lines)
+    assert max(cell_len(line) for line in lines) <= 50
+
+
 def test_without_colour_the_same_is_shown_and_a_task_that_has_ended_is_watched_no_longer(home, monkeypatch):
     monkeypatch.setenv("NO_COLOR", "1")
     shown, code = on_a_terminal(home, "show", DONE, columns=80)

@@ -35,6 +35,7 @@ def until(answer, text):
     while True:
         line = answer.readline()
         assert line, "the stream ended"
+        assert line != b": quiet\n", "nothing came for EVENT_SECONDS"
         if text in line:
             return line
 
