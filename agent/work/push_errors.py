@@ -92,8 +92,13 @@ _ILL = (
     r"unpacker error|unpack failed|failed to update ref|internal (?:server )?error|missing necessary objects"
     r"|remote failed to report status|no space left|cannot allocate memory|out of memory|temporarily unavailable"
     r"|disk quota exceeded|too many open files|unable to write|try again later|timed? ?out|maintenance"
+    r"|unable to migrate objects to permanent storage|transaction failed to start"
+    r"|internal api (?:unreachable|error \(5\d\d\))|gitlab: api is not accessible|internal server connection error"
+    r"|fatal error in commit_refs"
 )
-"""Messages about a faulty remote, from git (builtin/receive-pack.c, send-pack.c) and from strerror(3)."""
+"""Messages about a faulty remote, from git (builtin/receive-pack.c, send-pack.c), from strerror(3), and from hooks of
+GitLab (gitlab-shell, client/gitlabnet.go) and of Gitea and Forgejo (modules/private) that do not reach their server.
+GitHub says `fatal error in commit_refs` when it could not store a branch."""
 
 _PASSING = (
     (

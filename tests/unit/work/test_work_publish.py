@@ -11,7 +11,7 @@ from agent.errors import GitError, PolicyViolation, PushRejected, RemoteAway, Re
 from agent.gitcmd import git
 from agent.security import secrets
 from agent.security.guarded_paths import guarded
-from agent.work import Mirror, Publisher, changes
+from agent.work import Mirror, Publisher, changes, push_errors
 
 BRANCH = "makimono/7-11111111"
 TOKEN = "ghp_" + "a1B2c3D4e5" * 4
@@ -403,6 +403,36 @@ def test_each_refusal_of_a_push_has_its_code_and_what_to_do(words, code, advice,
     assert caught.value.code == code
     assert words.split(": ")[-1] in str(caught.value)
     assert workspace.head() == made
+
+
+def test_a_host_that_is_ill_is_tried_again_and_is_no_refusal_of_the_branch(source, make_workspace):
+    hook = source.path / ".git/hooks/pre-receive"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text("#!/bin/sh\necho 'GitLab: Internal API unreachable' >&2\nexit 1\n")
+    hook.chmod(0o755)
+    workspace = make_workspace(source)
+    made = change(workspace)
+    with pytest.raises(RemoteRefused, match=r"could not store it just now.*Internal API unreachable"):
+        publisher(workspace).push()
+    hook.unlink()
+    assert publisher(workspace).push() == made
+    declined = " ! [remote rejected] a -> a (pre-receive hook declined)\nremote: "
+    for ill in (
+        "GitLab: Internal API error (503)",
+        "GitLab: Failed to authorize your Git request: internal API unreachable",
+        "GitLab: API is not accessible",
+        "Forgejo: Internal Server Connection Error",
+        "fatal error in commit_refs",
+    ):
+        assert push_errors.remedy(declined + ill)
+    for ill in (
+        "unable to migrate objects to permanent storage",
+        "transaction failed to start",
+        "failed to update ref",
+    ):
+        assert push_errors.remedy(f" ! [remote rejected] a -> a ({ill})")
+    assert not push_errors.remedy(f"{declined}GitLab: Internal API error (403)")
+    assert not push_errors.remedy(declined)
 
 
 def test_a_branch_that_a_person_has_checked_out_is_published_once_another_one_is(source, make_workspace):
