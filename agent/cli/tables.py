@@ -43,7 +43,7 @@ LEAST_CUT, BETWEEN = 8, 3
 """The least width of a shortened column while another column can be left out, and the space around a column."""
 
 _NAME = re.compile(r"\S+(?: \S+)*? {2,}")
-_WORD = re.compile(r" *[^ ]+")
+_WORD = re.compile(r"(?<! ) *+[^ ]+")
 
 
 def cell(value: object) -> str:

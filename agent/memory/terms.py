@@ -25,7 +25,7 @@ _UNSPACED = (
     "\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U000323af"
 )
 """Character ranges of scripts without spaces between words: Thai, Lao, Myanmar, Khmer, Hangul, kana, Han."""
-_RUN = re.compile(rf"[{_UNSPACED}]+|(?:(?![{_UNSPACED}])\w)+")
+_RUN = re.compile(rf"[{_UNSPACED}]+|[^\W{_UNSPACED}]+")
 _WORD = re.compile(r"\w+", re.ASCII)
 _IS_UNSPACED = re.compile(f"[{_UNSPACED}]")
 _HUMP = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+[0-9]*|[A-Z]+[0-9]*|[0-9]+")

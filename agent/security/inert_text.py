@@ -43,7 +43,7 @@ _CLOSING_KEY = re.compile(rf"({_CLOSING}\s{{1,9}}+(?i:[A-Z][A-Z0-9_]{{1,30}}+-))
 _CLOSING_WORD = re.compile(rf"({_CLOSING})(?=\s{{0,9}}+(?i:[\w./-]{{0,200}}+[#!]|G[HL]-|https?:)[0-9]?)")
 _MENTION = re.compile(r"@(?<![^\W_]@)(?=\w)")
 _ENTITY = re.compile(
-    r"&(?=#|(?:commat|num|excl|sol|dash|hyphen|colon|quest|equals|period|bsol|lpar|rpar|lsqb|lbrack|rsqb|rbrack|Tab"
+    r"&(?=[#A-Za-z])(?=#|(?:commat|num|excl|sol|dash|hyphen|colon|quest|equals|period|bsol|lpar|rpar|lsqb|lbrack|rsqb|rbrack|Tab"
     r"|NewLine|grave|DiacriticalGrave|lowbar|UnderBar|ast|midast|percnt|shy|ZeroWidthSpace|zwj|zwnj|NoBreak);)"
 )
 """Since `&#64;octocat` is a mention and `&#104;ttps:` begins a URL, entities that may encode the characters of a

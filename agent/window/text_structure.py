@@ -34,7 +34,7 @@ _RECORD = frozenset(("role", "name", "content", "calls", "arguments", "task", "s
 
 _FENCE = re.compile(
     r"""\A\s*(?:```|~~~)[^\n]*\n
-    ( (?>(?: [^\n]++ | (?!\n\s*+(?:```|~~~)\s*+\Z) \n\s*+ )*) )  # line by line, empty ones with the one before them
+    ( (?>[^\n]*+(?: \n(?!\s*+(?:```|~~~)\s*+\Z)\s*+ [^\n]*+ )*) )  # line by line, empty ones with the one before them
     (?:\n\s*+(?:```|~~~)\s*+)?\Z""",
     re.VERBOSE,
 )

@@ -11,7 +11,7 @@ from length import either
 from agent import gitcmd
 from agent.forge import issue_url
 from agent.llm import error_body, error_wordings, text_call_formats, tool_calls_as_text
-from agent.memory import likely_files
+from agent.memory import likely_files, terms
 from agent.sandbox.network import request
 from agent.security import hidden_diff_lines, host_paths, inert_text, invisible_characters, links
 from agent.tools import encodings, repetition
@@ -331,6 +331,10 @@ MARKERS += ["start_of_turn", "x", "functools", "[", "[TOOL_CALLS]", "function=",
          ["0", "fail", "Error", "ed", " ", ":", "=", "a", "_", "10", "ERRORS", "FAIL"]),
         (host_paths.HostPaths([("/root/x", "a"), ("/root/x/y", "b")])._pattern,
          r"(?<![\w.-])(?:/root/x/y|/root/x)(?![\w-]|\.\w)", 0, ["/root/x", "/y", "a", " ", ".", "-", "_", "/"]),
+        (inert_text._ENTITY, inert_text._ENTITY.pattern.replace("(?=[#A-Za-z])", ""), 0,
+         ["&", "#", "commat", "Tab", "NewLine", ";", "x", " "]),
+        (terms._RUN, rf"[{terms._UNSPACED}]+|(?:(?![{terms._UNSPACED}])\w)+", 0,
+         ["a", "_", "1", "\u00e9", "\u3042", "\u6f22", "\ud55c", " ", "@", "\u0300", "\u0663"]),
         (gitcmd._QUOTED, r'"(?:[^"\\]|\\(?:[abfnrtv"\\]|[0-3][0-7]{2}))*"', 0, ['"', "a", "\\", "n", "303", "1"]),
     ],
 )  # fmt: skip
