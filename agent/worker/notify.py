@@ -90,7 +90,9 @@ def notify_finished(run: TaskRun, ending: FinalState) -> None:
         return
     if not ending.quiet:
         _edit(run, ending.progress)
-    _post(run, FINAL, lambda: ending.progress if ending.quiet else ending.final)
+    # a failed edit may have made the progress comment the last comment all the same
+    is_new = not ending.quiet and run.context.attempt == 1 and run.is_final_shown is False
+    _post(run, FINAL, lambda: ending.progress if ending.quiet else ending.final, is_new=is_new)
 
 
 def _edit(run: TaskRun, words: Public, *, ends: bool = False) -> bool:
@@ -103,14 +105,14 @@ def _edit(run: TaskRun, words: Public, *, ends: bool = False) -> bool:
         return False
 
 
-def _post(run: TaskRun, name: str, words: Callable[[], Public]) -> None:
+def _post(run: TaskRun, name: str, words: Callable[[], Public], *, is_new: bool = False) -> None:
+    """Post a comment once. `is_new`: nobody but this process can have posted it, since an earlier attempt would have,
+    and the comment was not there at the start."""
     run.check_held()
 
     def held() -> Public:
         run.check_held()  # the search for the comment took time, in which another host may have taken over the task
         return words()
 
-    # nobody but this process can have posted it: an earlier attempt would have, and its comment was there at the start
-    is_new = name == FINAL and run.context.attempt == 1 and run.is_final_shown is False
     post_once(run.forge, run.key, run.uuid, name, held, run.effects, is_new=is_new)
     run.events.emit("effect_done", effect=name)

@@ -2,13 +2,14 @@
 either."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from run_home import UUID
 
 from agent import clock
 from agent.context import TaskContextManager
-from agent.errors import SandboxUnavailable
+from agent.errors import ForgeUnreachable, SandboxUnavailable
 from agent.sandbox.base import Refused
 from agent.sandbox.unconfined import Unconfined
 from agent.values import End, Outcome
@@ -200,6 +201,23 @@ def test_every_end_is_told_however_far_the_run_came(run, end):
     assert len(after) == (0 if end is End.PAUSED else 1)
     assert "key-of-the-test" not in "".join(comments(one))
     assert "None" not in "".join(comments(one))
+
+
+def test_a_quiet_end_whose_edit_got_no_answer_is_not_posted_once_more(run, monkeypatch):
+    one = run()
+    one.progress.start()
+    one.is_final_shown = False
+    edit = one.forge.edit_comment
+
+    def lost(*given):
+        edit(*given)
+        raise ForgeUnreachable("502", maybe=True)
+
+    monkeypatch.setattr(one.forge, "edit_comment", lost)
+    ending = compose(one, Outcome(End.FINISHED, summary="Yes."), None, decide(Outcome(End.FINISHED), None))
+    notify_finished(one, replace(ending, quiet=True))
+    (comment,) = comments(one)
+    assert comment.count(":final -->") == comment.count(":progress -->") == 1
 
 
 @pytest.mark.parametrize("state", ["open", "closed"])
