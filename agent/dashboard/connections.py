@@ -8,6 +8,7 @@ When all places are taken, a new client gets the place of the one that has let t
 
 from __future__ import annotations
 
+import weakref
 from typing import TYPE_CHECKING, Any
 
 from agent import clock
@@ -47,7 +48,8 @@ class Connection(H11Protocol):
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
-        super().__init__(config, server_state, {**app_state, KEY: self}, _loop)
+        # a weak reference: a connection in a circle would keep the memory of its requests until the next collection
+        super().__init__(config, server_state, {**app_state, KEY: weakref.ref(self)}, _loop)
         self.is_allowed = False
         self._since = clock.monotonic()
         self._unread = 0
@@ -108,8 +110,8 @@ def end_waiting(connections: Iterable[Any]) -> None:
 
 def note_allowed(scope: MutableMapping[str, Any]) -> None:
     """Note that a request is allowed."""
-    connection = scope.get("state", {}).get(KEY)
-    if isinstance(connection, Connection):
+    found = scope.get("state", {}).get(KEY)
+    if found is not None and (connection := found()) is not None:
         connection.is_allowed = True
 
 
