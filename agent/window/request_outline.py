@@ -23,7 +23,7 @@ from agent.window.context_layers import MemoryLayer
 from agent.window.counted_view import fields_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from agent.context import MessageStore
     from agent.values import Json, Span
@@ -84,59 +84,57 @@ def outline(
     `spans`: the lines of the view that the plan sends, None for all lines.  `summary`: whether the options of the plan
     include the summary.
     """
-    cut = store.index.cut
     sent = _sent(assembler, store, spans)
-    memories, memory_tokens, missing = assembler.recalled()
-    later, later_tokens = assembler.recalled_later()
-    left, masked = _kept_back(store)
+    _, memory_tokens, _ = assembler.recalled()
+    _, later_tokens = assembler.recalled_later()
     scaled = assembler.scaled
-    rows = [
-        OutlineRow(
-            "tools",
-            "the head of the request",
-            0,
-            scaled(assembler.fixed_tokens()),
-            "kept",
-            "the same bytes in every request",
-        ),
+    tools = scaled(assembler.fixed_tokens())
+    return [
+        OutlineRow("tools", "the head of the request", 0, tools, "kept", "the same bytes in every request"),
         sent.row(MemoryLayer.SYSTEM, scaled, "never cut"),
-        OutlineRow(
-            MemoryLayer.SEMANTIC,
-            MEMORY_PLACES[bool(memories), bool(later)],
-            memories + later,
-            scaled(memory_tokens + later_tokens),
-            "kept" if memories + later else "none",
-            f"{', '.join(missing)} could not be had"
-            if missing
-            else "never cut in the briefing"
-            if memories + later
-            else "nothing was recalled for this task",
-        ),
+        _memories(assembler),
         sent.row(MemoryLayer.USER_MESSAGE, scaled, "the briefing: never cut", less=memory_tokens),
+        *_compacted(sent, store, scaled, summary=summary),
+        sent.row(MemoryLayer.WORKING, scaled, "all that came since", less=later_tokens),
     ]
+
+
+def _memories(assembler: ContextAssembler) -> OutlineRow:
+    """The row of the memories that were recalled from long-term memory."""
+    memories, tokens, missing = assembler.recalled()
+    later, later_tokens = assembler.recalled_later()
+    place = MEMORY_PLACES[bool(memories), bool(later)]
+    count = memories + later
+    if missing:
+        why = f"{', '.join(missing)} could not be had"
+    else:
+        why = "never cut in the briefing" if count else "nothing was recalled for this task"
+    state = "kept" if count else "none"
+    return OutlineRow(MemoryLayer.SEMANTIC, place, count, assembler.scaled(tokens + later_tokens), state, why)
+
+
+def _compacted(sent: _Found, store: MessageStore, scaled: Scaled, *, summary: bool) -> Iterator[OutlineRow]:
+    """Yields the rows of what a compaction left out, shortened or carried over, and of what the options of the plan
+    exclude."""
+    cut = store.index.cut
+    left, masked = _kept_back(store)
     if left.messages:
         by = MEANS.get(cut.strategy, cut.strategy)
-        rows.append(left.row("left out", scaled, "cut", f"by {by}, to make room; still in messages.jsonl"))
+        yield left.row("left out", scaled, "cut", f"by {by}, to make room; still in messages.jsonl")
     if cut.summary_id is not None:
         why = f"summary {cut.summary_id} stands for messages up to {cut.end_seq}"
-        if not summary:
-            rows.append(
-                OutlineRow(MemoryLayer.SESSION_SUMMARY, "", 0, 0, LEFT_OUT_STATE, f"left out by --no-summary; {why}")
-            )
+        if summary:
+            yield sent.row(MemoryLayer.SESSION_SUMMARY, scaled, why)
         else:
-            rows.append(sent.row(MemoryLayer.SESSION_SUMMARY, scaled, why))
+            why = f"left out by --no-summary; {why}"
+            yield OutlineRow(MemoryLayer.SESSION_SUMMARY, "", 0, 0, LEFT_OUT_STATE, why)
     if sent.has("carried"):
-        rows.append(sent.row("carried", scaled, f"said again: {_said_again(cut.carried)}"))
+        yield sent.row("carried", scaled, f"said again: {_said_again(cut.carried)}")
     if masked.messages:
-        rows.append(
-            masked.row("old tool results", scaled, "masked", f"up to message {cut.mask_end}; pointers stand for them")
-        )
+        yield masked.row("old tool results", scaled, "masked", f"up to message {cut.mask_end}; pointers stand for them")
     if sent.has(NOT_SENT):
-        rows.append(
-            replace(sent.row(NOT_SENT, scaled, "by the options of the plan; the view has them"), state=LEFT_OUT_STATE)
-        )
-    rows.append(sent.row(MemoryLayer.WORKING, scaled, "all that came since", less=later_tokens))
-    return rows
+        row = sent.row(NOT_SENT, scaled, "by the options of the plan; the view has them")
+        yield replace(row, state=LEFT_OUT_STATE)
 
 
 def _said_again(carried: object) -> str:
