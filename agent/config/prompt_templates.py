@@ -58,5 +58,5 @@ class Prompts(Section):
 
     @property
     def is_set(self) -> bool:
-        """Whether templates of people are configured."""
+        """Whether the configuration names a folder or an address with templates that people wrote."""
         return self.folder is not None or self.url is not None

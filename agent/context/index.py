@@ -113,7 +113,7 @@ class LaterMemories:
 
 @dataclass(slots=True)
 class MessageIndex:
-    """Counters and offsets of messages.jsonl, for one `Cut`.
+    """Counters and offsets of messages.jsonl that are valid for one combined effect of a task's compactions (`Cut`).
 
     Offsets are those of lines in bytes, None when there is no such line.
     """

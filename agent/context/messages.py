@@ -47,7 +47,8 @@ class MessageStore:
     creates its own.  `others` are stores that are synced with messages.jsonl, and before it.
 
     Opening the store repairs a torn last line, calls that a dead process left without a result (they get the result
-    from tools.jsonl, or else "interrupted, outcome unknown"), and a view that is missing, shorter or different.
+    from tools.jsonl, or else "interrupted, outcome unknown"), and current.jsonl, the messages that the model sees, if
+    that file is missing, too short, or differs from what messages.jsonl and compactions.jsonl imply.
     `repairs` has sentences about these repairs of the files.
 
     People open messages.jsonl and current.jsonl in editors, so each append and each plan first checks whether another

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from agent.values import Effects, Json, TaskKey
 
 MARGIN = 300
-"""The number of characters of a comment that are reserved for the markers, the visible line of a person's account
-(`markers.signed`), and a note that the text was cut."""
+"""The number of characters of a comment that are reserved for the markers, for the line `SIGNATURE` in comments through
+a person's account (`markers.signed`), and for a note that the text was cut."""
 
 SHORT = 4000
 """If a proxy refuses a comment as too long, the comment is shortened and posted again, unless it has at most SHORT

@@ -74,10 +74,10 @@ def numbers(facts: Mapping[str, Any]) -> str:
     """Template filter: writes turns, tokens, money and model on one line, each followed by ` · `; "" if there were no
     turns and no requests.
 
-    The name of the currency follows the cost. `estimated` is the number of tokens that were estimated because no server
-    reported them, or True if all numbers of tokens were estimated. If `estimated` is not 0, `~` precedes the numbers of
-    tokens and a remark follows them. The number of `requests` to the model is shown if there were more requests than
-    turns.
+    The name of the currency is written after the amount of the cost. `estimated` is the number of tokens that were
+    estimated because no server reported them, or True if all numbers of tokens were estimated. If `estimated` is not 0,
+    `~` precedes the numbers of tokens and a remark follows them. The number of `requests` to the model is shown if
+    there were more requests than turns.
     """
     turns, cost, requests = facts.get("turns") or 0, facts.get("cost"), facts.get("requests") or 0
     if not turns and not requests:

@@ -172,7 +172,8 @@ class ContextCompressor:
     def reset_to_newest(self) -> None:
         """Leave out everything before the newest turn, even if that frees little: the last attempt before a task ends.
 
-        The carry-over is left out too if the request would not fit with it.
+        The text that a reset normally carries over (plan, failures, changed files) is left out as well if the request
+        would not fit with that text.
         """
         need = self.room.need(force=True)
         kept = open_groups(need.groups)
