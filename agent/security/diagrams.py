@@ -23,7 +23,7 @@ LANGUAGES = (
     *("structurizr", "svgbob", "symbolator", "tikz", "umlet", "vega", "vegalite", "wardleymap", "wavedrom", "wireviz"),
 )
 _NAME = rf"(?=(?:{'|'.join(LANGUAGES)})(?![\w-]))"
-_FENCE = re.compile(rf"(?:`(?<=```)|~(?<=~~~))[^\S\n]{{0,99}}+{_NAME}", re.IGNORECASE)
+_FENCE = re.compile(rf"(?:`(?<=```)(?!`)|~(?<=~~~)(?!~))[^\S\n]{{0,99}}+{_NAME}", re.IGNORECASE)
 _ATTRIBUTE = re.compile(
     rf"(?:g(?<=lang)\s{{0,99}}+=\s{{0,99}}+[\"']?|-(?<=language-))\s{{0,99}}+{_NAME}", re.IGNORECASE
 )
