@@ -376,8 +376,8 @@ class ForgeError(MakimonoError):
 
 
 class IssueUnreadable(ForgeError):
-    """The issue of one task cannot be read or worked on; other issues are not affected. `code` is the error code of the
-    unreadable issue for the task's row."""
+    """The issue of one task cannot be read or worked on; other issues are not affected. `code` is the error
+    code that is written to the row of the task."""
 
     code = "issue_unreadable"
 

@@ -236,7 +236,7 @@ class Poller:
         try:
             problems = list(ForgeReports(forge).label_problems())
         except (ForgeUnreachable, ForgeLimited):
-            return  # the labels of the forge are read again after the next poll
+            return  # the program reads the labels again after the next poll
         except ForgeError as error:
             problems = [f"the labels cannot be read: {error}"]
         place.labels_checked = True

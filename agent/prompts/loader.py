@@ -193,7 +193,7 @@ class TemplateLoader:
             self._read(mark)  # base_dir cannot be written: this process does not store the set of templates
 
     def _adopt(self, stored: Stored) -> None:
-        """Put the set of templates in use that another process has stored."""
+        """Start to use the set of templates that another process has stored."""
         if stored.program:
             known, found = self.current, stored.templates
             same = known is not None and (found is None or found.sha256 == known.sha256)

@@ -56,8 +56,8 @@ def unhide(text: str, found: Counter[str]) -> tuple[str, bool]:
 def code_blocks(text: str) -> list[tuple[int, int]]:
     """(start, end) of the fenced code blocks of `text` that every Markdown renderer treats as code.
 
-    Nothing counts as code from the first fence on that could be inside a list, a quotation or raw HTML: renderers
-    disagree whether such a fence begins code, and an attacker could exploit that. Nothing counts as code after raw HTML
+    After a fence that could be inside a list, a quotation or raw HTML, nothing counts as code: renderers disagree
+    whether such a fence begins code, and an attacker could exploit that. Nothing counts as code after raw HTML
     with rules of its own, such as `<pre`, or after a fence that nothing closes.
     """
     found: list[tuple[int, int]] = []

@@ -102,7 +102,8 @@ class TaskControl:
         self.concluding = True
 
     def resume(self) -> None:
-        """Record that the model continues to work: a drain then has an effect at once again."""
+        """Record that the model continues to work: a drain then ends the attempt at its next turn, and no longer waits
+        for `patience` as it does during a publication."""
         self.concluding = False
 
     def read_at_once(self, *, forge: bool = False) -> None:

@@ -164,7 +164,7 @@ def test_a_patch_with_a_line_like_a_quick_action_can_be_applied_or_is_a_file(mak
     assert "\n /close\n" in patch
     shown = f"\n{patch}" in final
     assert shown or "is in the folder of the task, where the program runs" in final
-    assert shown == (not around or one.kind == "github")
+    assert shown == (not around or one.kind != "gitlab")
     assert "\\/close" not in final
 
 

@@ -35,7 +35,9 @@ def head_moved(forge: Forgejo, project: Project, number: str, pull: PullRef, sin
         return ""
     before = [event for event in pushes if event not in later]
     known = _commits(before[-1])[-1:] if before else _commits(later[0])[:1] if _is_forced(later[0]) else []
-    return said_moved(pull.fork, known[0] if known else "", present, asked)
+    # the pull request was read before its timeline, so a push between the two reads is in the timeline only
+    newest = _commits(later[-1])[-1:] or [present]
+    return said_moved(pull.fork, known[0] if known else "", newest[0], asked)
 
 
 def _content(event: dict[str, Any]) -> dict[str, Any]:
