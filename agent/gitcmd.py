@@ -279,7 +279,7 @@ def git(
             secret.write(credentials.lines())
             settings.append(f"credential.{credentials.scope()}.helper={helper}")
             pass_fds = (*pass_fds, secret.descriptor)
-        path = f"{os.path.dirname(binary)}:/usr/local/bin:/usr/bin:/bin"  # noqa: PTH120 - PATH must be a string, since git runs helpers by this variable
+        path = f"{os.path.dirname(binary)}:/usr/local/bin:/usr/bin:/bin"  # noqa: PTH120 - PATH must be a string
         try:
             done = proc.run(
                 [binary, *_options(settings, git_dir, work_tree), *args],

@@ -103,7 +103,7 @@ def _fits(segments: list[re.Pattern[str] | None], parts: list[str]) -> bool:
 
 
 def _through(states: set[int], segments: list[re.Pattern[str] | None]) -> set[int]:
-    """Adds to `states` (positions in a path pattern) the states that are reached if `**` matches no folder."""
+    """`states` (positions in a path pattern), and the states that are reached from them if `**` matches no folder."""
     reached = set(states)
     for state in sorted(states):
         position = state

@@ -125,7 +125,7 @@ class CliState:
 
     def fail(self, error: MakimonoError) -> None:
         """Print the error on stderr; with `--json` also as an object on stdout."""
-        with suppress(DiskError):  # if the error is a full disk, the error message cannot be printed either
+        with suppress(DiskError):  # if the error is a full disk, printing the message may fail too
             write(sys.stderr, f"error: {plain(str(error))}\n")
             self.print_json(failure(error.code, replace_surrogates(str(error)), error.exit_code))
 

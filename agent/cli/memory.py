@@ -352,7 +352,7 @@ def pin(
     record_id: RecordId,
     undo: Annotated[bool, typer.Option("--undo", help="Unpin it.")] = False,
 ) -> int:
-    """Pin a memory record: it does not age, no cap removes it, and it is recalled first."""
+    """Pin a memory record: it does not age, no cap makes it invalid, and it is recalled first."""
     state: CliState = context.obj
     with closing(_open(state, reads=False)) as store:
         store.pin(record_id, pinned=not undo)

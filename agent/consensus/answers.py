@@ -73,7 +73,7 @@ class Question:
 
     def _once(self, stream: PersonaStream, errors: Sequence[str]) -> Json:
         """Send one request and read its answer. If the server refuses the request to a reviewer, the request is sent
-        once more without a tool, and the vote is read from the text of the answer."""
+        once more without a tool, and the vote or critique is read from the text of the answer."""
         asked = self._build(errors)
         try:
             answer = self.reviewer.ask(asked, stream, output=self.builder(self.reviewer).answer)

@@ -12,8 +12,8 @@ The first of these rules that applies gives the decision:
    APPROVED.
 6. If no other rule of this list applies: FAILED_SAFE.
 
-The decision FAILED_SAFE means that the change is neither approved nor denied. The votes of a deliberation that ended as
-FAILED_SAFE are only in deliberations.jsonl, not in the decision.
+The decision FAILED_SAFE means that nothing was decided, neither approval nor denial. The votes of a deliberation that
+ended as FAILED_SAFE are only in deliberations.jsonl, not in the decision.
 """
 
 from __future__ import annotations

@@ -72,10 +72,10 @@ class EffectStore(Store):
     ) -> Json:
         """The receipt of effect `name`: the recorded one, else the one that `look_up` finds by the marker.
 
-        If no receipt of the effect exists, an intent is written and synced, `do` runs, and its result is recorded as
-        the receipt. Errors of `look_up` or `do` are raised; the intent stays, and the next call looks the effect up
-        first. `is_new`: the caller knows that no other process has caused the effect, so `look_up` is called only if
-        the task's folder has an intent.
+        If no receipt is recorded and `look_up` finds none, an intent is written and synced, `do` runs, and its result
+        is recorded as the receipt. Errors of `look_up` or `do` are raised; the intent stays, and the next call looks
+        the effect up first. `is_new`: the caller knows that no other process has caused the effect, so `look_up` is
+        called only if the task's folder has an intent.
         """
         found = self.receipt(name)
         if found is not None:

@@ -2,8 +2,7 @@
 what they wait for; also the rate limits of the forges and the disk of base_dir.
 
 `snapshot` reads the rows of the ledger (the table of tasks) at each request for metrics, over a new database
-connection. Gauges counted from events would be wrong after the first restart, since events of other hosts are not
-received.
+connection. Gauges counted from events would be wrong after the first restart, and would lack the events of other hosts.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ def stream(template: str, view: Mapping[str, Any], **more: Any) -> Iterator[str]
 
 def to(base: Any, kind: str, number: Any) -> str:
     """The address of a record of a task: `base` is the address of the task's page, or "#" in a page that is a single
-    file."#" in a page of one file."""
+    file."""
     if base == "#":
         return f"#compaction-{number}" if kind == "compactions" else f"#message-{number}"
     return f"{base}?at={number}" if kind == "at" else f"{base}/{kind}/{number}"

@@ -72,10 +72,10 @@ class Comment:
 
     `is_bot`: the forge marks the author's account as a machine. An adapter never returns comments of the own account,
     so `Comment.is_bot` concerns other machine accounts. `is_edit`: the comment was written before the cursor of the
-    request, and its text has changed since that cursor. `place`: the file and line, or the review, on which the comment
-    stands, if it does not stand on the issue itself ("On src/a.py:12, review thread 5"); `body` is the text of the
-    author and nothing else. `address`: the ids beside `id` that the adapter needs to react to the comment or to answer
-    the comment; only the adapter reads `address`. `has_thread`: the comment is in a thread, and an answer to the
+    request, and its text has changed since that cursor. `place`: where the comment stands (a file and line, a review, a
+    pull request), if it does not stand on the issue itself ("On src/a.py:12, review thread 5"); `body` is the text of
+    the author and nothing else. `address`: the ids beside `id` that the adapter needs to react to the comment or to
+    answer the comment; only the adapter reads `address`. `has_thread`: the comment is in a thread, and an answer to the
     comment is posted in that thread. `url`: the address of the comment in a browser, "" if it is unknown.
     `requests_changes`: the comment is a review that requests changes; `body` may then be empty. `hunk`: the part of the
     diff with the line on which a review comment stands, unsanitised; that line is the last line of `hunk`.
@@ -486,10 +486,10 @@ class Forge(Protocol):
         """Make the label of the state `to` the only one of the program's six labels on the issue; other labels stay.
 
         The adapter adds and removes single labels and does not write the whole list of labels, so that a label that a
-        person adds at the same time survives. A repeated call of `move_label` changes nothing. The new label is added
-        before the old labels are removed, so that a crash leaves at least one of the six labels on the issue. If a
-        person adds the bot label while the task runs, the next `move_label` removes the bot label, and no further task
-        starts.
+        person adds at the same time survives. A repeated call of `move_label` changes nothing. The old labels are
+        removed after the new label is added, or together with that, so that a crash leaves at least one of the six
+        labels on the issue. If a person adds the bot label while the task runs, the next `move_label` removes the bot
+        label, and no further task starts.
         """
         ...
 

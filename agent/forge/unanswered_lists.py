@@ -29,7 +29,7 @@ class UnansweredLists:
 
     def __init__(self, ask: Callable[[], object]) -> None:
         self.ask = ask
-        self.names: dict[str, None] = {}  # the list whose last answer is missing for the longest time comes first
+        self.names: dict[str, None] = {}  # the list of which the last failure is the oldest comes first
 
     def loop(self, skipped: Callable[[str, str], None]) -> Items:
         """An error-handling loop over the lists of one poll (`Items`)."""

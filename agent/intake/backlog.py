@@ -1,9 +1,9 @@
 """The tasks that a poll has found and that are not in the ledger yet, in a fair order: a person with few requests does
 not wait for a person with many.
 
-A forge accepts label changes only with pauses between them, so it takes minutes to queue a thousand issues of one
-person. The order of the tasks is that of the ledger (`BaseLedger.reserve`): the highest priority first, and within one
-priority round robin over (person who asked, repository).
+The program makes pauses between label changes (`forge/rate_limiter.py`), so it takes minutes to queue a thousand issues
+of one person. The order of the tasks is that of the ledger (`BaseLedger.reserve`): the highest priority first, and
+within one priority round robin over (person who asked, repository).
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ AT_ONCE = 20
 """The maximum number of new tasks that one poll of a forge puts into the ledger before it reads the comments on waiting
 tasks.
 
-A forge accepts label changes only with pauses between them, so it takes hours to queue thousands of tasks.
+The program makes pauses between label changes (`forge/rate_limiter.py`), so it takes hours to queue thousands of tasks.
 """
 
 

@@ -71,9 +71,9 @@ def comments_by_id(forge: Forge, key: TaskKey, urls: Iterable[str]) -> dict[str,
 
 
 def asking_comment(forge: Forge, key: TaskKey, started_by: str | None, urls: Iterable[str]) -> Comment | None:
-    """The comment that has started a task (`started_by` in the task's row), if the comment is in a pull request's
-    thread or review; None if it stands on the issue.  `urls` are the addresses of the pull requests on which the
-    comment may stand.  Raises ForgeError."""
+    """The comment that has started a task (`started_by` in the task's row), if the comment stands on a pull request (in
+    its conversation, a thread or a review); None if it stands on the issue or is gone, or if no comment started the
+    task.  `urls` are the addresses of the pull requests on which the comment may stand.  Raises ForgeError."""
     if not started_by or started_by.startswith(NO_COMMENT):
         return None
     found = comments_by_id(forge, key, urls).get(started_by)

@@ -196,8 +196,8 @@ def check(
     posted: bool,
     is_over: Callable[[str], bool] = lambda _uuid: False,
 ) -> None:
-    """The worker calls `check` before anything else: `check` raises TakenElsewhere if the issue belongs to another
-    daemon's task, and claims the issue if the worker's task has no claim yet.
+    """The worker calls `check` after it has read the issue and before it works on it: `check` raises TakenElsewhere if
+    the issue belongs to another daemon's task, and claims the issue if the worker's task has no claim yet.
 
     With `posted` an earlier attempt of the task has posted the progress comment, and the task had the issue then.
     `issue` is the text of the issue, which the caller has just read.

@@ -90,9 +90,9 @@ class SideRequest:
     """The tools of a request outside the conversation, which offers these tools instead of the tools of the
     conversation.
 
-    `choice` says which tool the model must call: "auto", "none", "required", the name of a tool, or "" for the server's
-    default. For an API without an equivalent of `choice` the nearest form is used: Ollama's API has no tool choice, so
-    a named tool becomes the only tool of the request, and with "none" no tools are sent.
+    `choice` says whether the model must call a tool, and which: "auto", "none", "required", the name of a tool, or ""
+    for the server's default. For an API without an equivalent of `choice` the nearest form is used: Ollama's API has no
+    tool choice, so a named tool becomes the only tool of the request, and with "none" no tools are sent.
     """
 
     tools: tuple[Json, ...] = ()

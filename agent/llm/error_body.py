@@ -215,7 +215,7 @@ def _embedded(text: str) -> tuple[int, Any]:
 
 
 def _title(text: str) -> str | None:
-    """The title of an HTML page, "" if it has none.
+    """The title of an HTML page, None if it has none.
 
     The closing tag `</title>` is searched only once: if none follows the first opening tag, none follows a later
     opening tag.

@@ -231,8 +231,8 @@ class Transport:
             return b"".join(stream.chunks())
 
     def _post(self, url: str, body: BinaryIO, headers: Mapping[str, str]) -> requests.PreparedRequest:
-        """The POST request, prepared for the library `requests`. Address and headers of a POST are prepared once for
-        all requests; only the body differs between turns."""
+        """The POST request, prepared for the library `requests`. A POST is prepared once for each pair of address and
+        headers; only the body differs between turns."""
         key = (url, *headers.items())
         if key not in self._posts:
             more = {"Content-Type": "application/json", **headers}

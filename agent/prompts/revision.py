@@ -36,7 +36,7 @@ class TemplateRefused(ConfigError):
 
 @dataclass(frozen=True, slots=True)
 class TemplateRevision:
-    """One version of one template of the user.
+    """One version of one template, of the user or of the program itself.
 
     `version` is the version that the template's author gave, or the beginning of the hash if the author gave none.
     `schema_ref` is the path of a JSON schema below the folder of the templates, "" for none. `variables` maps each

@@ -128,7 +128,7 @@ class LedgerKind:
         return ledger
 
     def look(self) -> Database:
-        """Open the database of the ledger for reading only. If the class of the ledger has a method `look`, nothing is
+        """Open the database of the ledger for reading. If the class of the ledger has a method `look`, nothing is
         created and the schema is not migrated; otherwise its `open` does both."""
         look = getattr(self.entry, "look", None)
         found: Database = look(self.base_dir, self.address) if look is not None else self.open().db

@@ -240,7 +240,7 @@ class Writer:
     def _appended(self, name: str, size: int) -> None:
         path = self.folder / name
         inode = path.stat().st_ino if path.exists() else 0
-        # Another program has replaced the file, so its stored segments do not count.
+        # Another program has replaced the file, so only the segments up to the first difference are kept.
         if self._inodes.setdefault(name, inode) != inode:
             self.files[name] = list(self._same(name, self.files.get(name, ())))
             self._inodes[name] = inode

@@ -199,7 +199,7 @@ class PiecewiseSummary:
                 if shrinks > SHRINKS:
                     raise BadSummary(f"its request is too long even in small pieces: {overflow}") from overflow
                 room = min(room * 6 // 10, (overflow.limit or room) * 7 // 10)
-                self.client.input_limit = room  # the answer may have been too long for the client's present limit
+                self.client.input_limit = room  # this limit also bounds the answer, which may have been too long
                 transcript.limit(self._left(running, room))
                 transcript.names = names
                 self.told(f"too long for the summariser; trying with pieces of {room} tokens")

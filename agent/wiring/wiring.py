@@ -47,8 +47,7 @@ class Wiring:
         durable_files.on_slow(self._slow)
 
     def items(self, loop: str) -> Items:
-        """The object that handles errors of single items (rows, folders, messages) in the daemon's loop with the name
-        `loop`."""
+        """The object that handles errors of single items (rows, folders, messages) in the loop with the name `loop`."""
         if loop not in self._items:
             self._items[loop] = Items.announcing(self.events, loop)
         return self._items[loop]
@@ -127,7 +126,7 @@ class Wiring:
         self.events.emit("disk_slow", file=path, what=what, seconds=round(seconds, 3))
 
     def close(self) -> None:
-        """Close all connections of the adapters."""
+        """Close the ledger if it was opened, and remove the listener for slow writes."""
         # remove the callback, which would otherwise keep this object alive, even in the workers of a fork server
         durable_files.on_slow(None)
         if "ledger" in self.__dict__:

@@ -266,8 +266,8 @@ def _build(section: Setup, workspace: Workspace, run: Run, entry: Path, hosts: S
 
 
 def _in_place(section: Setup, workspace: Workspace, run: Run, home: Path) -> SetupReport:
-    """Run the set-up command in the task's own tree, if the tree still equals the base commit; this is done without a
-    sandbox."""
+    """Run the set-up command in the task's own tree, if the tree still equals the base commit; this is done if there is
+    no sandbox."""
     if workspace.head() != workspace.base_commit or workspace.uncommitted():
         note = "the set-up runs on the base commit only, and this work tree holds other work: skipped"
         return SetupReport(ok=True, note=note, command=section.command)

@@ -135,8 +135,8 @@ def repository_rules(
 ) -> Iterable[str]:
     """The files of rules, fenced: AGENTS.md, CLAUDE.md and the `pinned` file as they are in the base commit, and the
     instructions of the workspace, together within `budget.rules`; a shortened file has a note on how to read the rest.
-    Files of rules are not read from the work tree, because a command or an earlier task could have changed them there.
-    A file of rules that has the same text as an earlier one is left out."""
+    Files of rules are not read from the work tree, because anybody may have written them there (a command, an earlier
+    task, the author of a pull request). A file of rules that has the same text as an earlier one is left out."""
     found: dict[str, str] = {}
     for name in dict.fromkeys((*RULES, *([pinned] if pinned else []))):
         if data := workspace.read_at_base(name):

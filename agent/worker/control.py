@@ -66,9 +66,10 @@ class TaskControl:
             self.draining.set()
 
     def has_request(self) -> bool:
-        """Whether a person or the daemon has asked to end the work and no step has ended because of that yet; a step
-        that waits, such as git, should then end (`deadline.is_stopping`). While the result is published, a drain has an
-        effect only after `patience`, so that a push that has begun is finished and reported."""
+        """Whether the work has to end and no step has ended because of that yet: a person has asked for a stop or a
+        pause, the task drains, a limit is reached, or another attempt owns the task. A step that waits, such as git,
+        should then end (`deadline.is_stopping`). While the result is published, a drain has an effect only after
+        `patience`, so that a push that has begun is finished and reported."""
         if self.settled:
             return self._stops_publication()
         return self.poll(answering=self.concluding) is not None

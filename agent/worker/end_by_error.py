@@ -73,8 +73,7 @@ def _stop(run: TaskRun, todo: Disposition, outcome: Outcome | None) -> Outcome:
     """Close the task as stopped; without a comment if another daemon works on the issue, because that daemon comments
     there.
 
-    If the program cannot post now that a person stopped the task, the task ends nevertheless, and the daemon posts the
-    comment later.
+    If the stop cannot be shown on the issue now, the task ends nevertheless, and the daemon posts the comment later.
     """
     outcome = outcome or Outcome(End.STOPPED, code=todo.code, summary=todo.why)
     ending = FinalState(Status.STOPPED, todo.code, outcome.summary, outcome)
@@ -130,7 +129,8 @@ def _fail(run: TaskRun, todo: Disposition, outcome: Outcome | None) -> None:
     failed = Outcome(End.FAILED, code=code, summary=message)
     ending = kept or FinalState(Status.FAILED, code, message, failed)
     untold = run.publishing
-    if kept is None or kept.final:  # the end was decided on another host, so this host has no texts for it
+    # if the stored end has no texts, it was decided on another host, and the daemon posts it
+    if kept is None or kept.final:
         try:
             if run.publishing and kept is None:
                 ending = compose(run, failed, None, Decision(Status.FAILED, code, message))

@@ -56,7 +56,7 @@ def release_row(run: TaskRun) -> None:
     run.heartbeat()
     try:
         run.progress.edit("drained")
-    except MakimonoError as error:  # the row is released even if the forge refuses to edit the progress comment
+    except MakimonoError as error:  # the row is released even if the progress comment cannot be edited
         run.emit("effect_failed", effect="progress", error=str(error))
     status = run.wiring.ledger.release(run.uuid, run.context.attempt)
     announce(run.events, run.uuid, status, run.context.attempt, "drained")

@@ -153,7 +153,7 @@ def reading_of(error: Exception, *, replaced: bool) -> tuple[bool, str, str]:
     row).
 
     `replaced`: the program's files differ from those that this process has loaded. If the program's files were
-    replaced, a mistake counts as an error of the host, for which waiting helps."""
+    replaced, a mistake counts as an error of the host, for which waiting may help."""
     why = str(error) or type(error).__name__
     if replaced and isinstance(error, MISTAKES):
         return False, OF_HOST, f"{REPLACED}: {why}"

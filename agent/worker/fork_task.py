@@ -228,7 +228,7 @@ def _lend(source: Path, commit: str | None, uuid: str) -> None:
     lender = (own / "objects" / "info" / "alternates").read_text("utf-8").splitlines()
     mirror = Path(lender[0]).parent if lender else None
     if commit is None or mirror is None or not mirror.is_dir():
-        return  # the mirror does not exist yet, and the new task will create it
+        return  # there is no commit to fetch, or no mirror now, which the new task will create
     with durable_files.locked(mirror.with_name(f".{mirror.name}.lock")) as lock:
         if not has_commit(mirror, commit):
             argv = ("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--", str(own))

@@ -1,5 +1,5 @@
-"""Retrieves memories for a task after its briefing: about new comments, after a compaction, and when the repository's
-history was indexed for the first time.
+"""Retrieves memories for a task after its briefing: about new comments, after a compaction, and after the
+repository's history was indexed for the first time.
 
 Each retrieval is first recorded as a line of recalled.jsonl and then appended as a message. A process that continues
 after a crash appends the message of a recorded retrieval if the message is missing, and retrieves memories for a

@@ -24,7 +24,7 @@ RENEW_SECONDS = 20.0
 
 
 class Lease:
-    """The lease of one attempt: inside the `with` block, a second thread renews the lease while the main thread
+    """The lease of one attempt: inside the `with` block, a second thread renews the lease while the calling thread
     works."""
 
     def __init__(self, ledger: Ledger, uuid: str, attempt: int, events: Events) -> None:

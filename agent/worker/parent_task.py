@@ -1,5 +1,5 @@
-"""Reads the earlier task that a new task continues, because somebody set the label again after its end, or asked for
-more work in a comment.
+"""Reads the earlier task that a new task continues, for example because somebody set the label again after its end, or
+asked for more work in a comment.
 
 The new task has a uuid, a folder and a conversation of its own.  The new task starts on the branch of the earlier task
 if the pull request of that branch is open, and its briefing contains the earlier summary (docs/forges.md, "Talk").
@@ -39,8 +39,8 @@ GENERATIONS = 20
 class UnpublishedCommits:
     """Unpublished commits of an earlier task: the commits after `start` up to `commit`, in that task's own `git_dir`.
 
-    `pushed`: the last commit that the earlier task has pushed, None if it has pushed none. `refused`: the repository or
-    the security filter has refused these commits, so they may not be published as they are."""
+    `pushed`: the last commit that the earlier task has pushed, None if it has pushed none. `refused`: a check
+    before the push, the repository or the forge has refused these commits, so they may not be published as they are."""
 
     git_dir: Path
     commit: str

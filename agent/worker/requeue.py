@@ -39,8 +39,8 @@ ANEW = "anew"
 
 
 def state_of(context: TaskContextManager, outcome: Outcome | None) -> TaskState:
-    """`outcome` is the result of the model's work, None if that work had not ended. The state of the task for the
-    decision about an error (`dispose`)."""
+    """The state of the task for the decision about an error (`dispose`); `outcome` is the result of the model's work,
+    None if that work had not ended."""
     effects = context.get_effect_store()
     kept = pending_publication(effects) if outcome is not None else None
     return TaskState(

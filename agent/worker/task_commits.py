@@ -131,8 +131,8 @@ class TaskCommits:
         return self.workspace.base_commit is None and self.workspace.mirror.commit_of(self.workspace.base) is None
 
     def merge_base(self) -> str | None:
-        """The commit of the base branch from which the task's commits start, as of the last fetch; None if there is
-        none."""
+        """The newest commit of the base branch, as of the last fetch, that the task's newest commit contains; if there
+        is none, the base commit at the start of the task, None for a repository that was empty then."""
         workspace = self.workspace
         head, base = workspace.head(), workspace.mirror.commit_of(workspace.base)
         if head is None or base is None:

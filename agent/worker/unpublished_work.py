@@ -6,8 +6,9 @@ the row's `outcome` is `publishing`. The next attempt uses the work tree and the
 what is missing, and sends nothing to the model (docs/forges.md, "What users of such agents report", row 16).
 
 If several hosts share a ledger, only the host with the work tree takes the row. If the host with the work has sent no
-heartbeat for PUBLISHING_HOURS, another host begins the task again, as if its folder were lost. If the worker of a task
-died, the daemon stores the outcome of the task.
+heartbeat for PUBLISHING_HOURS, another host begins the task again, as if its folder were lost. If the daemon gives a
+task up because its workers died or needed too much memory, the daemon stores an outcome, so that one more attempt
+publishes the work.
 """
 
 from __future__ import annotations
