@@ -37,7 +37,6 @@ from agent.errors import ConfigError, ContextError, LedgerError, MakimonoError, 
 from agent.store.jsonl import last_record, records
 from agent.store.remote_storage import RemoteFolder
 from agent.store.replica import fetch, manifests
-from agent.taskqueue import ENDING
 from agent.values import Status, TaskKey
 from agent.wiring.folders import QUARANTINE, is_uuid
 from agent.worker import unpublished_work
@@ -230,17 +229,12 @@ def _record_in(place: RemoteFolder, key: TaskKey, uuid: str) -> dict[str, Any] |
 
 
 def _open(folder: Path, paused: str | None) -> dict[str, str | None]:
-    """Status and outcome for the row of an open task; `paused` is the reason why the task waits, None when the task
-    does not wait."""
-    outcome: str | None
-    ending = FinalState.load(folder)
-    if ending is not None:
-        outcome = f"{ENDING} {ending.status} {ending.outcome.end}"
-    else:
-        outcome = unpublished_work.MARK if unpublished_work.is_pending_in(folder) else None
-    if paused is not None:
-        return {"status": Status.PAUSED.value, "outcome": outcome or paused}
-    return {"status": Status.QUEUED.value, "outcome": outcome}
+    """Status, outcome and error for the row of an open task; `paused` is the reason why the task waits, None when the
+    task does not wait."""
+    status = (Status.QUEUED if paused is None else Status.PAUSED).value
+    if (ending := FinalState.load(folder)) is not None:
+        return {"status": status, **ending.columns()}
+    return {"status": status, "outcome": unpublished_work.MARK if unpublished_work.is_pending_in(folder) else paused}
 
 
 def _counters(folder: Path) -> dict[str, int | float]:

@@ -63,7 +63,7 @@ class Notices(Protocol):
 
 ENDING = "ending"
 """The first word of the `outcome` of an open row if the end of the task is decided and stored but not yet published;
-the words after it are the status and the end (`agent/worker/final_state.py`)."""
+the words after it are the status, the end and the code of a review (`agent/worker/final_state.py`)."""
 
 
 PUBLISHING = "publishing"

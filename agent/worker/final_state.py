@@ -6,7 +6,9 @@ ask the model again, because a new answer could contradict the end that people h
 The end is one receipt with the name `end` in `effects.jsonl`. The receipt of the end has the texts of both comments,
 since their sources (work tree, result of the check, pull request) may be gone later. The row's `outcome` also has the
 end (`ending completed finished`), so that on a host without the task's folder a label that this program has moved does
-not count as the request of a person. `worker/notify.py` composes and posts the texts of the end; `daemon/finalize.py`
+not count as the request of a person. For work that the reviewers did not approve, the row's `outcome` also has the code
+of the review (`ending completed finished denied`): without the code, another host would mark the draft as ready.
+`worker/notify.py` composes and posts the texts of the end; `daemon/finalize.py`
 posts them later if the forge could not be reached.
 """
 
@@ -61,14 +63,20 @@ class FinalState:
         mark, *rest = str(row.get("outcome") or "").split(" ")
         if mark != ENDING:
             return None
-        status, end = rest
+        status, end, *review = rest
         code, message = row.get("error_code") or "", row.get("error_message") or ""
-        return cls(Status(status), code, message, Outcome(End(end), code=code, summary=message))
+        outcome = Outcome(End(end), code=review[0] if review else code, summary=message)
+        return cls(Status(status), code, message, outcome)
+
+    def columns(self) -> dict[str, str | None]:
+        """The columns of an open row from which `from_row` makes the end again."""
+        review = self.outcome.code if self.status is Status.COMPLETED else ""
+        mark = f"{ENDING} {self.status} {self.outcome.end} {review}".strip()
+        return {"outcome": mark, "error_code": self.code or None, "error_message": self.message or None}
 
     def save(self, context: TaskContextManager) -> None:
         """Store the end of the run on disk, first in the task's folder and then in the row. Raises DiskError, Fenced or
         LedgerError."""
         kept = asdict(self) | {"status": str(self.status), "outcome": self.outcome.to_dict()}
         context.get_effect_store().done(NAME, kept)
-        mark = f"{ENDING} {self.status} {self.outcome.end}"
-        context.set_columns(outcome=mark, error_code=self.code or None, error_message=self.message or None)
+        context.set_columns(**self.columns())

@@ -1,5 +1,6 @@
 """A `tasks` table that is gone: it is made again, with the rows that the folders tell."""
 
+import dataclasses
 import json
 import os
 from datetime import timedelta
@@ -9,13 +10,14 @@ from run_home import UUID
 
 from agent import clock, durable_files, filetree
 from agent.commands.repair_rows import repair
-from agent.context import RequestStore, TaskContextManager
+from agent.context import EffectStore, RequestStore, TaskContextManager
 from agent.daemon.reconcile import reconcile
 from agent.daemon.supervisor import Supervisor
 from agent.intake.restore_rows import record_of
 from agent.store import db
 from agent.values import End, Outcome, Status, TaskKey, Usage
 from agent.wiring.folders import make_folder
+from agent.worker.final_state import FinalState
 from agent.worker.unpublished_work import MARK
 
 COLUMNS = ("status", "created_at", "completed_at", "user", "title", "model", "error_code", "error_message", "last_seq")
@@ -246,6 +248,16 @@ def test_what_requests_have_cost_is_counted_in_the_row_that_is_made_again(worked
     (folder / "inherited.json").write_text(json.dumps(inherited))
     again = record_of(folder)
     assert (again["llm_call_count"], again["cost"]) == (row.llm_call_count - 2, 0.25), "another task had paid for it"
+
+
+def test_a_stored_end_is_in_the_row_that_is_made_again_with_its_reason(worked):
+    """Another host may take the row, which has not the folder."""
+    folder = worked.settings.base_dir / "running" / (UUID % 3)
+    ending = FinalState(Status.FAILED, "limit_cost", "Too dear.", Outcome(End.LIMIT, "Too dear.", code="limit_cost"))
+    effects = EffectStore(folder)
+    effects.done("end", dataclasses.asdict(ending) | {"outcome": ending.outcome.to_dict()})
+    effects.file.close()
+    assert FinalState.from_row(record_of(folder)) == ending
 
 
 def test_every_command_makes_the_table_again_and_what_others_put_into_it_says_nothing(worked):

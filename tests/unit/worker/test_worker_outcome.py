@@ -7,6 +7,7 @@ from agent.values import End, Outcome, Status
 from agent.work.check_outline import outline
 from agent.work.verify import Verdict
 from agent.worker.delivery_report import Report
+from agent.worker.final_state import FinalState
 from agent.worker.outcome import decide, is_mendable, review_code
 
 PULL = PullRef("3", "https://forge.example/pulls/3", "T", "open", False, "makimono/7-0123abcd", "main")
@@ -102,3 +103,23 @@ def test_the_reason_says_what_the_base_does(before, words):
 def test_what_the_reviewers_did_not_approve_is_in_the_row(review, code):
     assert review_code(report(review=review)) == code
     assert review_code(None) == ""
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "outcome"),
+    [
+        (Status.COMPLETED, "", Outcome(End.FINISHED)),
+        (Status.COMPLETED, "", Outcome(End.FINISHED, code="denied")),
+        (Status.FAILED, "limit_cost", Outcome(End.LIMIT, "Too dear.", code="limit_cost")),
+        (Status.STOPPED, "stopped", Outcome(End.STOPPED, "Enough.", code="stopped")),
+    ],
+)
+def test_the_row_alone_has_the_end_as_another_host_must_write_it(status, code, outcome):
+    row = FinalState(status, code, outcome.summary, outcome).columns()
+    assert FinalState.from_row(row) == FinalState(status, code, outcome.summary, outcome)
+
+
+def test_a_row_of_an_older_version_has_an_end_without_the_code_of_a_review():
+    found = FinalState.from_row({"outcome": "ending completed finished", "error_code": None, "error_message": None})
+    assert found == FinalState(Status.COMPLETED, "", "", Outcome(End.FINISHED))
+    assert FinalState.from_row({"outcome": "publishing"}) is None
