@@ -181,7 +181,10 @@ def _retry_all(state: CliState, text: str, code: str | None, priority: int | Non
     for left, why in done.left.items():
         state.print_line(f"{left}: left as it is: {why}")
     if not (done.queued or done.left):
-        state.print_line(f"nothing has failed since {since:%Y-%m-%d %H:%M} UTC that nobody has tried again")
+        named = "" if code is None else f" with the code {code}"
+        others = ", ".join(f"{number} with {other}" for other, number in sorted(done.other_codes.items()))
+        nothing = f"nothing has failed{named} since {since:%Y-%m-%d %H:%M} UTC that nobody has tried again"
+        state.print_line(nothing + (f"; failed since then: {others}" if others else ""))
     queued = [{"uuid": made, "parent_uuid": parent} for made, parent in done.queued]
     state.print_json({"queued": queued, "left": done.left})
     return 1 if done.left else 0

@@ -41,10 +41,13 @@ def tasks(
 ) -> int:
     """List the tasks, the newest first, with the reason why each task that does not run waits."""
     from agent.cli import watch_tasks
+    from agent.taskqueue.ledger import status_of
     from agent.wiring import missing_task_sources
     from agent.wiring.wiring import Wiring
 
     state: CliState = context.obj
+    if status is not None:
+        status_of(status)  # a wrong status is refused while there is no ledger too
     if watch:
         return watch_tasks.watch(state, status, limit, lambda row: _listed(state, row, short=True))
     look, missing = watch_tasks.Look([], {}, []), list[str]()

@@ -158,6 +158,8 @@ def search(
             hits = [hit for hit in hits if f"/{actor}/" in hit.record.namespace]
             events = store.search_events(query, actor, top_k=top)
             files = store.likely_files(query, actor, top_k=top)
+            if not (hits or events or files):
+                _require_actor(store, actor)
     state.print_json({"records": hits, "events": events, "files": files})
     rows = [(f"{hit.score:.2f}", *_listed(hit.record)) for hit in hits]
     rows += [
@@ -208,10 +210,14 @@ def list_records(
     """List the records of long-term memory, the oldest first."""
     state: CliState = context.obj
     with closing(_open(state)) as store:
+        if after is not None:
+            store.get_memory_record(after)  # raises an error for an id that no record has
         found = store.list_memory_records(namespace, strategy=strategy, status=status, limit=limit, after=after)
     state.print_json(found)
     if not found:
-        state.print_line(f"no records below {namespace}")
+        filters = {"strategy": strategy, "status": status, "after": after}
+        named = "".join(f", {name} {value}" for name, value in filters.items() if value is not None)
+        state.print_line(f"no records below {namespace}{named}")
         return 0
     tables.show(state, _HEADINGS, [_listed(record) for record in found], cut=(4,))
     if len(found) == limit:
@@ -373,7 +379,10 @@ def forget(
         list[str] | None,
         typer.Option("--id", metavar="ID", help="A record, or the number of an event. Repeatable."),
     ] = None,
-    session: Annotated[str | None, typer.Option("--session", metavar="UUID", help="All of this task.")] = None,
+    session: Annotated[
+        str | None,
+        typer.Option("--session", metavar="UUID", help="All of this task; the beginning of its uuid is enough."),
+    ] = None,
     actor: Actor = None,
     namespace: Annotated[
         str | None, typer.Option("--namespace", metavar="NS", help="All records below this prefix.")
@@ -389,9 +398,13 @@ def forget(
     from agent.memory import Selector
 
     state: CliState = context.obj
-    selector = Selector(tuple(ids or ()), session, actor, namespace, match)
     with closing(_open(state, reads=not yes)) as store:
+        if session is not None:
+            session = _session(state, store, session)
+        selector = Selector(tuple(ids or ()), session, actor, namespace, match)
         known, found = _forget(store, selector, yes)
+        if not known and actor is not None:
+            _require_actor(store, actor)
     sessions = {str(one["session"]) for one in known if one["session"]}
     folders = folders_with(state.settings_to_inspect, sessions, {str(one["id"]) for one in known})
     state.print_json({"forgotten": found, "items": known, "folders": folders})
@@ -409,6 +422,28 @@ def forget(
     for folder in folders:
         state.print_line(f"  among them {folder}")
     return 1 if found.remains else 0
+
+
+def _session(state: CliState, store: MemoryStore, prefix: str) -> str:
+    """The uuid of the task, in memory or else in the ledger, of which the uuid begins with `prefix`. Raises UsageError
+    if there is none, or if there are several."""
+    from agent.wiring.wiring import Wiring
+
+    text = prefix.strip().lower()
+    found = sorted(one for one in store.names()[0] if one.startswith(text)) if text else []
+    if text in found or len(found) == 1:
+        return text if text in found else found[0]
+    if found:
+        raise UsageError(f"several tasks begin with {prefix!r}: {', '.join(found)}; write more of it")
+    state.require_tasks(prefix)
+    with closing(Wiring(state.settings_to_inspect)) as wiring:
+        return wiring.ledger.resolve(prefix)
+
+
+def _require_actor(store: MemoryStore, actor: str) -> None:
+    """Raise UsageError if memory has nothing of this actor."""
+    if actor not in store.names()[1]:
+        raise UsageError(f"memory has nothing of an actor {actor!r}; `memory status` lists the actors")
 
 
 def _forget(store: MemoryStore, selector: Selector, yes: bool) -> tuple[list[Json], Forgotten]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from agent import durable_files
-from agent.commands.timeline import is_held, lies_elsewhere
+from agent.commands.timeline import is_held, lies_elsewhere, missing
 from agent.context import MessageStore, SummaryStore
 from agent.context.mcp import McpStore
 from agent.errors import HistoryRefused, ToolError
@@ -131,7 +131,8 @@ def preview(wiring: Wiring, prefix: str, place: Path, options: AssemblyOptions |
     elsewhere = lies_elsewhere(settings, row, folder, "request")
     if folder is None or not (folder / "messages.jsonl").exists():
         none = "there is no conversation yet: the first request is made when a worker has the task"
-        return Preview(row, (elsewhere or none,))
+        is_gone = folder is None and (row.started_at is not None or row.status in CLOSED_STATUSES)
+        return Preview(row, (elsewhere or (missing(row) if is_gone else none),))
     is_live = is_held(folder)
     copy_facts(folder, place)
     if folder_of(settings, uuid) != folder and (moved := folder_of(settings, uuid)) is not None:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -28,10 +29,12 @@ _AGO = re.compile(r"(\d+(?:\.\d+)?)([mhd])")
 @dataclass
 class RetryReport:
     """`queued` has pairs (uuid of the new task, uuid of the task that it continues); `left` maps the uuid of each other
-    task to the reason why it got no new task."""
+    task to the reason why it got no new task; `other_codes` counts the failed tasks with another error code than the
+    requested one, by their code."""
 
     queued: list[tuple[str, str]] = field(default_factory=list)
     left: dict[str, str] = field(default_factory=dict)
+    other_codes: Counter[str] = field(default_factory=Counter)
 
 
 def retry_task(wiring: Wiring, row: Row, priority: int | None = None) -> tuple[str | None, Refusal]:
@@ -70,11 +73,14 @@ def failed_since(
     done = RetryReport()
     # the oldest task comes first, so that the new tasks have the order of the old ones
     for row in reversed(wiring.ledger.list(Status.FAILED)):
-        if (row.completed_at or "") < clock.stamp(since) or (code is not None and row.error_code != code):
+        if (row.completed_at or "") < clock.stamp(since):
             continue
         newest = wiring.ledger.latest(row.key)
         if newest is not None and newest.uuid != row.uuid:
             continue  # another task for this issue was started already
+        if code is not None and row.error_code != code:
+            done.other_codes[row.error_code or "none"] += 1
+            continue
         try:
             made, refused = retry_task(wiring, row, priority)
         except MakimonoError as error:

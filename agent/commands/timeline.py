@@ -118,7 +118,7 @@ def timeline(settings: Settings, ledger: Ledger, prefix: str, *, whole: bool = T
     if whole:
         notes += _notes(row, folder, is_live=is_live, elsewhere=bool(elsewhere))
     elif folder is None and not elsewhere:
-        notes.append(_missing(row))
+        notes.append(missing(row))
     return Timeline(row, folder, is_live, tuple(notes))
 
 
@@ -162,7 +162,7 @@ def _notes(row: Row, folder: Path | None, *, is_live: bool, elsewhere: bool) -> 
     if folder is None:
         if elsewhere:
             return
-        yield _missing(row)
+        yield missing(row)
         return
     damage = [DamagedLines(folder / name) for name in FILES]
     answers, silent, requests, guessed = 0, 0, 0, 0
@@ -191,7 +191,8 @@ def _notes(row: Row, folder: Path | None, *, is_live: bool, elsewhere: bool) -> 
         yield from found.sentences()
 
 
-def _missing(row: Row) -> str:
+def missing(row: Row) -> str:
+    """A sentence about the reason why the task has no folder."""
     state = "it was never started" if row.started_at is None else "its folder was not kept, or is gone"
     return f"there is no folder of this task: {state}"
 

@@ -128,8 +128,8 @@ class Site:
 
     async def tasks(self, request: Request) -> Response:
         """`/tasks`."""
-        query = task_list.Query.of(dict(request.query_params))
-        return await self.page(request, "tasks", lambda: self.pages.tasks(query))
+        given = dict(request.query_params)
+        return await self.page(request, "tasks", lambda: self.pages.tasks(task_list.Query.of(given)))
 
     async def task(self, request: Request, part: str) -> Response:
         """Answers `/tasks/UUID` and the addresses of the task's parts."""

@@ -27,13 +27,11 @@ SHOWN_STATUSES = STATUSES[:-1]
 
 def listed(settings: Settings, given: Mapping[str, str]) -> Json:
     """The memory records that match the parameters of the address: `text` is a search, `namespace`, `strategy` and
-    `status` filter, `after` is the id of the last record of the previous page. Raises MemoryUnavailable or
-    UsageError."""
+    `status` filter, `after` is the id of the last record of the previous page. Raises MemoryUnavailable, or UsageError
+    for a filter that is not allowed."""
     text, after = given.get("text", "").strip()[:500], given.get("after") or None
     namespace = given.get("namespace") or "/"
-    namespace = namespace if namespace.startswith("/") and namespace.endswith("/") else "/"
-    strategy = given.get("strategy") if given.get("strategy") in STRATEGIES else None
-    status = given.get("status") if given.get("status") in SHOWN_STATUSES else None
+    strategy, status = given.get("strategy") or None, given.get("status") or None
     view: Json = {
         "page": "memory",
         "problems": [],
@@ -55,6 +53,8 @@ def listed(settings: Settings, given: Mapping[str, str]) -> Json:
             hits = store.retrieve_memory_records(text, namespace, top_k=PAGE, relevance_score=0.0)
             view["records"] = [{**_line(hit.record), "score": round(hit.score, 3)} for hit in hits]
         else:
+            if after is not None:
+                store.get_memory_record(after)  # raises an error for an id that no record has
             found = store.list_memory_records(namespace, strategy=strategy, status=status, limit=PAGE + 1, after=after)
             view["records"] = [_line(record) for record in found[:PAGE]]
             view["next"] = found[PAGE - 1].id if len(found) > PAGE else ""

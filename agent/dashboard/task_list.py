@@ -8,13 +8,13 @@ from urllib.parse import urlencode
 
 from agent.daemon.health import read_health
 from agent.daemon.task_reasons import TaskReasons
-from agent.errors import RowUnreadable
+from agent.errors import RowUnreadable, UsageError
 from agent.taskqueue import Row, row_holder
 from agent.values import Status
 from agent.wiring.private_tracker import issue_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from agent.config import Settings
     from agent.taskqueue import Ledger
@@ -53,18 +53,19 @@ class Query:
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> Query:
-        """The query in the parameters of an address; a parameter with a value that is not allowed counts as missing."""
-        sort = given.get("sort", "")
-        page = given.get("page", "")
-        status = given.get("status", "")
+        """The query in the parameters of an address; an empty parameter counts as missing. Raises UsageError for a
+        value that is not allowed."""
+        page = given.get("page", "") or "1"
+        if not (page.isascii() and page.isdigit()):
+            raise UsageError(f"page is {page[:20]!r}; allowed are numbers from 1")
         return cls(
-            status=status if status in set(Status) else "",
+            status=_one_of("status", given, ("", *Status)),
             host=_searched(given.get("host", "")),
             repository=_searched(given.get("repository", "")),
             text=_searched(given.get("text", "").strip()),
-            sort=sort if sort in SORTS else "created_at",
-            descending=given.get("order") != "asc",
-            page=min(max(1, int(page[:9])), MOST_PAGES) if page.isascii() and page.isdigit() else 1,
+            sort=_one_of("sort", given, SORTS) or SORTS[0],
+            descending=_one_of("order", given, ("desc", "asc")) != "asc",
+            page=min(max(1, int(page[:9])), MOST_PAGES),
         )
 
     def address(self, **changes: Any) -> str:
@@ -89,6 +90,14 @@ class Query:
             "repository": self.repository or None,
             "text": f"%{escaped}%" if escaped else None,
         }
+
+
+def _one_of(name: str, given: Mapping[str, str], allowed: Sequence[str]) -> str:
+    """The value of a parameter, "" if it is missing. Raises UsageError for a value that is not allowed."""
+    value = given.get(name, "")
+    if value and value not in allowed:
+        raise UsageError(f"{name} is {value[:40]!r}; allowed are {', '.join(filter(None, allowed))}")
+    return value
 
 
 def _searched(text: str) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.errors import UsageError
 from agent.memory.context_search import as_json
-from agent.memory.namespaces import session_of, span
+from agent.memory.namespaces import actor_in, session_of, span
 from agent.memory.tombstones import event_tombstone, record_tombstone, token_tombstone
 
 if TYPE_CHECKING:
@@ -58,6 +58,18 @@ def select(database: MemoryDatabase, selector: Selector) -> Selection:
     found.sessions |= {row["session_id"] for one in found.records for row in database.run("record_row", id=one)}
     found.sessions |= {selector.session or ""}
     return found
+
+
+def names(database: MemoryDatabase) -> tuple[set[str], set[str]]:
+    """The sessions and the actors that events, records and the history of commits name."""
+    sessions, actors = set[str](), {str(row["actor_id"]) for row in database.run("history_actors")}
+    for row in _rows(database, "events_page", "id"):
+        sessions.add(row["session_id"])
+        actors.add(row["actor_id"])
+    for row in _rows(database, "records_page", "key"):
+        sessions.add(session_of(row["namespace"]))
+        actors.add(actor_in(row["namespace"]))
+    return sessions - {""}, actors - {""}
 
 
 def _select_ids(database: MemoryDatabase, ids: Iterable[str], found: Selection) -> None:

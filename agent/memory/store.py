@@ -15,6 +15,7 @@ from agent.errors import MemoryUnavailable, UsageError
 from agent.memory import forget, maintenance, purge, record_changes, standing
 from agent.memory.base import (
     STATUSES,
+    STRATEGIES,
     Entry,
     EventHit,
     FileHit,
@@ -334,7 +335,9 @@ class MemoryStore:
         after: str | None = None,
     ) -> list[MemoryRecord]:
         """Records below `namespace`, oldest first.  `status` None means every status.  `after` is the id of the last
-        record of the previous page."""
+        record of the previous page.  Raises UsageError for an unknown strategy or status."""
+        if strategy is not None and strategy not in STRATEGIES:
+            raise UsageError(f"there is no strategy {strategy!r}; allowed are {', '.join(STRATEGIES)}")
         if status is not None and status not in STATUSES:
             raise UsageError(f"there is no status {status!r}; allowed are {', '.join(STATUSES)}")
         first, end = span(namespace)
@@ -393,6 +396,11 @@ class MemoryStore:
             return [entry_of(row) for row in self._open.database.run("log_of_subject", subject=record_id)]
 
     # --- the whole memory ------------------------------------------------------------------------------------
+
+    def names(self) -> tuple[set[str], set[str]]:
+        """The sessions and the actors of all events and records, records of every status included."""
+        with self._reading() as parts:
+            return forget.names(parts.database)
 
     def forget(self, selector: Selector, *, dry_run: bool = True) -> Forgotten:
         """Remove permanently the events and records that match the selector, and the records that have no other

@@ -145,7 +145,7 @@ class Ledger:
         most = limit_or_all(limit)
         if status is None:
             return self._rows(self.db.run("ledger_list", limit=most))
-        return self._rows(self.db.run("ledger_list_status", status=str(_status(status)), limit=most))
+        return self._rows(self.db.run("ledger_list_status", status=str(status_of(status)), limit=most))
 
     def _rows(self, found: Records) -> Rows:
         """Make rows from database records; an unreadable record is left out and logged once."""
@@ -265,7 +265,7 @@ class Ledger:
         error_message: str | None = None,
         error_code: str | None = None,
     ) -> None:
-        to = _status(status)
+        to = status_of(status)
         if to not in CLOSED_STATUSES:
             raise LedgerError(f"task {uuid}: {to} ends nothing; allowed are {', '.join(CLOSED_STATUSES)}")
 
@@ -559,7 +559,8 @@ def _canonical(uuid: str) -> str:
         raise UsageError(f"{uuid!r} is not a uuid; it looks like 550e8400-e29b-41d4-a716-446655440000") from None
 
 
-def _status(status: Status | str) -> Status:
+def status_of(status: Status | str) -> Status:
+    """The status with this name. Raises UsageError for an unknown name."""
     try:
         return Status(status)
     except ValueError:

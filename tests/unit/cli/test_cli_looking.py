@@ -99,8 +99,12 @@ def test_tasks_can_be_chosen_by_status_and_number(run):
 
 
 def test_an_unknown_status_is_refused_with_the_known_ones(home, capsys):
-    assert main(["tasks", "--status", "done", "--config", str(home.config)]) == 2
-    assert "completed" in capsys.readouterr().err
+    empty = home.folder / "empty" / "config.yaml"
+    empty.parent.mkdir()
+    empty.write_text("llm: {provider: ollama, ollama: {model: m}}\n")
+    for config in (home.config, empty):
+        assert main(["tasks", "--status", "done", "--config", str(config)]) == 2
+        assert "completed" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("uuid", [OPEN, DONE])

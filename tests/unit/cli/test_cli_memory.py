@@ -83,7 +83,9 @@ def test_list_and_search_and_show_tell_a_record_with_its_sources_and_history(fil
     found = as_json("search", "till rounds", "--actor", ACTOR)[1]
     assert {one["record"]["id"] for one in found["records"]} == {fact.id, wish.id}
     assert [one["event_id"] for one in found["events"]] == [event]
-    assert as_json("search", "till", "--actor", "other")[1]["records"] == []
+    assert "no records below /facts/, status invalid" in run("list", "/facts/", "--status", "invalid")[1]
+    for words in (("list", "--strategy", "foo"), ("list", "--after", "foo"), ("search", "till", "--actor", "other")):
+        assert run(*words)[0] == 2
     shown = as_json("show", fact.id)[1]
     assert shown["record"]["text"] == "The till rounds down."
     assert [one["text"] for one in shown["events"]] == ["The till rounds each price down."]
@@ -122,6 +124,15 @@ def test_forget_changes_nothing_without_yes_and_says_where_the_text_still_is(fil
     assert b"rounds each price" not in store.path.read_bytes()
     assert run("forget")[0] == 2
     assert "nothing in memory fits" in run("forget", "--match", "zebra", "--yes")[1]
+
+
+def test_forget_takes_the_beginning_of_a_uuid_and_refuses_an_unknown_task_or_actor(filled, as_json, run):
+    found = as_json("forget", "--session", DONE[:4])[1]
+    assert str(filled[3]) in {one["id"] for one in found["items"]}
+    code, said = as_json("forget", "--session", "ffff")
+    assert (code, "no task has a uuid that begins with 'ffff'" in said["error"]["message"]) == (2, True)
+    code, said = as_json("forget", "--actor", "nobody", "--yes")
+    assert (code, "memory has nothing of an actor 'nobody'" in said["error"]["message"]) == (2, True)
 
 
 def test_forgetting_again_removes_what_a_killed_forget_has_left(filled, store, run, monkeypatch):

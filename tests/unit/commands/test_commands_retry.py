@@ -36,7 +36,8 @@ def test_what_failed_since_then_goes_on_once_and_nothing_else_does(place, time):
     (made, _) = done.queued[0]
     row = here.ledger.get(made)
     assert (row.task_id, row.status, row.parent_uuid) == ("2", Status.QUEUED, UUID % 2)
-    assert failed_since(here.wiring, parse_moment("2h"), "git").queued == [], "once"
+    again = failed_since(here.wiring, parse_moment("2h"), "git")
+    assert (again.queued, again.other_codes) == ([], {"policy": 1}), "once"
     assert [parent for _, parent in failed_since(here.wiring, parse_moment("1d")).queued] == [UUID % 1, UUID % 3]
 
 

@@ -48,6 +48,14 @@ def test_request_names_the_host_too(place, tmp_path):
     assert preview(here.wiring, uuid, tmp_path / "empty").notes[0].startswith("there is no conversation yet")
 
 
+def test_request_says_that_the_folder_of_an_ended_task_is_gone(place, tmp_path):
+    here = place()
+    claim = here.claim(1)
+    here.ledger.finish(claim.uuid, claim.attempt, "completed")
+    (said,) = preview(here.wiring, claim.uuid, tmp_path / "empty").notes
+    assert said == "there is no folder of this task: its folder was not kept, or is gone"
+
+
 def test_an_older_part_here_is_shown_and_said_to_be_one(place):
     here = place().shared()
     row = on_another_host(here, last_seq=4)

@@ -6,6 +6,9 @@ SELECT tip FROM memory_histories WHERE actor_id = :actor_id AND repository = :re
 -- name: history_tips
 SELECT tip FROM memory_histories WHERE actor_id = :actor_id;
 
+-- name: history_actors
+SELECT DISTINCT actor_id FROM memory_histories;
+
 -- name: history_put
 INSERT INTO memory_histories (actor_id, repository, tip) VALUES (:actor_id, :repository, :tip)
 ON CONFLICT (actor_id, repository) DO UPDATE SET tip = :tip;
