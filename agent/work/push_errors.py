@@ -88,17 +88,33 @@ _KNOWN = (
 )
 
 
-_ILL = (
+_ILL = re.compile(
     r"unpacker error|unpack failed|failed to update ref|internal (?:server )?error|missing necessary objects"
     r"|remote failed to report status|no space left|cannot allocate memory|out of memory|temporarily unavailable"
     r"|disk quota exceeded|too many open files|unable to write|try again later|timed? ?out|maintenance"
-    r"|unable to migrate objects to permanent storage|transaction failed to start"
-    r"|internal api (?:unreachable|error \(5\d\d\))|gitlab: api is not accessible|internal server connection error"
-    r"|fatal error in commit_refs"
+    r"|unable to migrate objects to permanent storage|transaction failed to start|fatal error in commit_refs",
+    re.IGNORECASE,
 )
-"""Messages about a faulty remote, from git (builtin/receive-pack.c, send-pack.c), from strerror(3), and from hooks of
-GitLab (gitlab-shell, client/gitlabnet.go) and of Gitea and Forgejo (modules/private) that do not reach their server.
-GitHub says `fatal error in commit_refs` when it could not store a branch."""
+"""Reasons of a faulty remote as git receives them (builtin/receive-pack.c, send-pack.c, strerror(3)), in the brackets
+behind a refused branch or after `remote unpack failed`. GitHub says `fatal error in commit_refs` when it could not
+store a branch."""
+
+_REASON = re.compile(r"^(?: ! \[remote [^\]\n]++\].* -> \S+ \(|error: remote unpack failed: )(.*)", re.MULTILINE)
+_IN_BACKTICKS = re.compile(r"`[^`]*+`")
+
+_ILL_HOOK = re.compile(
+    r"^remote:[ \t]*(?:(?:error|fatal|gitlab|gitea|forgejo):[ \t]*)*(?:"
+    r"internal (?:server )?(?:connection )?error[.!]?[ \t]*$|fatal error in commit_refs|out of memory"
+    r"|(?:failed to authorize your git request: )?internal api (?:unreachable|error \(5\d\d\))"
+    r"|api is not accessible|unable to contact (?:gitea|forgejo)|unpack failed|unable to write (?:loose object|sha1))"
+    r"|^remote: .*(?:: (?:no space left on device|cannot allocate memory|disk quota exceeded|too many open files"
+    r"|resource temporarily unavailable)|(?:connection|operation|request) timed out)[.!]?[ \t]*$"
+    r"|^remote: .*\b(?:is|currently|now) (?:in|under|down for) maintenance(?![\w/-]|\.\w)",
+    re.IGNORECASE | re.MULTILINE,
+)
+"""Lines of a faulty remote: of hooks of GitLab (gitlab-shell, client/gitlabnet.go), Gitea and Forgejo (modules/private)
+that do not reach their server, and of git on the remote. A hook that refuses a commit may quote the name of a file or
+its text, so a single word of `_ILL` proves nothing in a line of a hook."""
 
 _PASSING = (
     (
@@ -118,9 +134,16 @@ def remedy(stderr: str) -> str:
     A message about a faulty remote is used only if no other reason of the refusal is known.
     """
     found = next((advice for pattern, advice in _PASSING if re.search(pattern, stderr, re.IGNORECASE)), "")
-    if not found and classify(stderr) == OTHER and re.search(_ILL, stderr, re.IGNORECASE):
+    if not found and classify(stderr) == OTHER and _is_ill(stderr):
         return "the other side could not store it just now: look at its disk, memory and log"
     return found
+
+
+def _is_ill(stderr: str) -> bool:
+    """Whether git, or a hook on the remote, reports a fault of the remote itself."""
+    # GitHub names a file in backticks: refusing to allow … to update workflow `.github/workflows/x.yml`
+    reasons = (_IN_BACKTICKS.sub("", found[1]) for found in _REASON.finditer(stderr))
+    return any(map(_ILL.search, reasons)) or _ILL_HOOK.search(stderr) is not None
 
 
 def classify(stderr: str, prefix: str = "makimono/") -> tuple[str, str]:

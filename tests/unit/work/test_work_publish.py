@@ -423,6 +423,10 @@ def test_a_host_that_is_ill_is_tried_again_and_is_no_refusal_of_the_branch(sourc
         "GitLab: API is not accessible",
         "Forgejo: Internal Server Connection Error",
         "fatal error in commit_refs",
+        "Gitea: Internal Server Error",  # go-gitea/gitea#22293
+        "Unable to contact gitea: Post http://127.0.0.1:3000/api: connection refused",
+        "error: unable to write loose object file: No space left on device        ",
+        "GitLab: The project is in maintenance mode",
     ):
         assert push_errors.remedy(declined + ill)
     for ill in (
@@ -431,8 +435,35 @@ def test_a_host_that_is_ill_is_tried_again_and_is_no_refusal_of_the_branch(sourc
         "failed to update ref",
     ):
         assert push_errors.remedy(f" ! [remote rejected] a -> a ({ill})")
-    assert not push_errors.remedy(f"{declined}GitLab: Internal API error (403)")
-    assert not push_errors.remedy(declined)
+    assert push_errors.remedy(
+        "error: remote unpack failed: unable to write\n ! [remote rejected] a -> a (unpacker error)"
+    )
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "GitLab: Internal API error (403)",
+        "",
+        "error: secret found in src/maintenance.py",
+        "GitLab: src/maintenance/plan.md: file name is prohibited by the pattern 'plan'",
+        "ERROR: files under maintenance/ need approval",
+        "Ticket PROJ-1 is in status Maintenance; pushes need an open ticket",
+        "Policy check timed out? no: file 'docs/timeout.md' is not allowed",
+        "error: tests/test_timeout.py: line 3: Timed out is no message",
+        "Lint: timeout.py:3: bad; please fix and try again later",
+        "file disk-out-of-memory.txt exceeds the limit of 10 MB",
+        "you must not use internal error codes",
+        "unable to write summary",
+    ],
+)
+def test_a_hook_that_refuses_a_commit_is_no_ill_host_whatever_it_quotes(line):
+    rejected = " ! [remote rejected] makimono/1-timeout -> makimono/1-timeout ({})\nremote: {}\n"
+    tail = "error: failed to push some refs to 'https://h/maintenance.git'\n"
+    assert not push_errors.remedy(rejected.format("pre-receive hook declined", line) + tail)
+    # docs.github.com, "Refusing to allow an OAuth App to create or update workflow": the reason names the file
+    workflow = "refusing to allow a GitHub App to create or update workflow `.github/workflows/maintenance.yml`"
+    assert not push_errors.remedy(rejected.format(workflow, line) + tail)
 
 
 def test_a_branch_that_a_person_has_checked_out_is_published_once_another_one_is(source, make_workspace):
