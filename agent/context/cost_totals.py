@@ -33,7 +33,7 @@ class Totals:
 
     `llm_calls` is the number of all requests that were sent, for any purpose and with any result; `turns` the number of
     answers in the conversation; `estimated` the number of tokens that no server reported; `compactions` the number of
-    times that the view was cut or masked. `tool_calls` is set only by `TaskContextManager.totals`.
+    compactions of any kind. `tool_calls` is set only by `TaskContextManager.totals`.
     """
 
     llm_calls: int

@@ -126,8 +126,8 @@ def masked(value: Any, mask: Callable[[str], str]) -> Any:
 
 
 def stamp_of(timestamp: Any) -> str:
-    """A time in the format of `clock.stamp`; None stands for the present time. Raises UsageError if `value` is not a
-    time.
+    """A time in the format of `clock.stamp`; None stands for the present time. Raises UsageError if `timestamp` is not
+    a time.
     """
     if timestamp is None:
         return clock.stamp()

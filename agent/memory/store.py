@@ -195,7 +195,8 @@ class MemoryStore:
         session_id: str | None = None,
         before: Any = None,
     ) -> list[EventHit]:
-        """Events of the actor, in all sessions or in one, best first.  Events after the time `before` are left out."""
+        """Events of the actor, in all sessions or in one, best first.  Events at the time `before` or later are left
+        out."""
         with self._reading() as parts:
             return parts.search(query, actor_id, top_k=_top(top_k), session_id=session_id, before=before)
 

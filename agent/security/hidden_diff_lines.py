@@ -38,8 +38,7 @@ _UNUSUAL = re.compile(rb"[^\t\n -~]")
 
 def hidden_lines(diff: Iterable[bytes]) -> list[str]:
     r"""Added lines of a diff with hidden or misleading characters, in order: `PI-07 src/a.py, line 3: if access\u202e
-    …`.  The list has at most 10 lines with hidden characters, then a line with the number of the lines that were left
-    out.
+    …`.  The list has at most 10 lines with hidden characters, then a line that says that there are more.
 
     Joiners and selectors of emoji, a byte order mark at the start of a file, and CR LF are not listed.
     """

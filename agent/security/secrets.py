@@ -67,8 +67,7 @@ def scan(diff: Iterable[bytes], declared: Iterable[str] = ()) -> list[str]:
     `diff` is git's output in chunks of any size. `declared` are the values of the configuration's secrets; their
     encodings (`redact`, `secret_spellings`) are searched too. Removed and unchanged lines of the diff are skipped; text
     outside of hunks (file names, messages) is searched. Git shows the content of binary files only if they are forced
-    to text (`work/changes.history`). The list has at most 50 findings, then a line with the number of the findings that
-    were left out.
+    to text (`work/changes.history`). The list has at most 50 findings, then a line that says that there are more.
     """
     search = _Search(declared)
     pieces = added_lines(diff, search.suspects, search.overlap)

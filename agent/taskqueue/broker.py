@@ -113,7 +113,7 @@ class KombuDelivery:
         self._message = message
 
     def ack(self) -> None:
-        # The message was acknowledged before, which is no error.
+        # a message that was acknowledged before is no error
         with self._broker.translated(), suppress(MessageStateError):
             self._message.ack()
 

@@ -49,7 +49,7 @@ REST = 20
 REST."""
 
 MOST_WEAK = 2
-"""The maximum number of compactions in a row that free too little; after that the task ends."""
+"""The number of compactions in a row that free too little after which CompactionStuck is raised."""
 
 ROUND_FILES = 20
 """Tokens of the heading above the content of files in the carry-over, and of the line ends around it."""

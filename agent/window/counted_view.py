@@ -69,8 +69,7 @@ def added(sums: Mapping[str, int], more: Mapping[str, int]) -> Mapping[str, int]
 
 
 class View(MessageReader):
-    """The view of one task (its path is `path`), checked and counted. `path` is the path of the file with the view,
-    current.jsonl.
+    """The view of one task, checked and counted. `path` is the path of the file with the view, current.jsonl.
 
     `spread` has two counters, for the lower and the upper bound of the tokens, if the tokenizer of the model is not
     known. `sums` has the total tokens by each counter in `spread`, until `forget_spread` is called."""

@@ -12,7 +12,7 @@ also failed before it;
    output before it, once meaningless parts are removed (colours, times, addresses, line numbers, scratch paths);
 3. in both cases: no reported number of failures or errors is larger than before the change.
 
-Outputs that cannot be compared (only one of them names tests, or a part of a long output is missing) count as
+Outputs that cannot be compared (only one of them names tests, or neither does and a part of one is missing) count as
 different: a new failure must not pass as an old one.
 """
 

@@ -5,10 +5,10 @@ after each command. The folder `git/` beside the work tree belongs to this progr
 names the git directory explicitly; git never searches for it in the work tree. A `Workspace` pushes nothing
 (`Publisher` pushes) and runs no command of the repository.
 
-`open` can be interrupted at any step and resumes at the next call: `git/` appears by a rename, and `State.ready`
-records that the first checkout was complete.  Once the first checkout is complete, this program overwrites no file of
-the tree, except in `move_onto` and `lay_merge`, which require that everything is committed.  docs/files.md and
-docs/security.md, "Git beside a work tree", have the reasons.
+`open` can be interrupted at any step and resumes at the next call: `git/` appears by a rename, and
+`WorkspaceState.ready` records that the first checkout was complete. Once the first checkout is complete, this program
+overwrites no file of the tree, except in `move_onto` and `lay_merge`, which require that everything is committed.
+docs/files.md and docs/security.md, "Git beside a work tree", have the reasons.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ class Workspace:
 
     @property
     def state(self) -> gitdir.WorkspaceState:
-        """The state from which the workspace was created."""
+        """The source and the progress of the workspace, as `git/makimono.json` has them."""
         if self._state is None:
             raise WorkError("the workspace is not open")
         return self._state

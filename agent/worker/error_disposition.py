@@ -3,15 +3,18 @@
 The function `dispose` has no side effects: it uses only the error and the state of the task; `end_by_error.py` carries
 out the result.
 
-| error | state | disposition | |---|---|---| | another daemon works on the issue | any | stop: without a comment | |
-the issue shows the end of the task | any | believe: close the row with that end, without a comment | | another attempt
-owns the row, or the ledger cannot be used | any | leave: nothing is written or posted | | the disk fails | the model
-has finished | leave: the row stays open, and is released later | | the disk fails | the model has not finished | pause:
-the daemon resumes the task when the disk can be written | | a mistake of this program | the program's files were
-replaced | requeue, as any other error | | an error in FINAL, or a mistake of this program | any | fail: the work so far
-is delivered as a draft | | any other error | a person stopped the task | stop: the daemon posts the comment later | |
-any other error | the task has tries left | requeue the task | | any other error | the task has no tries left | fail:
-the work so far is delivered as a draft |
+| error | state | disposition |
+|---|---|---|
+| another daemon works on the issue | any | stop: without a comment |
+| the issue shows the end of the task | any | believe: close the row with that end, without a comment |
+| another attempt owns the row, or the ledger cannot be used | any | leave: nothing is written or posted |
+| the disk fails | the model has finished | leave: the row stays open, and is released later |
+| the disk fails | the model has not finished | pause: the daemon resumes the task when the disk can be written |
+| a mistake of this program | the program's files were replaced | requeue, as any other error |
+| an error in FINAL, or a mistake of this program | any | fail: the work so far is delivered as a draft |
+| any other error | a person stopped the task | stop: the daemon posts the comment later |
+| any other error | the task has tries left | requeue the task |
+| any other error | the task has no tries left | fail: the work so far is delivered as a draft |
 
 FINAL lists the errors for which waiting does not help; every error that no row of the table above names counts as
 temporary. Temporary failures of a host, a network or another program cannot all be listed.

@@ -29,8 +29,8 @@ PART = 2
 
 
 class LaterRecall:
-    """The retrievals of one task after its briefing. Each method yields the messages to append; it yields none if the
-    program's long-term memory is off.
+    """The retrievals of one task after its briefing. Each method yields the messages to append; except for `take_lost`,
+    it yields none if the program's long-term memory is off.
     """
 
     def __init__(self, run: TaskRun, window: Window, tools: Toolbox) -> None:
