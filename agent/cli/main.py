@@ -24,6 +24,23 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
+def _in_plain_words(error: TyperException) -> None:
+    """Give an error about a number of the command line words for a person, with the value that was found."""
+    from pydantic import ValidationError
+
+    if not isinstance(error.__cause__, ValidationError):
+        return
+    found = error.__cause__.errors(include_url=False)[0]
+    bounds = found.get("ctx", {})
+    match found["type"]:
+        case "int_parsing" | "int_from_float":
+            error.message = f"{found['input']!r} is no whole number"
+        case "greater_than_equal":
+            error.message = f"{found['input']} is too small; {bounds['ge']} is the least"
+        case "less_than_equal":
+            error.message = f"{found['input']} is too large; {bounds['le']} is the most"
+
+
 def main(argv: Sequence[str]) -> int:
     """Run one command; returns the exit code."""
     state = CliState()
@@ -34,6 +51,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         code = app(take_global_options(argv, state), prog_name="main.py", obj=state, standalone_mode=False)
     except TyperException as error:  # an argument is missing or wrong
+        _in_plain_words(error)
         error.show()  # type: ignore[attr-defined]  # every typer exception here has it
         if state.json:
             state.print_json(failure("usage", error.format_message(), error.exit_code))

@@ -48,11 +48,10 @@ def base_dir(settings: Settings) -> Iterator[Check]:
                 name, FAIL, f"{folder} is not a folder", "move it away, or set context_storage.base_dir elsewhere"
             )
             return
-        parent = nearest_existing(folder)
-        if os.access(parent, os.W_OK | os.X_OK):
-            yield Check(name, OK, f"{folder} is not there yet; it is made at the first use")
+        if why := _why_not_made(folder):
+            yield Check(name, FAIL, f"{folder} is not there and cannot be made: {why}", _WRITE)
         else:
-            yield Check(name, FAIL, f"{folder} is not there, and {parent} cannot be written", _WRITE)
+            yield Check(name, OK, f"{folder} is not there yet; it is made at the first use")
         return
     if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
         yield Check(name, FAIL, f"{folder} cannot be written by this user", _WRITE)
@@ -68,6 +67,19 @@ def base_dir(settings: Settings) -> Iterator[Check]:
             yield Check("starts", WARN, line, "mend what the newest of these tasks failed by (`show UUID`)")
     except OSError:
         pass  # another user owns the daemon's files and so also base_dir, which is a finding already
+
+
+def _why_not_made(folder: Path) -> str:
+    """Why a folder that is not there cannot be made, "" if it can be: a folder is made beside it and removed."""
+    parent = nearest_existing(folder)
+    first = parent / folder.relative_to(parent).parts[0]
+    if first.exists() or first.is_symlink():
+        return f"{first} is not a folder"
+    try:
+        with tempfile.TemporaryDirectory(prefix=".makimono-", dir=parent):
+            return ""
+    except OSError as error:
+        return f"{parent}: {error.strerror}"
 
 
 def _modes(folder: Path) -> list[Check]:
@@ -111,6 +123,8 @@ def disk(settings: Settings) -> Iterator[Check]:
     folder, least = settings.base_dir, settings.scheduling.min_free or 0
     place = nearest_existing(folder)
     found = os.statvfs(place)
+    if not found.f_flag & os.ST_RDONLY and not folder.exists() and _why_not_made(folder):
+        return  # `base_dir` is the finding; the space of another file system would be a wrong one
     if folder.is_dir() and os.access(folder, os.W_OK):
         yield _speed(folder)
     free = found.f_bavail * found.f_frsize

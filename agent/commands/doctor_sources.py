@@ -80,8 +80,8 @@ def repositories(repos: Mapping[str, str], state: str = FAIL) -> Iterator[Check]
             yield Check(
                 part,
                 state,
-                f"{address}: {error}",
-                "set its address in config.yaml (local.repos, for a tracker) to where it is",
+                str(error) if address in str(error) else f"{address}: {error}",
+                "set its address in config.yaml (local.repos, for a tracker) if it is elsewhere",
             )
             continue
         yield Check(part, OK, f"{address} can be read, {len(listing.branches())} branch(es)")

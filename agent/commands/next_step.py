@@ -20,14 +20,16 @@ def next_step(row: Row, reason: Reason | None) -> str:
         case Status.QUEUED if reason is not None and reason.code != "daemon":
             return f"`stop {uuid}` takes it out of the queue; `pause {uuid}` holds it"
         case Status.RUNNING:
-            return f"`show {uuid} --watch` follows it; `pause {uuid}` and `stop {uuid}` end this run"
+            return f"`show {uuid} --watch` follows it; `pause {uuid}` holds it, `stop {uuid}` ends it"
         case Status.PAUSED if reason is not None and reason.code == "question":
             return f"answer on the issue; `resume {uuid}` continues without an answer, `stop {uuid}` ends it"
         case Status.COMPLETED if row.url and row.pull_state is None:
             return f"review {row.url}; a comment that mentions the account, or `retry {uuid}`, continues the task"
         case Status.COMPLETED:
             return f"a comment that mentions the account, or `retry {uuid}`, continues the task"
-        case Status.FAILED | Status.STOPPED:
+        case Status.STOPPED:
+            return f"`retry {uuid}` continues it; `show {uuid} --full` has every record"
+        case Status.FAILED:
             return f"`retry {uuid}` continues it when the cause is mended; `show {uuid} --full` has every record"
         case status:
             return OPEN_ADVICE[status].format(uuid=uuid)

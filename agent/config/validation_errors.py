@@ -6,6 +6,7 @@ the most similar known key. Values of secret keys and of unknown keys are never 
 
 from __future__ import annotations
 
+import re
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
     from agent.config.layers import Merged
 
 LONGEST = 60
+MOST_KNOWN = 10  # a section with more keys is not listed if a similar key was found
+NEVER_PROPOSED = ("none",)  # it switches isolation or durability off, and must not come from a misspelt word
+_LINE = re.compile(r"\bline (\d+)$")
+_KINDS = {str: "text", int: "a whole number", float: "a number"}
 
 
 def explain(error: ValidationError, merged: Merged, model: type[Section] = Settings) -> ConfigError:
@@ -31,7 +36,8 @@ def explain(error: ValidationError, merged: Merged, model: type[Section] = Setti
     # For a list with a wrong entry pydantic also reports that the list matches no other type of the union; that report
     # is left out.
     inner = {one["loc"][:-1] for one in found}
-    lines = [_line(one, merged, model) for one in found if one["loc"] not in inner]
+    shown = [one for one in found if one["loc"] not in inner]
+    lines = [_line(one, merged, model) for one in sorted(shown, key=lambda one: _line_number(one, merged))]
     return ConfigError("\n".join(dict.fromkeys(lines)))
 
 
@@ -42,18 +48,30 @@ def dotted(path: key_tree.Path, merged: Merged) -> str:
     return ".".join(path)
 
 
-def _line(one: ErrorDetails, merged: Merged, model: type[Section]) -> str:
+def _line_number(one: ErrorDetails, merged: Merged) -> int:
+    """The line of the file that sets the key; 0 if no file does."""
+    found = _LINE.search(merged.place(_path(one)))
+    return int(found[1]) if found else 0
+
+
+def _path(one: ErrorDetails) -> key_tree.Path:
     path = tuple(str(step) for step in one["loc"])
     if path[-1:] == ("[key]",) and one["type"] != "extra_forbidden":
         # The last step of the path is pydantic's mark for an error about the key itself instead of its value.
         path = path[:-1]
+    return path
+
+
+def _line(one: ErrorDetails, merged: Merged, model: type[Section]) -> str:
+    path = _path(one)
     section, field, steps = key_tree.find(model, path)
     where = merged.place(path)
     if one["type"] == "extra_forbidden":
         near = key_tree.nearest(model, path, steps)
         hint = f"; did you mean {dotted(near, merged)}?" if near else ""
-        known = ", ".join(section.model_fields)
-        return f"{where}: {dotted(path, merged)} is not a known key{hint or '.'} Known here: {known}"
+        known = "" if hint and len(section.model_fields) > MOST_KNOWN else ", ".join(section.model_fields)
+        allowed = f" Known here: {known}" if known else " (every key: docs/configuration.md)"
+        return f"{where}: {dotted(path, merged)} is not a known key{hint or '.'}{allowed}"
     key = dotted(path[:steps], merged)
     if len(path) > steps:
         rest = path[steps]
@@ -75,9 +93,9 @@ def _found(value: Any, field: FieldInfo | None) -> str:
     if isinstance(value, dict):
         return "a mapping"
     if isinstance(value, list | tuple):
-        return "a list"
+        return "a list" if value else "an empty list"
     if field is None or key_tree.is_secret(field) or section_in(field.annotation) is not None:
-        return f"{'text' if isinstance(value, str) else type(value).__name__} (not shown)"
+        return f"{_KINDS.get(type(value), type(value).__name__)} (not shown)"
     text = repr(value) if isinstance(value, str) else str(value)
     for password in passwords_in(value) if isinstance(value, str) else ():
         text = text.replace(password, "********")
@@ -85,6 +103,6 @@ def _found(value: Any, field: FieldInfo | None) -> str:
 
 
 def _hint(value: Any, field: FieldInfo | None) -> str:
-    names = key_tree.names_of(field) if field is not None else ()
+    names = [name for name in key_tree.names_of(field) if name not in NEVER_PROPOSED] if field is not None else []
     near = get_close_matches(str(value).lower(), names, n=1)
     return f"; did you mean {near[0]}?" if near else ""

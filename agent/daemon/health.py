@@ -91,7 +91,7 @@ def read_health(settings: Settings) -> Health:
     except OSError as error:
         return Health(False, False, (f"the daemon's lock cannot be looked at: {error}",))
     if not held:
-        return Health(False, False, (f"no daemon works on {settings.base_dir}",))
+        return Health(False, False, (f"no daemon works on {settings.base_dir}; `main.py run` starts one",))
     path = path_of(settings)
     try:
         facts = orjson.loads(path.read_bytes())

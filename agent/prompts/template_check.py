@@ -109,7 +109,10 @@ def _check_fields(where: str, fields: Mapping[str, Any]) -> None:
 
 
 def _kind(value: object) -> str:
-    return "nothing" if value is None else f"{type(value).__name__} {str(value)[:40]!r}"
+    if isinstance(value, str):
+        return f"the text {value[:40]!r}" if value.strip() else "an empty text"
+    kind = {bool: "the value", int: "the number", float: "the number"}.get(type(value), type(value).__name__)
+    return "nothing" if value is None else f"{kind} {str(value)[:40]!r}"
 
 
 def _refuse_difference(where: str, used: set[str], declared: set[str]) -> None:

@@ -323,7 +323,7 @@ class Remote:
         for parent in self.path.parents:
             if (parent / ".git").exists():
                 return f": the folder is a part of the repository {parent}; give that one"
-        return ": the folder is there, but it is none; run `git init` in it or give another folder"
+        return "; the folder is there, so run `git init` in it, or give another one"
 
     def _serve(self, service: str) -> tuple[str, ...]:
         """Options that start git's server side for a folder on this machine.

@@ -22,7 +22,7 @@ def ask(port, path):
 
 def test_a_daemon_says_that_it_is_ready_or_why_not_and_one_that_hangs_cannot(home):
     here = home({}, config="scheduling: {min_free: 900000G, interval: 0.5, drain_seconds: 1}\n")
-    assert here.run("health") == (3, f"not live\n  no daemon works on {here.contexts}\n")
+    assert here.run("health") == (3, f"not live\n  no daemon works on {here.contexts}; `main.py run` starts one\n")
     port = free_port()
     daemon = here.start("run", "--metrics", str(port))
     said = here.contexts / "daemon-health.json"

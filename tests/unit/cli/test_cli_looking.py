@@ -322,7 +322,7 @@ def test_tasks_says_in_words_why_each_task_waits_and_show_too(home, run):
     waiting = wiring.ledger.enqueue(TaskKey("local", "local", "default", "issue", "9", "x"), title="Waits")
     wiring.close()
     lines = run("tasks")[1].splitlines()
-    assert f"{waiting[:8]}: no daemon works on {home.settings.base_dir}" in lines
+    assert f"{waiting[:8]}: no daemon works on {home.settings.base_dir}; `main.py run` starts one" in lines
     rows = {row["uuid"]: row for row in json.loads(run("tasks", "--json")[1])}
     assert [rows[uuid]["waits_for"] for uuid in (waiting, OPEN, DONE)] == ["daemon", None, None]
     run("pause", waiting)
@@ -456,3 +456,9 @@ def test_a_folder_that_cannot_be_read_is_the_surroundings(home, capsys):
     finally:
         folder.chmod(0o700)
     assert "error:" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("number", "said"), [("x", "'x' is no whole number"), ("0", "0 is too small; 1 is the least")])
+def test_a_wrong_number_of_the_command_line_is_named_with_what_is_allowed(number, said, capsys):
+    assert main(["tasks", "--limit", number]) == 2
+    assert capsys.readouterr().err.endswith(f"Invalid value for '--limit': {said}\n")

@@ -126,6 +126,14 @@ def test_a_base_dir_that_is_a_file_is_a_finding(home):
     assert "is not a folder" in found["base_dir"].found
 
 
+def test_a_base_dir_that_cannot_be_made_is_the_only_finding(home):
+    configure(home, context_storage="{base_dir: /proc/nothing/here}")
+    found = look(home)
+    assert found["base_dir"].state == FAIL
+    assert "/proc/nothing/here is not there and cannot be made: /proc: " in found["base_dir"].found
+    assert "disk" not in found
+
+
 @pytest.mark.parametrize("enabled", [True, False])
 def test_folders_that_are_not_kept_are_a_warning(home, enabled):
     configure(home, context_storage=f"{{base_dir: contexts, enabled: {str(enabled).lower()}}}")

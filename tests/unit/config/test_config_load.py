@@ -186,8 +186,8 @@ def test_a_wrong_value_in_the_environment_names_the_variable(tmp_path):
         ("limits: {turns: 2.5}\n", ["limits.turns: found 2.5; allowed is a whole number"]),
         ("limits: {turns: 0}\n", ["limits.turns: found 0"]),
         ("limits: {wall_seconds: .inf}\n", ["limits.wall_seconds: found inf"]),
-        ("limits: 5\n", ["limits: found int (not shown); allowed is a mapping"]),
-        ("limits: []\n", ["limits: found a list; allowed is a mapping"]),
+        ("limits: 5\n", ["limits: found a whole number (not shown); allowed is a mapping"]),
+        ("limits: []\n", ["limits: found an empty list; allowed is a mapping"]),
         ("verify: make test\n", ["verify: found text (not shown); allowed is a mapping of command, timeout"]),
         ("context_storage: {compression_threshold: 7}\n", ["found 7; allowed is a number above 0 to 1"]),
         (
@@ -207,7 +207,7 @@ def test_a_wrong_value_in_the_environment_names_the_variable(tmp_path):
         ),
         ("llm: {openai: {base_url: 'ftp://x/'}}\n", ["llm.openai.base_url: found 'ftp://x/'"]),
         ("llm: {openai: {price: {input: 1}}}\n", ["llm.openai.price.output is missing; allowed is a number from 0"]),
-        ("task_sources: []\n", ["task_sources: found a list"]),
+        ("task_sources: []\n", ["task_sources: found an empty list; allowed is a list, each local"]),
         ("task_sources: [local, githb]\n", ["task_sources, entry 2: found 'githb'", "did you mean github?"]),
         ("task_sources: local\n", ["task_sources: found 'local'; allowed is a list"]),
         ("task_sources:\n", ["task_sources: found nothing; allowed is a list"]),
@@ -220,11 +220,12 @@ def test_a_wrong_value_in_the_environment_names_the_variable(tmp_path):
         ("workspace: {setup: {network: true}}\n", ["workspace.setup.command is missing; allowed is text"]),
         ("github: {tokn: x}\n", ["github.tokn is not a known key; did you mean github.token?"]),
         ("github:\n- {}\n- {ownr: x}\n", ["line 3: github.1.ownr is not a known key; did you mean github.1.owner?"]),
-        ("github: 5\n", ["github: found int (not shown)"]),
+        ("github: 5\n", ["github: found a whole number (not shown)"]),
         ("github: {app: {id: 1}}\n", ["github.app: needs either private_key or private_key_file"]),
         ("local: {done_label: Coding Agent}\n", ["local: bot_label and done_label are the same label"]),
         (f"github: {{done_label: {'x' * 51}}}\n", ["github: done_label has 51 characters; the host takes 50"]),
         ("forgejo: {bot_label: 'a, b'}\n", ["forgejo: bot_label has ',', which the host takes in no label"]),
+        ("limts: {}\n", ["limts is not a known key; did you mean limits? (every key: docs/configuration.md)"]),
         ("local: {repos: {app: 5}}\n", ["local.repos.app: found 5; allowed is a mapping of names, each a path"]),
         ("sandbox: {kind: docker}\n", ["sandbox.kind: found 'docker'; allowed is auto, bubblewrap, none"]),
         ("sandbox: {limits: {memory: 5X}}\n", ["sandbox.limits.memory: found '5X'; allowed is bytes"]),
@@ -291,9 +292,13 @@ def test_no_time_out_can_be_switched_off(tmp_path, key):
         assert f"{key}: found {value.lstrip('.')}" in refused(written(tmp_path, nested + "\n"))
 
 
-def test_every_fault_is_told_at_once(tmp_path):
-    said = refused(written(tmp_path, "limits: {turns: x}\nverify: {timeout: y}\nfoo: 1\n"))
-    assert len(said.splitlines()) == 3
+def test_every_fault_is_told_at_once_in_the_order_of_the_file(tmp_path):
+    said = refused(written(tmp_path, "limits: {turns: x}\nfoo: 1\nverify: {timeout: y}\n"))
+    assert [line.partition(": ")[0][-6:] for line in said.splitlines()] == ["line 1", "line 2", "line 3"]
+
+
+def test_a_value_that_switches_the_isolation_off_is_never_proposed(tmp_path):
+    assert "did you mean" not in refused(written(tmp_path, "sandbox: {kind: nine}\n"))
 
 
 def test_a_section_with_nothing_below_it_has_its_defaults(tmp_path):

@@ -25,7 +25,7 @@ def test_nobody_there_is_neither_live_nor_ready(place):
     here = place()
     found = read_health(here.settings)
     assert (found.live, found.ready) == (False, False)
-    assert found.why == (f"no daemon works on {here.settings.base_dir}",)
+    assert found.why == (f"no daemon works on {here.settings.base_dir}; `main.py run` starts one",)
 
 
 def test_a_daemon_that_goes_round_is_ready_and_one_that_starts_nothing_says_why(daemon):

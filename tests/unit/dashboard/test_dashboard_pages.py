@@ -315,7 +315,7 @@ def test_what_a_task_waits_for_is_what_the_other_commands_say_and_a_question_is_
         assert "Half &lt;b&gt;up&lt;/b&gt;?" in page.get(f"/tasks/{OPEN}").text
         listed = page.json("/tasks")
         assert listed["tasks"][0]["waits"] == shown["task"]["waits"]
-        assert listed["waiting"] == [f"no daemon works on {home.settings.base_dir}"]
+        assert listed["waiting"] == [f"no daemon works on {home.settings.base_dir}; `main.py run` starts one"]
 
 
 def test_the_limits_that_hosts_told_are_on_the_health_page(tmp_path):
