@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import threading
+import time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,6 +14,9 @@ from agent.cli.app import app
 
 if TYPE_CHECKING:
     from agent.cli.config_and_output import CliState
+
+JOIN_SECONDS = 1.0
+"""The maximum number of seconds that the end of the command waits for pages that are still being made."""
 
 
 @app.command()
@@ -40,4 +47,17 @@ def dashboard(
         state.print_json({"address": server.address})
 
     server.run(ready)
+    _leave_pages_that_hang()
     return 0
+
+
+def _leave_pages_that_hang() -> None:
+    """End the process if a thread hangs in a page, for example on a disk, since Python would wait for the thread."""
+    until = time.monotonic() + JOIN_SECONDS
+    for thread in threading.enumerate():
+        if thread is threading.main_thread() or thread.daemon:
+            continue
+        thread.join(max(0.0, until - time.monotonic()))
+        if thread.is_alive():
+            sys.stdout.flush()
+            os._exit(0)

@@ -11,6 +11,7 @@ import asyncio
 import gc
 import secrets
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
@@ -49,6 +50,8 @@ LARGE_THREADS = 2
 LARGE = ("change", "log", "messages", "compactions")
 """The parts of a task that may be large."""
 PAGE_SECONDS = 8.0
+CLOSE_SECONDS = 2.0
+"""The maximum number of seconds in which the detection of changes ends."""
 HELPER_SECONDS = helper_process.SECONDS + helper_process.WAIT_SECONDS
 ORDERS = ("stop", "pause", "resume", "retry")
 EVENT_SECONDS = 15.0
@@ -111,7 +114,8 @@ class Site:
     async def close(self) -> None:
         """End the streams of events and the threads of the site."""
         self.is_closing.set()
-        await self.watcher.close()
+        with suppress(TimeoutError):  # it needs a thread, and all may hang
+            await asyncio.wait_for(self.watcher.close(), CLOSE_SECONDS)
         for pool in (self.threads, self.waiting_threads, self.large_threads):
             pool.shutdown(wait=False, cancel_futures=True)
         self.reader.close()
@@ -175,7 +179,7 @@ class Site:
         exist. The page is made in the threads of `pool`, if it is given."""
         seconds = HELPER_SECONDS if pool is self.waiting_threads else PAGE_SECONDS
         try:
-            view = await asyncio.wait_for(self.run(build, pool), seconds)
+            return await asyncio.wait_for(self._made(request, template, build, pool), seconds)
         except TimeoutError:
             problem = f"this part took longer than {seconds:.0f} s; its disk or server may hang. Try it again"
             return self._problem(request, 503, problem)
@@ -183,6 +187,11 @@ class Site:
             return self._problem(request, 400, str(error))
         except (MakimonoError, OSError) as error:
             return self._problem(request, 503, str(error))
+
+    async def _made(
+        self, request: Request, template: str, build: Callable[[], Json | None], pool: ThreadPoolExecutor | None
+    ) -> Response:
+        view = await self.run(build, pool)
         if view is None:
             return await self.missing(request, None)
         # in a thread, since masking and escaping a large page take so long that other requests would wait

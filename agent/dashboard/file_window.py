@@ -78,7 +78,7 @@ def read_from(path: Path, start: int, count: int, *, id_key: str = "seq", until:
             elif line != b"\n":
                 damage.add(position, record)
             position = end
-            taken += len(line)
+            taken += min(len(line), LONGEST_LINE)
     return FileWindow(tuple(found), start, position, lines.size, tuple(damage.sentences()))
 
 
@@ -222,8 +222,8 @@ def _last_newline(descriptor: int, end: int) -> int:
 
 
 def _start_of_lines(descriptor: int, end: int, count: int) -> int:
-    """The offset at which the last `count` lines before `end` begin, or the last lines with together MOST_BYTES; `end`
-    is 0 or the offset after a newline. Raises OSError when a line is too long."""
+    """The offset at which the last `count` lines before `end` begin, or fewer lines with together at most MOST_BYTES,
+    but at least one line; `end` is 0 or the offset after a newline. Raises OSError when a line is too long."""
     position, begin, found, taken, length = end, end, 0, 0, BLOCK
     while position > 0:
         size = min(length, position)
@@ -234,13 +234,15 @@ def _start_of_lines(descriptor: int, end: int, count: int) -> int:
             if position + at + 1 == end:
                 continue  # the newline of the last line
             taken += min(begin - position - at - 1, LONGEST_LINE)
+            if found and taken > MOST_BYTES:
+                return begin
             begin = position + at + 1
             found += 1
-            if found == count or taken >= MOST_BYTES:
+            if found == count:
                 return begin
         length = LARGE_BLOCK if begin - position > LARGE_BLOCK else BLOCK
         _check(begin - position)
-    return 0
+    return begin if found and taken + min(begin, LONGEST_LINE) > MOST_BYTES else 0
 
 
 def _check(skipped: int) -> None:

@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 
 KEEP_ALIVE_SECONDS = 10
 END_SECONDS = 3
+SEND_BUFFER = 1 << 17
+"""The number of bytes that the kernel takes of an answer, which Linux doubles (socket(7)). It takes bytes again only
+when it has sent a part of the buffer. With the megabytes that it takes otherwise, a slow client would seem to read
+nothing for minutes, and `connections.py` would end it."""
 EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - the addresses are only compared with the configured host
 
 
@@ -148,6 +152,7 @@ def _listening(host: str, port: int) -> socket.socket:
         made = socket.socket(family, kind, protocol)
         try:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
             made.bind(address)
             made.listen(128)
         except OSError:

@@ -3,11 +3,14 @@
 import json
 import os
 import signal
+import threading
 import urllib.request
 
 import pytest
 import quick_start
 from cli_home import DONE, Home, start
+
+from agent.cli import dashboard
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +32,18 @@ def test_the_command_says_where_the_page_is_and_ends_with_a_signal(home):
     with run.stdout:
         assert run.stdout.read() == ""
     assert run.wait(30) == 0
+
+
+def test_a_page_that_hangs_does_not_hold_the_end_of_the_command(monkeypatch):
+    hangs, codes = threading.Event(), []
+    monkeypatch.setattr(dashboard, "JOIN_SECONDS", 0.05)
+    monkeypatch.setattr(dashboard.os, "_exit", codes.append)
+    thread = threading.Thread(target=hangs.wait, args=(30,))
+    thread.start()
+    dashboard._leave_pages_that_hang()
+    hangs.set()
+    thread.join()
+    assert set(codes) == {0}
 
 
 def test_an_address_for_others_needs_a_token(home):

@@ -10,7 +10,7 @@ import pytest
 from cli_home import DONE, Home
 from page_home import served
 
-from agent.dashboard import app, connections, rendering
+from agent.dashboard import app, connections, rendering, server
 
 REQUEST = b"GET /tasks HTTP/1.1\r\nHost: 127.0.0.1\r\n"
 LARGE = 32 << 20
@@ -37,6 +37,9 @@ def test_clients_that_send_nothing_half_a_request_or_half_a_form_keep_nobody_out
             known.request("GET", "/tasks")
             with known.getresponse() as answer:
                 assert (answer.status, bool(answer.read())) == (200, True)
+            places = [one.transport.get_extra_info("socket") for one in page.server._server.server_state.connections]
+            sizes = {one.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) for one in places}
+            assert max(sizes) <= 2 * server.SEND_BUFFER, "what the kernel holds counts as read"
             for data in (b"", REQUEST, FORM) * 8:
                 sending(stack, page, data)
             assert page.get("/tasks").status == 200

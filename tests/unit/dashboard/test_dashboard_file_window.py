@@ -41,6 +41,18 @@ def test_the_last_lines_are_the_last_lines(tmp_path, count):
     assert seqs(read_before(path, count, end=end)) == list(range(1, 31))[-count:]
 
 
+def test_the_newest_record_is_in_a_window_of_any_size(tmp_path, monkeypatch):
+    monkeypatch.setattr(file_window, "MOST_BYTES", 1000)
+    monkeypatch.setattr(file_window, "LONGEST_LINE", 400)
+    rest = [line(seq) for seq in range(3, 10)]
+    for size in (*range(320, 390), 800, 1500, 3000):
+        for before in ([line(1, size)], [line(1), line(2, size)], [line(1, 600), line(2, size)]):
+            window = read_before(write(tmp_path / "a.jsonl", [*before, *rest, line(10, 300)]), 60)
+            assert seqs(window)[-8:] == list(range(3, 11))
+            assert window.end == window.size
+        assert seqs(read_before(write(tmp_path / "a.jsonl", [line(1, size), line(2, 300)]), 60))[-1] == 2
+
+
 def test_an_unfinished_last_line_is_left_out(tmp_path):
     path = write(tmp_path / "a.jsonl", [line(1), line(2), b'{"seq": 3, "text": "unfini'])
     assert seqs(read_before(path, 2)) == [1, 2]

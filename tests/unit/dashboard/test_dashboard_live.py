@@ -11,7 +11,7 @@ import pytest
 from cli_home import DONE, OPEN, Home
 from page_home import served
 
-from agent.dashboard import app, watcher
+from agent.dashboard import app, rendering, watcher
 from agent.store.ledgers import LedgerKind
 
 
@@ -120,11 +120,31 @@ def test_a_page_never_holds_a_lock_that_a_writer_waits_for(home):
 
 
 def test_a_part_that_hangs_is_answered_with_the_reason(home, monkeypatch):
-    hangs = threading.Event()
+    hangs, render = threading.Event(), rendering.render
+
+    def slow(name, *args, **more):
+        return render(name, *args, **more) if name == "problem" else hangs.wait(30)
+
     monkeypatch.setattr(app, "PAGE_SECONDS", 0.3)
     monkeypatch.setattr("agent.dashboard.pages.conversation.part", lambda *_args, **_more: hangs.wait(30))
+    monkeypatch.setattr(rendering, "render", slow)
     with served(home.settings) as page:
-        answer = page.get(f"/tasks/{DONE}")
+        answers = [page.get(path) for path in (f"/tasks/{DONE}", "/tasks")]
         hangs.set()
-    assert answer.status == 503
-    assert "took longer than" in answer.text
+    assert [one.status for one in answers] == [503, 503]
+    assert all("took longer than" in one.text for one in answers)
+
+
+def test_threads_that_all_hang_do_not_hold_the_end_of_the_server(home, monkeypatch):
+    hangs = threading.Event()
+    for name in ("THREADS", "PAGE_SECONDS", "CLOSE_SECONDS"):
+        monkeypatch.setattr(app, name, 1 if name == "THREADS" else 0.1)
+    monkeypatch.setattr("agent.dashboard.pages.conversation.part", lambda *_args, **_more: hangs.wait(30))
+    with served(home.settings) as page, listening(page) as events:
+        until(events, b": open")
+        assert page.get(f"/tasks/{DONE}").status == 503
+        page.server.stop()
+        stopped = time.monotonic()
+        events.read()
+    assert time.monotonic() - stopped < 5
+    hangs.set()
