@@ -202,19 +202,23 @@ class Publisher:
         """Let the host make the task's commits again and sign them, and move the task's branch to them; returns the
         newest one.
 
-        The first commit of an empty repository is not signed, since GitHub's API makes none there.
+        The first commit of an empty repository is not signed, since GitHub's API makes none there.  Commits that the
+        task's branch already has at the host, also those of other people, stay as they are.
         """
         workspace, state = self.workspace, self.workspace.state
-        if state.base_commit is None:
-            return head
-        known = [one for one in (state.start, state.base_commit, state.pushed) if one is not None]
+        pushed = state.pushed or self.remote.commit_of(workspace.branch)
+        known = [one for one in (state.start, state.base_commit, pushed) if one is not None]
         known = [one for one in known if rebase.has_commit(workspace.git_dir, one)]
-        if not (commits := host_commits.unsigned(workspace.git_dir, head, known)):
+        if not known or not (commits := host_commits.unsigned(workspace.git_dir, head, known)):
             return head
         self._upload(head)
         self._has_objects = True
-        self._push_now(head, partial(self.remote.push_objects, workspace.git_dir, head, self._objects))
-        made = host_commits.make_again(workspace.git_dir, commits, maker)
+        try:
+            self._push_now(head, partial(self.remote.push_objects, workspace.git_dir, head, self._objects))
+            made = host_commits.make_again(workspace.git_dir, commits, maker)
+        except Exception:
+            self._remove_objects()  # the host keeps no unsigned commit of a task that may not publish
+            raise
         workspace.replace_commits(head, made)
         self._checked = self._clean = made.get(head, head)
         return self._checked

@@ -6,7 +6,6 @@ afterwards, and which account to ask for a review.
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from agent import clock
@@ -14,6 +13,7 @@ from agent.errors import ForgeAccessRefused, ForgeRefused
 from agent.forge.edits_after_request import said_altered, said_unasked
 from agent.forge.github.repositories import is_bot, login
 from agent.forge.github.task_items import issue_number
+from agent.forge.task_getter import changed_just_now
 from agent.observe import log
 
 if TYPE_CHECKING:
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from agent.forge.github.repositories import Project
     from agent.values import TaskKey
 
-
-SETTLED = timedelta(seconds=2)
-"""The time without a change after which the time of an issue's last change identifies its state."""
 
 EDITS = """query Edits($owner: String!, $name: String!, $number: Int!) {
   repository(owner: $owner, name: $name) {
@@ -116,8 +113,25 @@ def _came(events: Iterable[dict[str, Any]]) -> bool:
 
 
 def is_asked(forge: GitHub, events: Iterable[dict[str, Any]], *, labelled: bool) -> bool:
-    """Whether an event of any account asks for work."""
-    return any(_asks(forge, event, labelled=labelled) is not None for event in events)
+    """Whether an event of any account asks for work, and no later event takes that request back.
+
+    If an issue has the bot label and the newest event removes that label, GitHub does not show yet the event by which
+    the label was set again."""
+    asked = False
+    for event in events:
+        if _asks(forge, event, labelled=labelled) is not None:
+            asked = True
+        elif _takes_back(forge, event, labelled=labelled):
+            asked = False
+    return asked
+
+
+def _takes_back(forge: GitHub, event: dict[str, Any], *, labelled: bool) -> bool:
+    """Whether an event removes the bot label, or without `labelled` an assignment of the bot."""
+    if labelled:
+        label = forge.items.own_name((event.get("label") or {}).get("name"))
+        return event.get("event") == "unlabeled" and label == forge.labels.queued
+    return event.get("event") == "unassigned" and forge.places.is_own(event.get("assignee"))
 
 
 def _asks(forge: GitHub, event: dict[str, Any], *, labelled: bool) -> Any:
@@ -164,8 +178,9 @@ def was_unassigned(forge: GitHub, key: TaskKey, project: Project, item: dict[str
     if known is not None and not known["assigned"]:
         kept = "", False
     elif kept is None or kept[0] != changed:
-        # a second change within the same second would not alter the time of the change
-        is_settled = bool(changed) and clock.now() - clock.parse(changed) > SETTLED
+        # GitHub may show the event of the change some seconds after the change, and a second change within the same
+        # second would not alter the time of the change
+        is_settled = bool(changed) and not changed_just_now(item)
         kept = changed if is_settled else "", forge.items.was_unassigned(project, key)
     forge.states[key] = kept
     return kept[1]

@@ -118,15 +118,15 @@ class GitHubTaskGetter(EventTaskGetter):
             actor = self.forge.askers[state]
         else:
             events = events_of(self.forge, project, item["number"])
+            is_shown = item["is_left"] or is_asked(self.forge, events, labelled=state[-1])
+            if not is_shown and changed_just_now(item):
+                raise IssueUnreadable(
+                    f"{project.full_name}#{item['number']}: GitHub does not show yet who asked for it; the next "
+                    f"poll looks again",
+                    code=NOT_SHOWN,
+                )
             actor = last_actor(self.forge, project, events, labelled=state[-1])
             if actor is None:
-                is_shown = item["is_left"] or is_asked(self.forge, events, labelled=state[-1])
-                if not is_shown and changed_just_now(item):
-                    raise IssueUnreadable(
-                        f"{project.full_name}#{item['number']}: GitHub does not show yet who asked for it; the next "
-                        f"poll looks again",
-                        code=NOT_SHOWN,
-                    )
                 actor = item.get("user")
             keep_asker(self.forge, project, item["number"], events)
         self._keep(state, item, actor)

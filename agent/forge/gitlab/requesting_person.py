@@ -37,41 +37,54 @@ def who_asked(
     label: str | None,
     *,
     patience: float,
-) -> Any:
-    """The account (`id`, `username`) that added `label`, or that assigned the bot if `label` is None; None when GitLab
-    does not report that account."""
+) -> tuple[Any, bool]:
+    """(account, whether GitLab shows the request): the account (`id`, `username`) that added `label`, or that assigned
+    the bot if `label` is None; None when GitLab does not report that account.
+
+    If the newest event removes the label or the assignment of an issue that has it, GitLab does not show yet the event
+    by which the label or the assignment was set again."""
     path = f"{project.path}/{kind}/{item['iid']}"
     if label is None:
         return _assigned_by(wire, places, path, patience)
-    actor = who_labelled(wire, path, label, patience=patience)
-    if actor:
+    actor, is_shown = _who_labelled(wire, path, label, patience)
+    if actor and is_shown:
         shown = {name: actor[name] for name in ("id", "username", "bot") if name in actor}
         wire.facts.put(_fact(path, label), shown)  # for `reviewer_of`, in a worker
-    return actor
+    return actor, is_shown
 
 
 def who_labelled(wire: GitLabWire, path: str, label: str, *, patience: float) -> Any:
     """The account that last added `label` to the issue or merge request with the API path `path`; None if GitLab does
     not report that account."""
-    actor = None
+    return _who_labelled(wire, path, label, patience)[0]
+
+
+def _who_labelled(wire: GitLabWire, path: str, label: str, patience: float) -> tuple[Any, bool]:
+    """(the account that last added `label`, whether the newest event about `label` adds it)."""
+    actor, is_added = None, False
     # This version of GitLab has no label events, or the account may not read them.
     with suppress(ForgeRefused, ForgeAccessRefused):
         for event in wire.pages(f"{path}/resource_label_events", patience=patience):
-            if event.get("action") == "add" and (event.get("label") or {}).get("name") == label:
-                actor = event.get("user")
-    return actor
+            if (event.get("label") or {}).get("name") == label:
+                is_added = event.get("action") == "add"
+                actor = event.get("user") if is_added else actor
+    return actor, is_added
 
 
 def _fact(path: str, label: str) -> str:
     return f"{path} was asked for by {label}"
 
 
-def _assigned_by(wire: GitLabWire, places: Projects, path: str, patience: float) -> Any:
+def _assigned_by(wire: GitLabWire, places: Projects, path: str, patience: float) -> tuple[Any, bool]:
+    """(the account that last assigned the bot, whether the newest system note about the bot assigns it)."""
+    is_shown = True
     with suppress(ForgeRefused, ForgeAccessRefused):  # the account may not read the system notes
         for note in _activity(wire, path, patience):
-            if assigned(str(note.get("body") or ""), places.own()[1]) is True:
-                return note.get("author")
-    return None
+            meant = assigned(str(note.get("body") or ""), places.own()[1])
+            if meant is True:
+                return note.get("author"), is_shown
+            is_shown = is_shown and meant is None
+    return None, False
 
 
 def assigned_again(wire: GitLabWire, places: Projects, path: str, labels: Labels) -> tuple[str, Any] | None:

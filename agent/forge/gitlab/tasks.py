@@ -127,8 +127,8 @@ class GitLabTaskGetter(BaseTaskGetter):
             if not self._may_look_up():
                 return None
             label = self.forge.labels.queued if labelled else None
-            asker = who_asked(self.forge.wire, places, project, kind, item, label, patience=QUICK)
-            if asker is None and not self._left and changed_just_now(item):
+            asker, is_shown = who_asked(self.forge.wire, places, project, kind, item, label, patience=QUICK)
+            if not is_shown and not self._left and changed_just_now(item):
                 return None
             self.forge.askers[state] = asker or item.get("author")
         user = self._askers[state] = self.forge.askers[state]

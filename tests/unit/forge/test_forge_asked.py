@@ -329,3 +329,35 @@ def test_a_label_that_a_host_shows_before_its_event_is_not_the_authors_request(t
             assert users == started
             assert ["asked for by triage" in one for one in said] == [True] * (not started)
             here.place.close()
+
+
+@pytest.mark.parametrize("kind", [Hub, Lab])
+@pytest.mark.parametrize("way", ["label", "assign"])
+def test_an_earlier_request_does_not_count_while_the_event_of_a_new_one_is_not_shown(tmp_path, kind, way):
+    with clock.use(clock.FakeClock()):
+        here = kind(tmp_path)
+        getattr(here, way)("bob")
+        clock.sleep(600)
+        if way == "assign":
+            _unassign(here)
+        getattr(here, way)("triage")
+        name = "events" if way == "label" or kind is Hub else "notes"
+        late, here.issue[name] = here.issue[name], here.issue[name][:-1]
+        getter, users = here.place.again().task_getter(), []
+        for task in getter.get_task_list():
+            with suppress(IssueUnreadable):
+                task.confirm()
+                users.append(task.get_user())
+        assert (users, getter.problems) == ([], ())
+        here.issue[name] = late
+        users, (said,) = look(here)
+        assert users == []
+        assert "asked for by triage" in said
+        here.place.close()
+
+
+def _unassign(here):
+    if isinstance(here, Hub):
+        here.repo.assign(here.issue, "triage", [])
+    else:
+        here.place.server._assign(here.issue, here.place.server.user("triage"), [])

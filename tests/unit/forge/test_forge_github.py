@@ -477,6 +477,28 @@ def test_a_worker_relies_on_the_events_that_the_poll_has_read_and_hears_what_com
     worker.close()
 
 
+def test_an_unassignment_whose_event_comes_late_stops_the_task(github):
+    """https://github.com/golang/go/issues/28226: GitHub shows a change some seconds before its event."""
+    with clock.use(clock.FakeClock(clock.now())):
+        key = github.issue(labels=())
+        github.assign(key, "alice", "makimono")
+        assert github.forge.mark_taken(key)
+        clock.sleep(100)
+        item = github.repo.issues[int(key.task_id)]
+        before = list(item["events"])
+        github.assign(key, "alice")
+        late, item["events"] = item["events"], before
+        clock.sleep(4)
+        assert github.forge.requested(key) is None
+        item["events"] = late
+        assert github.forge.requested(key) == "stop"
+        clock.sleep(100)
+        assert github.forge.requested(key) == "stop"
+        asked = len(github.server.asked("GET", "/events"))
+        assert github.forge.requested(key) == "stop"
+        assert len(github.server.asked("GET", "/events")) == asked
+
+
 def test_that_nobody_can_be_asked_for_a_review_spoils_nothing(github):
     key = github.issue()
     del github.repo.people["alice"]

@@ -3,7 +3,7 @@
 import pytest
 from forges.github_git_routes import require_signed
 from forges.github_place import GitHubPlace
-from work_repos import Receipts, commit, sh
+from work_repos import Receipts, Source, commit, sh
 
 from agent.errors import ForgeUnreachable, PushRejected
 from agent.forge.github.signed_commits import SignedCommits
@@ -104,6 +104,7 @@ def test_what_the_host_does_not_sign_is_not_published(source, make_workspace, ho
     with pytest.raises(PushRejected, match=said):
         publisher(workspace, maker).push()
     assert (branch_at(source), workspace.head()) == ("", head)
+    assert source.git("for-each-ref", "refs/makimono") == ""
 
 
 def test_what_the_api_refuses_is_said_and_kept(source, make_workspace, host):
@@ -163,6 +164,34 @@ def test_commits_of_others_are_neither_made_again_nor_overwritten(source, make_w
     with pytest.raises(PushRejected, match="is not overwritten"):
         publisher(workspace, maker).push()
     assert branch_at(source) == theirs
+
+
+def test_commits_that_the_branch_had_before_the_task_stay_as_they_are(source, make_workspace, host):
+    _, maker = host()
+    source.git("checkout", "-q", "-b", BRANCH)
+    source.write("src/app.py", "a = 1\nb = 20\nc = 3\n")
+    theirs = source.commit("by a person")
+    source.git("checkout", "-q", "main")
+    source.write("src/app.py", "a = 1\nb = 30\nc = 3\n")
+    base = source.commit("main moves")
+    workspace = make_workspace(source, start_at=BRANCH)
+    assert workspace.lay_merge(base)
+    change(workspace, "src/app.py", "a = 1\nb = 50\nc = 3\n")
+    assert publisher(workspace, maker).push() == branch_at(source)
+    assert shown(source, "%H", f"main..{BRANCH}")[0] == theirs
+    assert shown(source, "%ce", f"main..{BRANCH}")[1:] == ["noreply@github.com"]
+
+
+def test_after_the_first_commit_of_an_empty_repository_the_host_makes_the_others(tmp_path, make_workspace, host):
+    empty = Source(tmp_path / "empty")
+    place, maker = host()
+    place.repo.git = empty.path / ".git"
+    workspace = make_workspace(empty)
+    first = change(workspace)
+    assert publisher(workspace, maker).push() == first == branch_at(empty)
+    change(workspace, "two.txt")
+    assert publisher(workspace, maker).push() == branch_at(empty)
+    assert shown(empty, "%ce", BRANCH)[1:] == ["noreply@github.com"]
 
 
 def test_many_paths_go_in_several_requests(source, make_workspace, host, monkeypatch):
