@@ -42,7 +42,7 @@ AT_ONCE = 100
 
 
 class BrokerClient:
-    """`room` is a function that returns the number of tasks that the supervisor could start now.
+    """`room` is the number of tasks that the supervisor could start now; the supervisor sets it.
 
     `take_arrived` returns the uuids of messages that have arrived, `acknowledge` acknowledges one message. `arrived` is
     called when the broker has delivered a uuid to take. `tells` is True while the ledger sends notifications of

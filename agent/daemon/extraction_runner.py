@@ -191,7 +191,8 @@ class ExtractionRunner:
             self.request = None
 
     def stop(self) -> None:
-        """End the job's process; the job is then due again later."""
+        """End the job's process.  The extraction of a task is then due again later; a request to index a history is
+        dropped, since the history is also indexed after each task."""
         if self._process is None:
             return
         forkserver.send_signal(self._process, signal.SIGTERM)

@@ -36,7 +36,8 @@ class _Descriptor:
 def poke_daemon(settings: Settings) -> int:
     """Make the daemon of this base_dir and host poll at once; returns the daemon's process id.
 
-    Raises HostError when no daemon runs, or when the running daemon does not answer.
+    Raises HostError when no daemon runs, when the running daemon is still starting or is older than this command, or
+    when the signal cannot be sent.
     """
     lock = lock_of(settings)
     try:

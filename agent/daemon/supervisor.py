@@ -246,8 +246,8 @@ class Supervisor:
             self.holds.record_end(uuid)
 
     def wait_after(self, uuid: str, child: WorkerProcess) -> None:
-        """Delay the next worker of a task, longer each time, after the task's workers were repeatedly killed and the
-        task was not the cause."""
+        """Delay the next worker of a task, longer each time, after more than FREE_KILLS workers of the task in a row
+        were ended by a signal without progress (`StartDelays.note_kill`)."""
         row = self.ledger.get(uuid)
         if not child.claimed or row is None or row.llm_call_count + row.tool_call_count > row.progress_at_claim:
             self.delays.note_progress(uuid)

@@ -51,9 +51,9 @@ MOST_CONNECTIONS = 16
 SECONDS = 10.0
 """Seconds that one webhook request may take."""
 REMEMBERED = 4096
-"""The number of webhook requests that the daemon remembers, so that a repeated request causes no second poll.  The
-daemon has the remembered requests only in memory, so a webhook request that is repeated after a restart causes one more
-poll."""
+"""The number of signatures and ids of webhook requests that the daemon remembers, so that a repeated request causes no
+second poll; a request has one signature and at most one id.  The daemon has them only in memory, so a webhook request
+that is repeated after a restart causes one more poll."""
 TIMELY_SECONDS = 300.0
 """The maximum age of a webhook request that has a signed time, by the Standard Webhooks specification."""
 SAID_SECONDS = 60.0

@@ -23,7 +23,7 @@ Identity = tuple[int, int]
 """Device and inode of a file: they distinguish two files that had the same name at different times."""
 
 HELD = 64
-"""A walk has at most this many descriptors open at once, at any depth."""
+"""A walk has the descriptors of at most this many folders of its path open at once, at any depth."""
 
 LISTED = 10_000
 """A walk loads at most this many names of one folder at once.

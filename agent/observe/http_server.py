@@ -55,7 +55,7 @@ class HttpServer:
         return int(server.server_port)
 
     def close(self) -> None:
-        """Stop listening; connections with requests that are being answered are closed."""
+        """Stop listening; requests that are being answered are not waited for, and the end of the process ends them."""
         if self._server is not None and self._thread is not None:
             self._server.shutdown()
             self._server.server_close()

@@ -76,7 +76,8 @@ NOT_LINUX = "bubblewrap exists on Linux only: run Makimono in a Linux virtual ma
 class Verdict:
     """The result of the probe.
 
-    - `kind`: the kind of sandbox that `make_sandbox` returns on this machine: "bubblewrap", "none" or "refused".
+    - `kind`: the kind of sandbox that `make_sandbox` returns on this machine: "bubblewrap", "none", "refused", or the
+      plug-in that `sandbox.kind` names.
     - `ok`: False only if `kind` is "refused".
     - `binary`: the bubblewrap that the sandbox uses.
     - `reason`: one line for a person that explains why this kind of sandbox is used.

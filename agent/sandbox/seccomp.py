@@ -81,7 +81,7 @@ def wanted(settings: Settings) -> bytes | None:
 
 
 def describe(settings: Settings, machine: str = "") -> tuple[bool, str]:
-    """(whether the filter is complete, a description of the filter in force), for a person."""
+    """(whether system calls are filtered, a description of the filter in force), for a person."""
     machine = machine or session_keyring.machine()
     if not settings.sandbox.seccomp:
         return False, "system calls are not filtered: sandbox.seccomp is false"

@@ -1,8 +1,8 @@
 """Keeps the state of the work, as far as the tools know it: the plan, files read, files changed.
 
 The state of the work is derived only from records of tool calls, so that reading tools.jsonl again gives the same
-state; compaction carries it over (docs/window.md, "What is carried"). The size of this state is bounded: it has the
-newest 50 files of each kind.
+state; compaction carries it over (docs/window.md, "What is carried"). The size of the state that a compaction carries
+over is bounded: it has the newest 50 files of each kind.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ class ToolState:
         self.written: dict[str, None] = {}
 
     def record(self, tool: str, arguments: Mapping[str, Any], status: str) -> None:
-        """Add one finished call to the state; calls that failed, and calls of other tools, change nothing."""
+        """Add one finished call to the state; a call that failed changes nothing, and a call of a tool that neither
+        plans nor reads nor writes files only sets `has_run`."""
         if status != "success":
             return
         self.has_run = self.has_run or tool not in WORDS

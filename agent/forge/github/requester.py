@@ -86,7 +86,7 @@ def make(base_url: str, current: Callable[[], str], ca_file: Path | None, agent:
     may use it.
 
     A Requester of PyGithub 2.10 has one attribute for its newest connection, and the connection holds the request.
-    Between two threads another request is sent twice and one not at all.
+    If two threads use one Requester, one of two requests may be sent twice and the other one not at all.
     """
     Requester.injectConnectionClasses(_Http, _Https)
     return Requester(

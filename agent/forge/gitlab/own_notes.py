@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 
 class OwnNotes:
-    """The notes of the own account; `known` has the ids of the notes that this process has written or read."""
+    """The notes that this program has written with the own account; `known` has the ids of those that this process has
+    written or read."""
 
     def __init__(self, items: Items) -> None:
         self.items = items
@@ -23,7 +24,7 @@ class OwnNotes:
         self.known: set[str] = set()
 
     def path(self, key: TaskKey, comment_id: str) -> str:
-        """The API path of a note of the own account; raises ForgeError for a note of another account."""
+        """The API path of a note that this program has written; raises ForgeError for any other note."""
         if not comment_id.isascii() or not comment_id.isdigit():
             raise ForgeError(f"{comment_id!r} is not the number of a note")
         path = f"{self.items.path(key, self.places.project_of(key))}/notes/{comment_id}"

@@ -242,10 +242,10 @@ def _activity(wire: GitLabWire, path: str, patience: float) -> Any:
 
 def reviewer_of(items: Items, key: TaskKey, project: Project) -> int | None:
     """The id of the person who asked for the work, to make that person the reviewer; None if the person has no
-    permission.
+    permission, or uses the own account.
 
     The bot label that started the task is no longer on the issue, but GitLab still lists the event by which the label
-    was added.
+    was added.  Without such an event the author of the issue counts as the person who asked.
     """
     path = items.path(key, project)
     who = items.wire.facts.find(_fact(path, items.labels.queued))

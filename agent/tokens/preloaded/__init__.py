@@ -1,7 +1,7 @@
 """Modules that each read one vocabulary when they are imported, so that the workers share its memory.
 
 A vocabulary takes 40 to 160 MB in each worker that reads it by itself.  The forkserver imports modules by name and
-knows no configuration (`daemon/supervisor.py`), so each vocabulary has a module, and `modules_for` selects the modules.
+knows no configuration (`daemon/forkserver.py`), so each vocabulary has a module, and `modules_for` selects the modules.
 """
 
 from __future__ import annotations
