@@ -21,6 +21,10 @@ signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tests")
 
+# A hook of git runs its programs with GIT_DIR and the like, so git processes of tests would work on its repository.
+for _name in [name for name in os.environ if name.startswith("GIT_") and not name.startswith("GIT_SSL")]:
+    del os.environ[_name]
+
 ROOT = Path(__file__).resolve().parent.parent
 # Programs that a test starts can import `agent`, too, in any folder.
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))

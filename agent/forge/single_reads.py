@@ -56,8 +56,15 @@ class SingleReads:
             self._answers[request_name(path, query)] = answer
 
     def put_item(self, path: str, item: dict[str, Any]) -> None:
-        """Store an item of a list as the answer to a GET of `path`, for hosts whose lists contain complete items."""
-        self.put("GET", path, None, Answer(200, data=item))
+        """Store an item of a list for `item`. It is not the answer to a GET of `path`, since items of a list lack
+        fields: GitLab's merge requests have no `head_pipeline` in a list."""
+        if self._answers is not None:
+            self._answers[f"item {path}"] = Answer(200, data=item)
+
+    def item(self, path: str) -> dict[str, Any] | None:
+        """The item of a list that was stored for `path` in this scope, else None."""
+        found = (self._answers or {}).get(f"item {path}")
+        return None if found is None else found.data
 
     @property
     def _answers(self) -> dict[str, Answer] | None:

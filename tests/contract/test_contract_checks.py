@@ -60,6 +60,16 @@ def test_red_names_what_has_failed_and_a_check_that_runs_is_waited_for(place):
     assert read(place, url).is_pending
 
 
+def test_checks_are_read_whole_after_the_pull_request_was_found_in_a_list(place):
+    """As a task reads them that red CI has started; items of a list may lack what names the checks."""
+    key, url = place.issue(), place.checked_pull(NEW)
+    place.ci(NEW, "test", "failed")
+    reports = ForgeReports(place.forge)
+    with reports.single_reads():
+        place.forge.find_pull(key, "fix")
+        assert [one.name for one in reports.checks(key, NEW, url).failed()] == ["test"]
+
+
 def test_green_and_what_is_skipped_are_no_failure(place):
     url = place.checked_pull(NEW)
     place.ci(NEW, "test", "passed")

@@ -1,7 +1,7 @@
 """One address for an API and for git, as a forge has it: requests for a repository are forwarded to the git server.
 
 `hand_on` forwards a request, for any server of Python's.  `front` is a proxy before `emulate`, which has no git over
-HTTP; it adds the two changes that GitHub has in GraphQL alone (emulate accepts them as a PATCH).
+HTTP; it executes GitHub's GraphQL mutations of pull requests, which emulate has as other requests.
 """
 
 from __future__ import annotations
@@ -88,21 +88,40 @@ class Front(ThreadingHTTPServer):
         _write(handler, *answer)
 
     def _graphql(self, body, headers):
-        """Set ready or draft with the PATCH that emulate knows; the pull request is looked up by its node id."""
-        name = re.match(r"mutation Do\(.*?\) \{ (\w+)", body["query"])[1]
-        node = body["variables"]["input"]["pullRequestId"]
+        """Execute the mutations of a request with the requests that emulate knows; a pull request and a person are
+        looked up by their node ids."""
         login = {"Authorization": headers["Authorization"]}
+        data = {}
+        for name, variable in re.findall(r"(\w+)\(input: \$(\w+)\)", body["query"]):
+            wanted = body["variables"][variable]
+            path = self._path_of(wanted["pullRequestId"], login)
+            if name == "requestReviews":
+                people = {one["user"]["node_id"]: one["user"]["login"] for one in self._all(path, "issues", login)}
+                names = {"reviewers": [people[one] for one in wanted["userIds"]]}
+                self._change("POST", f"{path}/requested_reviewers", names, login)
+                data[name] = {"clientMutationId": None}
+                continue
+            asked = {key: wanted[key] for key in ("title", "body") if key in wanted}
+            pull = self._change("PATCH", path, {"draft": _DRAFT[name]} if name in _DRAFT else asked, login)
+            data[name] = {"pullRequest": {"isDraft": pull["draft"], "title": pull["title"], "body": pull["body"]}}
+        return 200, [("Content-Type", "application/json")], json.dumps({"data": data}).encode()
+
+    def _path_of(self, node, login):
         repos = {match[0] for _, path, _ in self.journal if (match := re.match(r"/repos/[^/]+/[^/]+", path))}
         for repo in sorted(repos):
-            _, _, data = asked_for(self.api, "GET", f"{repo}/pulls?state=all&per_page=100", b"", login)
-            for pull in json.loads(data):
+            for pull in self._all(repo, "pulls", login):
                 if pull["node_id"] == node:
-                    path, wish = f"{repo}/pulls/{pull['number']}", json.dumps({"draft": _DRAFT[name]}).encode()
-                    status, _more, data = asked_for(self.api, "PATCH", path, wish, login)
-                    assert status == 200, data
-                    shown = {"data": {name: {"pullRequest": {"isDraft": json.loads(data)["draft"]}}}}
-                    return 200, [("Content-Type", "application/json")], json.dumps(shown).encode()
+                    return f"{repo}/pulls/{pull['number']}"
         raise AssertionError(f"no pull request {node}")
+
+    def _all(self, path, kind, login):
+        repo = re.match(r"/repos/[^/]+/[^/]+", path)[0]
+        return json.loads(asked_for(self.api, "GET", f"{repo}/{kind}?state=all&per_page=100", b"", login)[2])
+
+    def _change(self, verb, path, wanted, login):
+        status, _, data = asked_for(self.api, verb, path, json.dumps(wanted).encode(), login)
+        assert status in (200, 201), data
+        return json.loads(data)
 
 
 @contextmanager

@@ -103,7 +103,7 @@ class Pulls:
         if not number.isascii() or not number.isdigit():
             raise ForgeError(f"{number!r} is not the number of a pull request")
         path = f"{self.path}/{number}"
-        item = self.wire.get(path)
+        item = self.wire.reads.item(path) or self.wire.get(path)
         is_draft, merged = bool(item.get("draft")), bool(item.get("merged"))
         wish = is_draft if draft is None or merged else draft
         wanted: dict[str, Any] = {"state": None if merged else state}

@@ -102,7 +102,7 @@ class Pulls:
         if not number.isascii() or not number.isdigit():
             raise ForgeError(f"{number!r} is not the number of a pull request")
         path = f"{self.path}/{number}"
-        item = self.wire.get(path)
+        item = self.wire.reads.item(path) or self.wire.get(path)
         wanted: dict[str, Any] = {
             "title": None if title is None else fit_title(title),
             "body": None if body is None else fit_body(body),

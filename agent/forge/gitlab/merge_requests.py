@@ -135,7 +135,7 @@ class MergeRequests:
             raise ForgeError(f"{number!r} is not the number of a merge request")
         path = f"{self.path}/{number}"
         try:
-            item = self.wire.get(path)
+            item = self.wire.reads.item(path) or self.wire.get(path)
             now = pull_ref(item)
             wanted = {
                 "title": outgoing_text.draft_title(

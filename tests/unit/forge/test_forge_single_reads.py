@@ -37,6 +37,18 @@ def test_in_a_scope_a_read_has_its_earlier_answer_until_a_change_and_only_in_its
     assert reads.find("GET", "/a", {"page": 1}) is None
 
 
+def test_an_item_of_a_list_is_not_the_answer_to_a_read_of_its_own_address():
+    reads = SingleReads()
+    reads.put_item("/a", {"number": 1})
+    assert reads.item("/a") is None
+    with reads.scope():
+        reads.put_item("/a", {"number": 1})
+        assert reads.item("/a") == {"number": 1}
+        assert reads.find("GET", "/a", None) is None
+        reads.find("PATCH", "/a", None)
+        assert reads.item("/a") is None
+
+
 @pytest.mark.parametrize("kind", [GitHubPlace, GitLabPlace, ForgejoPlace])
 def test_an_adapter_reads_an_issue_once_in_a_scope_and_sees_its_own_change(tmp_path, kind):
     place = kind(tmp_path)
