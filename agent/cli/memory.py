@@ -36,9 +36,16 @@ Actor = Annotated[
 
 
 def _open(state: CliState, *, reads: bool = True, follows: bool = True) -> MemoryStore:
-    """Open the memory store; if several hosts share the memory log, the store first reads the log's new entries, unless
-    `follows` is False.  A command that writes also removes bytes of forgotten texts that remain, for example since the
-    process of an earlier `forget` was killed.
+    """The memory store that `_open_and_follow` opens."""
+    return _open_and_follow(state, reads=reads, follows=follows)[0]
+
+
+def _open_and_follow(state: CliState, *, reads: bool, follows: bool = True) -> tuple[MemoryStore, tuple[str, ...]]:
+    """Open the memory store; returns (store, files that still contain a forgotten text).
+
+    If several hosts share the memory log, the store first reads the log's new entries, unless `follows` is False.  A
+    command that writes also removes bytes of forgotten texts that remain, for example since the process of an earlier
+    `forget` was killed.
 
     Raises UsageError if memory.db does not exist and the shared log gave no entries to create it from.  If the shared
     log cannot be reached, a command that only reads (`reads`) uses memory.db as it is.
@@ -47,10 +54,12 @@ def _open(state: CliState, *, reads: bool = True, follows: bool = True) -> Memor
 
     settings = state.settings_to_inspect if reads else state.settings
     store = open_memory(settings, "command line")
+    remains: tuple[str, ...] = ()
     shares = store.shared is not None
     if follows and (shares or not reads) and ((shares and settings.memory.enabled) or store.path.exists()):
         try:
-            for where in store.follow(purges=not reads).remains:
+            remains = store.follow(purges=not reads).remains
+            for where in remains:
                 state.print_note(f"still found: {where}")
         except MemoryUnavailable as error:
             if not (reads and store.path.exists()):
@@ -60,7 +69,7 @@ def _open(state: CliState, *, reads: bool = True, follows: bool = True) -> Memor
     if not store.path.exists():
         hint = "" if settings.memory.enabled else " (memory.enabled is false)"
         raise UsageError(f"{store.path} does not exist: no task has left anything in memory yet{hint}")
-    return store
+    return store, remains
 
 
 @memory.command()
@@ -398,7 +407,8 @@ def forget(
     from agent.memory import Selector
 
     state: CliState = context.obj
-    with closing(_open(state, reads=not yes)) as store:
+    store, remained = _open_and_follow(state, reads=not yes)
+    with closing(store):
         if session is not None:
             session = _session(state, store, session)
         selector = Selector(tuple(ids or ()), session, actor, namespace, match)
@@ -410,7 +420,7 @@ def forget(
     state.print_json({"forgotten": found, "items": known, "folders": folders})
     if not known:
         state.print_line("nothing in memory fits")
-        return 0
+        return 1 if remained else 0
     tables.show(state, ("id", "kind", "task", "text"), [tuple(one.values()) for one in known], cut=(3,))
     verb = "forgotten" if yes else "would be forgotten; --yes does it"
     state.print_line(f"{len(found.records)} records and {len(found.events)} events {verb}")
@@ -421,7 +431,7 @@ def forget(
         state.print_line(f"  {place}")
     for folder in folders:
         state.print_line(f"  among them {folder}")
-    return 1 if found.remains else 0
+    return 1 if remained or found.remains else 0
 
 
 def _session(state: CliState, store: MemoryStore, prefix: str) -> str:

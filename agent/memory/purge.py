@@ -49,9 +49,10 @@ def purge(database: MemoryDatabase, views: Views, exports: Path, pieces: Sequenc
     """Remove the bytes of everything that was ever forgotten from memory.db and its exports.
 
     At the end memory.db, its write-ahead log and the exports are searched for `pieces` (from `pieces_of`, parts of the
-    forgotten texts); the result names the files that still contain a piece, each with a reason.  The state `unpurged`
-    in memory.db is removed if no file contains a piece: if a process dies before that, the state remains, and the next
-    purge repeats the work.
+    forgotten texts); the result names the files that still contain a piece, each with a reason.  If a reader prevents
+    the truncation of the write-ahead log, the result names at least that log, since the forgotten texts may be unknown.
+    The state `unpurged` in memory.db is removed if no file contains a piece and the log was truncated: if a process
+    dies before that, the state remains, and the next purge repeats the work.
     """
     unpurged = database.run("state_get", name=UNPURGED)
     views.optimize()
@@ -65,6 +66,8 @@ def purge(database: MemoryDatabase, views: Views, exports: Path, pieces: Sequenc
     left = _left(database, files, pieces)
     if not (left or busy) and unpurged:
         database.run("state_drop", name=UNPURGED, value=unpurged[0]["value"])
+    if busy and unpurged and not left:
+        left = [files[1]]
     return [f"{path}: {busy or 'a text was found in it after everything was removed'}" for path in left]
 
 

@@ -57,8 +57,10 @@ class RecordSearch:
     def of_each(self, query: str, wanted: Sequence[tuple[str, RetrievalConfig]]) -> list[list[MemoryHit]]:
         """The hits of the query for each pair of namespace and config. The number of records with each term of the
         query is read once for all pairs, and the candidates of all namespaces are scored together."""
+        query = query[:LONGEST_QUERY]
+        vector = self.vectors.of_query(query)  # before the first statement
         among = [(*span(namespace), config.min_trust) for namespace, config in wanted]
-        asked = self.search.query(self.terms.of_query(query[:LONGEST_QUERY]))
+        asked = self.search.query(self.terms.of_query(query))
         most: dict[tuple[str, str, int], int] = {}
         for one, (_, config) in zip(among, wanted, strict=True):
             most[one] = max(most.get(one, 0), config.top_k)
@@ -70,10 +72,8 @@ class RecordSearch:
         terms = {key: set(row["terms"].split(" ")) for key, row in rows.items()}
         total = self.search.total()
         coverage = self.search.coverage(asked, total)
-        held = self._held(
-            Containment(query[:LONGEST_QUERY], self.terms, asked.counts, total, self._common), rows, terms
-        )
-        near = self.vectors.cosines(query[:LONGEST_QUERY], rows)
+        held = self._held(Containment(query, self.terms, asked.counts, total, self._common), rows, terms)
+        near = self.vectors.cosines(vector, rows)
         covered = {
             key: max(coverage(terms[key]), near.get(key, 0.0))
             for key in rows

@@ -98,11 +98,18 @@ class Vectors:
         """Remove the vectors of records that are not active any more."""
         self.database.run("vectors_prune")
 
-    def cosines(self, query: str, keys: Iterable[int]) -> dict[int, float]:
-        """key → cosine of the vectors of the record and of the query, 0 to 1; records without a vector are left out."""
+    def of_query(self, query: str) -> array[float] | None:
+        """The vector of a query; None if no plug-in is configured. A caller needs it before its first statement: a
+        plug-in may never return, and an open read would keep the write-ahead log."""
         if not self.are_on:
+            return None
+        [found] = self._made([query])
+        return found
+
+    def cosines(self, asked: array[float] | None, keys: Iterable[int]) -> dict[int, float]:
+        """key → cosine of the vector of the record and of `asked`, 0 to 1; records without a vector are left out."""
+        if asked is None:
             return {}
-        [asked] = self._made([query])
         rows = self.database.run("vectors_of", model=self._name, keys=as_json(keys))
         return {row["key"]: _cosine(asked, array("f", row["vector"])) for row in rows}
 

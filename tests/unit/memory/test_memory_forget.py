@@ -103,13 +103,19 @@ def test_a_reader_that_keeps_the_log_is_said(store, tmp_path, monkeypatch):
     from agent.memory import purge
     from agent.store import db
 
-    monkeypatch.setattr(purge, "PATIENCE", 0.2)
+    monkeypatch.setattr(purge, "PATIENCE", 0.0)
     filled(store)
     reader = db.module().connect(str(tmp_path / "memory.db"), isolation_level=None)
     reader.execute("BEGIN")
     reader.execute("SELECT COUNT(*) FROM memory_events").fetchall()
-    done = store.forget(Selector(match=WORD), dry_run=False)
-    assert any("another process is reading" in one for one in done.remains)
+    with closing(MemoryStore(tmp_path, Settings().memory, busy_timeout=0.05)) as other:
+        done = other.forget(Selector(match=WORD), dry_run=False)
+        assert any("another process is reading" in one for one in done.remains)
+        # a later command does not know the texts, and the reader is still there
+        [log] = other.follow().remains
+        assert log.startswith(f"{tmp_path / 'memory.db-wal'}: another process is reading")
+        other.create_event("a", "s9", "tiny")
+        assert other.forget(Selector(match="tiny"), dry_run=False).remains == (log,), "too short to be searched for"
     reader.execute("COMMIT")
     reader.close()
     store.forget(Selector(match="about the parser"), dry_run=False)

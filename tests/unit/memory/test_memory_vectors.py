@@ -9,7 +9,7 @@ import pytest
 from agent.config import settings_of
 from agent.config.plug_ins import plug_ins_of
 from agent.errors import ConfigError, MemoryUnavailable
-from agent.memory import MemoryStore
+from agent.memory import MemoryStore, Selector
 
 ACTOR = "local--repos--shop"
 SIZE = 256
@@ -167,10 +167,24 @@ def test_none_imports_and_asks_nothing(store):
 
 
 def test_what_is_forgotten_has_no_vector(store, open_with):
-    from agent.memory import Selector
-
     add(store, *TEXTS)
     memory = open_with(f"{__name__}:Ngrams")
     memory.fill_vectors()
     memory.forget(Selector(match="toner"), dry_run=False)
     assert memory._open.database.execute("SELECT COUNT(*) AS n FROM memory_vectors")[0]["n"] == 2
+
+
+def test_a_plug_in_that_takes_long_keeps_no_other_process_from_forgetting(store, open_with, monkeypatch):
+    add(store, *TEXTS)
+    memory = open_with(f"{__name__}:Ngrams")
+    memory.fill_vectors()
+    vector, forgotten = Ngrams.vector, []
+
+    def meanwhile(self, text):
+        forgotten.append(store.forget(Selector(match="toner"), dry_run=False))
+        return vector(self, text)
+
+    monkeypatch.setattr("agent.memory.purge.PATIENCE", 0.0)
+    monkeypatch.setattr(Ngrams, "vector", meanwhile)
+    assert TEXTS[0] not in found(memory, "tonerless", relevance_score=0.0)
+    assert [(len(one.records), one.remains) for one in forgotten] == [(1, ())]
