@@ -25,10 +25,10 @@ from typing import TYPE_CHECKING
 from agent.consensus.votes import Vote
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
     from agent.consensus.citations import CheckedVote
-    from agent.consensus.votes import VotePayload
+    from agent.consensus.votes import Finding, VotePayload
     from agent.values import Json
 
 
@@ -130,21 +130,22 @@ def decide(
     return Decision.APPROVED, f"{favour} of {len(cast)} approve it", ()
 
 
-def final_vote(provisional: CheckedVote | None, final: CheckedVote) -> tuple[CheckedVote, bool]:
-    """Returns (the vote that counts, whether that is the reviewer's provisional DENY).
+def final_vote(
+    provisional: CheckedVote | None, final: CheckedVote, criticised: Sequence[Finding] = ()
+) -> tuple[CheckedVote, bool]:
+    """Returns (the vote that counts, whether that is the reviewer's provisional DENY). `criticised` are the findings of
+    the reviewer's newest critique that has findings.
 
     An APPROVE after a provisional DENY counts only with a finding at a place that the provisional vote did not cite.
     Without a finding at a new place, the reviewer has only joined the others, so its provisional DENY counts.
 
-    A DENY without a finding after a provisional DENY gets the findings of the provisional vote: the reviewer did not
-    repeat its evidence, and a veto depends on it.
+    A DENY without a finding gets the findings of the provisional vote if that was a DENY, else `criticised`: the
+    reviewer did not repeat its evidence, and a veto depends on it.
     """
-    if provisional is None or provisional.vote.vote is not Vote.DENY:
-        return final, False
+    denial = provisional if provisional is not None and provisional.vote.vote is Vote.DENY else None
     if final.vote.vote is Vote.DENY and not final.vote.findings:
-        return replace(final, vote=replace(final.vote, findings=provisional.vote.findings)), False
-    if final.vote.vote is not Vote.APPROVE:
+        evidence = (denial.vote.findings if denial is not None else ()) or tuple(criticised)
+        return replace(final, vote=replace(final.vote, findings=evidence)), False
+    if denial is None or final.vote.vote is not Vote.APPROVE or final.cited - denial.cited:
         return final, False
-    if final.cited - provisional.cited:
-        return final, False
-    return provisional, True
+    return denial, True

@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
 from agent import deadline
 from agent.consensus.answers import VALIDATOR, Question
 from agent.consensus.citations import CheckedVote, Citable, check_citations
@@ -121,7 +119,8 @@ class Deliberation:
         votes, kept = {}, []
         for name, vote in final.items():
             before = CheckedVote(provisional[name]) if name in provisional else None
-            votes[name], was_kept = final_vote(before, CheckedVote(vote))
+            criticised = next((said[name].findings for said in reversed(debates) if said[name].findings), ())
+            votes[name], was_kept = final_vote(before, CheckedVote(vote), criticised)
             if was_kept:
                 kept.append(name)
         decision, reason, conditions = decide(votes, quorum=self.section.quorum, veto=self.section.veto)
@@ -233,9 +232,8 @@ class Deliberation:
         line = self.known.get((self.phase.value, number, name))
         if line is None:
             return None
-        text = orjson.dumps(line.get("payload")).decode()
         try:
-            found = VALIDATOR.read_critique(text) if self.phase is Phase.DEBATE else VALIDATOR.read_vote(text)
+            found = VALIDATOR.of_record(line.get("payload"), is_vote=self.phase is not Phase.DEBATE)
         except NoVote:
             return None
         self._count_struck(name, int(line.get("struck") or 0))

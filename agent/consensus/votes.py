@@ -212,6 +212,14 @@ class SchemaValidator:
             raise NoVote(errors)
         return Critique.of(payload)
 
+    def of_record(self, payload: Any, *, is_vote: bool) -> VotePayload | Critique:
+        """A vote or a critique from a record. Its texts may be longer than the schema allows, since the name of a file
+        was escaped and secrets were masked after the check of the answer. Raises NoVote."""
+        errors = _errors(self._votes if is_vote else self._critiques, payload, passes="maxLength")
+        if errors := errors or tuple(_field_errors(payload) if is_vote else _blanks(payload)):
+            raise NoVote(errors)
+        return VotePayload.of(payload) if is_vote else Critique.of(payload)
+
 
 def _findings(payload: Mapping[str, Any]) -> tuple[Finding, ...]:
     # JSON Schema accepts 3.0 as an integer
@@ -226,11 +234,13 @@ def _validator(schema: Json) -> Draft202012Validator:
     return Draft202012Validator(schema, registry=Registry())
 
 
-def _errors(validator: Draft202012Validator, payload: Any) -> tuple[str, ...]:
-    """`path: keyword` of at most _ERRORS schema errors. The error texts do not name an unknown key of an answer, since
-    a model chose the key's name."""
+def _errors(validator: Draft202012Validator, payload: Any, *, passes: str = "") -> tuple[str, ...]:
+    """`path: keyword` of at most _ERRORS schema errors; errors of the keyword `passes` are ignored. The error texts do
+    not name an unknown key of an answer, since a model chose the key's name."""
     found = []
     for error in validator.iter_errors(payload):
+        if error.validator == passes:
+            continue
         path = ".".join(str(part) for part in error.absolute_path) or "$"
         found.append(f"{path}: {error.validator}")
         if len(found) == _ERRORS:

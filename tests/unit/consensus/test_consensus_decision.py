@@ -110,10 +110,20 @@ def test_a_denial_is_taken_back_only_for_new_evidence(before, after, findings, c
     assert (vote.vote.vote.value, was_kept) == (counts, kept)
 
 
-@pytest.mark.parametrize(("findings", "counted"), [((), (OLD,)), ((NEW,), (NEW,))])
-def test_a_denial_that_does_not_repeat_its_evidence_is_still_a_veto(findings, counted):
-    first = CheckedVote(VotePayload(Vote.DENY, "First.", (), (OLD,)))
-    vote, was_kept = final_vote(first, CheckedVote(VotePayload(Vote.DENY, "As I said.", (), findings)))
+@pytest.mark.parametrize(
+    ("before", "criticised", "findings", "counted"),
+    [
+        (Vote.DENY, (), (), (OLD,)),
+        (Vote.DENY, (NEW,), (), (OLD,)),
+        (Vote.DENY, (), (NEW,), (NEW,)),
+        (Vote.APPROVE, (NEW,), (), (NEW,)),
+        (Vote.APPROVE, (OLD,), (NEW,), (NEW,)),
+    ],
+)
+def test_a_denial_that_does_not_repeat_its_evidence_is_still_a_veto(before, criticised, findings, counted):
+    first = CheckedVote(VotePayload(before, "First.", (), (OLD,)))
+    final = CheckedVote(VotePayload(Vote.DENY, "As I said.", (), findings))
+    vote, was_kept = final_vote(first, final, criticised)
     assert (vote.vote.findings, vote.vote.reason, was_kept) == (counted, "As I said.", False)
     votes = {"correctness": cast("A", ""), "safety": vote, "upkeep": cast("A", "")}
     assert decide(votes, quorum=2, veto=("safety",))[0] is Decision.DENIED

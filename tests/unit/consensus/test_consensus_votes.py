@@ -129,6 +129,18 @@ votes = st.one_of(
 def test_a_vote_that_is_written_is_read_again(vote):
     assert VALIDATOR.validate_vote(vote.to_dict()).ok
     assert VALIDATOR.read_vote(json.dumps(vote.to_dict())) == vote
+    assert VALIDATOR.of_record(vote.to_dict(), is_vote=True) == vote
+
+
+def test_a_record_is_read_again_although_masking_and_escaping_have_made_its_texts_longer():
+    """A name of 400 characters that git quotes, and a reason in which a mask is longer than the secret."""
+    vote = VotePayload(Vote.DENY, "r" * 2100, (), (Finding("\\342\\200\\213" * 400, 3, "p" * 600),))
+    assert VALIDATOR.of_record(vote.to_dict(), is_vote=True) == vote
+    said = {name: vote.to_dict()[name] for name in ("reason", "findings")}
+    assert VALIDATOR.of_record(said, is_vote=False).findings == vote.findings
+    for payload, is_vote in ((said, True), (vote.to_dict(), False), (said | {"reason": ""}, False), (None, True)):
+        with pytest.raises(NoVote):
+            VALIDATOR.of_record(payload, is_vote=is_vote)
 
 
 def test_no_schema_is_fetched(monkeypatch):
