@@ -181,6 +181,12 @@ def _plain(value: Any) -> Any:
     return asdict(value) if is_dataclass(value) and not isinstance(value, type) else str(value)
 
 
+def require_folder_of(file: Path) -> None:
+    """Raise UsageError if the folder of a file that a command shall write is not there; no command makes it."""
+    if not file.absolute().parent.is_dir():
+        raise UsageError(f"{file.parent} is no folder; make it, or name a file in another one")
+
+
 def take_global_options(argv: Sequence[str], state: CliState) -> list[str]:
     """The arguments `argv` without `--config PATH`, `--config=PATH` and `--json`; the values of these options are
     stored in `state`.

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import threading
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,19 +13,17 @@ import typer
 
 from agent.cli.app import INTERRUPTED, app
 from agent.cli.config_and_output import failure, write
+from agent.cli.termination import TERMINATED, sigterm_as_exit
 from agent.errors import MakimonoError, UsageError
 from agent.security.terminal import plain, plain_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from types import FrameType
+    from collections.abc import Callable
 
     from agent.cli.config_and_output import CliState
     from agent.commands.deliberate import Deliberated
     from agent.consensus import ConsensusRequest
     from agent.values import Json
-
-TERMINATED = 128 + signal.SIGTERM
 
 
 @app.command()
@@ -77,7 +73,7 @@ def deliberate(
     consumer = _consumer(state, stream=stream)
     try:
         settings = with_mode(state.settings, rounds, mode)
-        with _sigterm_as_exit():
+        with sigterm_as_exit():
             done = decide(settings, _request(state, prompt, file, diff, repo, issue), consumer=consumer)
     except Interrupted as limit:
         raise UsageError(limit.outcome.summary or str(limit)) from limit
@@ -120,20 +116,6 @@ def _request(
     if not (prompt or "").strip():
         raise UsageError("PROMPT is empty; say what is to be decided")
     return ConsensusRequest(prompt or "")
-
-
-@contextmanager
-def _sigterm_as_exit() -> Iterator[None]:
-    """Raises SystemExit on SIGTERM, so that each event stream is closed and the requests to the models end."""
-
-    def end(_number: int, _frame: FrameType | None) -> None:
-        raise SystemExit(TERMINATED)
-
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _leave_a_stuck_reader(code: int) -> None:

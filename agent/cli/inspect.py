@@ -43,6 +43,7 @@ def tasks(
     from agent.cli import watch_tasks
     from agent.taskqueue.ledger import status_of
     from agent.wiring import missing_task_sources
+    from agent.wiring.folders import task_folder_count
     from agent.wiring.wiring import Wiring
 
     state: CliState = context.obj
@@ -50,11 +51,12 @@ def tasks(
         status_of(status)  # a wrong status is refused while there is no ledger too
     if watch:
         return watch_tasks.watch(state, status, limit, lambda row: _listed(state, row, short=True))
-    look, missing = watch_tasks.Look([], {}, []), list[str]()
+    look, missing, is_empty = watch_tasks.Look([], {}, []), list[str](), True
     if state.has_tasks():
         wiring = Wiring(state.settings_to_inspect)
         try:
             look = watch_tasks.look_at(wiring, status, limit, notes=not state.json)
+            is_empty = not any(wiring.ledger.counts().values())
             missing = missing_task_sources.without_source(state.settings_to_inspect, wiring.ledger.open_instances())
         finally:
             wiring.close()
@@ -68,6 +70,11 @@ def tasks(
     else:
         none = "no tasks" if status is None else f"no {status} tasks"
         tables.print_text(state, none if state.has_tasks() else f"{none}: {state.where_none()}")
+        if is_empty and (count := task_folder_count(state.settings_to_inspect)):
+            said = (
+                f"{count} folder(s) of tasks have no row; stop the daemon and call `doctor --repair`, which makes them"
+            )
+            tables.print_text(state, said)
     for line in (*watch_tasks.waiting_lines(look), *missing):
         tables.print_text(state, tables.cell(line))
     return 0

@@ -10,6 +10,7 @@ import typer
 
 from agent.cli import tables
 from agent.cli.app import app
+from agent.cli.config_and_output import require_folder_of
 from agent.cli.daemon import Uuid  # noqa: TC001 - typer evaluates the annotations at run time
 from agent.cli.inspect import display_time
 from agent.errors import MemoryUnavailable, UsageError
@@ -205,7 +206,9 @@ def list_records(
     status: Annotated[
         str | None,
         typer.Option(
-            "--status", metavar="STATUS", help="Only active, quarantined, superseded or invalid ones; all by default."
+            "--status",
+            metavar="STATUS",
+            help="Only active, quarantined, superseded, invalid or forgotten ones; all by default.",
         ),
     ] = None,
     strategy: Annotated[
@@ -423,7 +426,7 @@ def forget(
         return 1 if remained else 0
     tables.show(state, ("id", "kind", "task", "text"), [tuple(one.values()) for one in known], cut=(3,))
     verb = "forgotten" if yes else "would be forgotten; --yes does it"
-    state.print_line(f"{len(found.records)} records and {len(found.events)} events {verb}")
+    state.print_line(f"{len(found.records)} record(s) and {len(found.events)} event(s) {verb}")
     for where in found.remains:
         state.print_line(f"still found: {where}")
     state.print_line("memory does not reach:")
@@ -500,6 +503,8 @@ def export(
     state: CliState = context.obj
     if file is not None and file.exists():
         raise UsageError(f"{file} is there already; name a new file")
+    if file is not None:
+        require_folder_of(file)
     with closing(_open(state)) as store:
         made = store.export(file)
     state.print_json({"file": made})

@@ -112,7 +112,7 @@ def check(context: typer.Context) -> int:
     names = sorted(loader.current.revisions)
     found = {"ok": True, "sha256": loader.current.sha256, "templates": names, "not_read": ignored}
     state.print_json(found)
-    state.print_line(f"{len(names)} template(s) are good: {', '.join(names) or 'none'}")
+    state.print_line(f"{len(names)} template(s) are good: {', '.join(names)}" if names else "no template to check")
     if ignored:
         state.print_line(f"not read, since the name is not that of a template: {', '.join(ignored)}")
     return 0

@@ -16,9 +16,10 @@ import typer
 from agent import clock
 from agent.cli import tables
 from agent.cli.app import app
-from agent.cli.config_and_output import write
+from agent.cli.config_and_output import require_folder_of, write
 from agent.cli.daemon import Uuid  # noqa: TC001 - typer evaluates the annotations at run time
 from agent.cli.inspect import costed, display_time
+from agent.cli.termination import sigterm_as_exit
 from agent.cli.watch_tasks import SECONDS, can_redraw, json_line, nobody_reads
 from agent.errors import LedgerError, UsageError
 from agent.values import CLOSED_STATUSES
@@ -94,6 +95,7 @@ def show(
 def _write_html(state: CliState, uuid: str, path: Path) -> int:
     from agent.dashboard.html_page import write_page
 
+    require_folder_of(path)
     made = write_page(state.settings_to_inspect, uuid, path)
     state.print_line(f"{made.path}: {made.size:,} bytes")
     state.print_json({"path": str(made.path), "bytes": made.size})
@@ -352,7 +354,8 @@ def _watch(state: CliState, wiring: Wiring, uuid: str) -> int:
     """Show the task again after each change, until the task has ended, Ctrl-C, or the reader closes the pipe."""
     look = _Look(state, wiring, uuid)
     if state.is_stdout_terminal and can_redraw():
-        _redraw(state, look)
+        with sigterm_as_exit():
+            _redraw(state, look)
     else:
         _follow(state, look)
     return 0

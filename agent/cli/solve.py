@@ -81,11 +81,18 @@ def solve(
     return solved.exit_code
 
 
+def _pull_text(path: Path) -> str:
+    """The text of a pull request's file for a person, without the marks by which the program finds it again."""
+    from agent.forge.markers import without_markers
+
+    return without_markers(path.read_text(encoding="utf-8", errors="replace")).rstrip()
+
+
 def _told(state: CliState, solved: SolveResult) -> None:
     """Print the result of `solve` for a person: the pull request or else the model's text, and the paths of the task's
     files."""
     if isinstance(solved.pull, Path):
-        state.print_line(solved.pull.read_text(encoding="utf-8", errors="replace").rstrip())
+        state.print_line(_pull_text(solved.pull))
         state.print_line()
     elif solved.summary and solved.status != "failed":
         state.print_line(solved.summary.rstrip())
@@ -93,7 +100,10 @@ def _told(state: CliState, solved: SolveResult) -> None:
     if solved.error:
         write(sys.stderr, f"error: {plain(solved.error)}\n")
     if solved.exit_code == INTERRUPTED:
-        state.print_line("Stopped, as you asked; what was done so far is in the folder. `solve` again begins anew.\n")
+        state.print_line("Stopped, as you asked; what was done so far is in the folder.")
+        state.print_line(
+            f"`retry {solved.uuid[:8]}`, then `run --once`, takes it up again; `solve` begins a new task.\n"
+        )
     tables.facts(
         state,
         {
@@ -275,7 +285,7 @@ def _demo(state: CliState, shown: Demo, *, kept: bool) -> int:
     pull = shown.pull()
     _heading(state, "The pull request: tracker/pulls/1.md")
     if pull is not None:
-        state.print_line(pull.read_text(encoding="utf-8", errors="replace").rstrip())
+        state.print_line(_pull_text(pull))
     diff = shown.diff(row.branch)
     _heading(state, f"The change: `git diff main...{row.branch}`")
     _lines(state, diff, styles={"+": "green", "-": "red", "@": "cyan"})

@@ -17,6 +17,7 @@ import orjson
 from agent import clock
 from agent.cli import tables
 from agent.cli.config_and_output import write
+from agent.cli.termination import sigterm_as_exit
 from agent.errors import LedgerError
 from agent.security.terminal import plain_json
 from agent.store.ledgers import is_local
@@ -192,7 +193,7 @@ def _table(state: CliState, looks: Iterator[Look], cells: Callable[[Row], Sequen
 
     out = tables.console()
     shown: object = None
-    with Live(console=out, auto_refresh=False, vertical_overflow="crop") as live:
+    with sigterm_as_exit(), Live(console=out, auto_refresh=False, vertical_overflow="crop") as live:
         for look in looks:
             size = out.size
             lines = [tables.cell(text) for text in waiting_lines(look)][: max(3, size.height // 3)]

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import orjson
 
 from agent.commands.timeline import FILES, excerpt, id_key
+from agent.context.outside_effects import ROW
 from agent.store.jsonl import DamagedLines, as_int, tail
 
 if TYPE_CHECKING:
@@ -225,10 +226,10 @@ def _result(message: Json, record: Json | None) -> ToolCall:
 
 
 def _counts(name: str, record: Json) -> bool:
-    """Whether a record of requests.jsonl or effects.jsonl is shown between turns."""
+    """Whether a record of requests.jsonl or effects.jsonl is shown between turns; copies of the task's row are not."""
     if name == "requests.jsonl":
         return record.get("status") != "ok"
-    return name != "effects.jsonl" or bool(_place(record))
+    return name != "effects.jsonl" or (record.get("name") != ROW and bool(_place(record)))
 
 
 def _compaction(record: Json) -> Between:

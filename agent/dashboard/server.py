@@ -7,6 +7,7 @@ events.
 from __future__ import annotations
 
 import asyncio
+import errno
 import signal
 import socket
 import threading
@@ -159,5 +160,6 @@ def _listening(host: str, port: int) -> socket.socket:
             made.close()
             raise
     except OSError as error:
-        raise HostError(f"dashboard: cannot listen on {host}:{port}: {error.strerror or error}") from error
+        hint = "; give another one with --port, or --port 0 for a free one" if error.errno == errno.EADDRINUSE else ""
+        raise HostError(f"dashboard: cannot listen on {host}:{port}: {error.strerror or error}{hint}") from error
     return made

@@ -62,7 +62,7 @@ def cost_text(row: Row, later: Sequence[MemoryRequest] = ()) -> str:
         parts.append(f"{cost:.4g} in money")
     if row.started_at and row.completed_at:
         seconds = (clock.parse(row.completed_at) - clock.parse(row.started_at)).total_seconds()
-        parts.append(f"{max(1, round(seconds / 60))} min")
+        parts.append(f"{round(seconds / 60)} min" if seconds >= 60 else f"{max(1, round(seconds))} s")
     return ", ".join(parts)
 
 

@@ -75,7 +75,7 @@ def end_expired(write: Writing) -> int:
 def _row(write: Writing, record_id: str) -> dict[str, object]:
     rows = write.run("record_row", id=record_id)
     if not rows:
-        raise UsageError(f"there is no memory record {record_id}")
+        raise UsageError(f"there is no memory record {record_id}; `memory list` shows them")
     return rows[0]
 
 

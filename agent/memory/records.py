@@ -201,7 +201,7 @@ class Records:
         """The record with this id.  Raises UsageError if there is no record with this id."""
         rows = self.database.run("record_row", id=record_id)
         if not rows:
-            raise UsageError(f"there is no memory record {record_id}")
+            raise UsageError(f"there is no memory record {record_id}; `memory list` shows them")
         return self.of_rows(rows)[0]
 
     def of_rows(self, rows: Sequence[Mapping[str, Any]]) -> list[MemoryRecord]:

@@ -53,6 +53,15 @@ def folder_of(settings: Settings, uuid: str) -> Path | None:
     return None
 
 
+def task_folder_count(settings: Settings) -> int:
+    """The number of folders of tasks that run or have ended; 0 if they cannot be read."""
+    count = 0
+    for parent in ("completed", "running"):
+        with suppress(OSError):
+            count += sum(is_uuid(path.name) for path in (settings.base_dir / parent).iterdir())
+    return count
+
+
 def make_folder(settings: Settings, uuid: str) -> Path:
     """Make the folder `running/{uuid}/` of a task, which only the user of this process can access.
 

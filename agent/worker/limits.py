@@ -35,6 +35,7 @@ class TaskLimits:
     used: Callable[[], Totals]
     quota: Callable[[], Outcome | None] = lambda: None
     ran_over: Callable[[], bool] = lambda: False
+    currency: str = "of money"
     started: float = field(default_factory=clock.monotonic)
     stopped: float | None = None
 
@@ -66,7 +67,7 @@ class TaskLimits:
         used = self.used()
         for key, limit, value, unit in (
             ("tokens", self.limits.tokens, used.tokens, "tokens"),
-            ("cost", self.limits.cost, used.cost, "of money"),
+            ("cost", self.limits.cost, used.cost, self.currency),
         ):
             if (over := limit_outcome_of(key, limit, value, unit)) is not None:
                 return over

@@ -89,7 +89,7 @@ class TaskRun:
         self.disk_overuse = DiskOveruse(settings, context.context_dir, self._leftovers)
         quota = FolderQuota(context.context_dir, settings.limits.folder_size, settings.limits.folder_files)
         room = first_outcome(quota, self.memory, self.disk_overuse)
-        self.limits = TaskLimits(settings.limits, context.totals, room, self.memory.ran_over)
+        self.limits = TaskLimits(settings.limits, context.totals, room, self.memory.ran_over, settings.llm.currency)
         self.control = TaskControl(
             self._requested,
             self._wanted,

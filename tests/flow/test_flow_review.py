@@ -171,7 +171,7 @@ def test_the_cost_of_reviewers_counts_and_is_limited(office):
     assert len(panel.asked) == 2, "two turns cost 0.24, each review 0.12"
     assert (row(home)["status"], row(home)["outcome"]) == ("completed", "failed_safe")
     assert "draft: true" in pull(home)
-    assert "a person has to decide: `limits.cost` is 0.4; 0.48 of money were used." in pull(home)
+    assert "a person has to decide: `limits.cost` is 0.4; 0.48 USD were used." in pull(home)
     assert row(home)["cost"] == pytest.approx(0.48)
     assert [one["purpose"] for one in home.lines(1, "requests.jsonl")] == ["turn", "turn", "vote", "vote"]
 

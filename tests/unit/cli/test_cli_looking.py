@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 
 import pytest
 import services
@@ -10,6 +11,8 @@ from cli_home import DONE, OPEN, SHOWN, Home
 
 from agent import durable_files
 from agent.cli.main import main
+from agent.cli.solve import _pull_text
+from agent.cli.termination import TERMINATED, sigterm_as_exit
 from agent.values import Usage
 
 UNSAFE = ("\x1b", "\x9b", "\x07", "\u202e")
@@ -285,6 +288,29 @@ def test_request_of_a_task_whose_call_is_open_says_that_its_outcome_is_unknown(h
         assert "tools are at work" in run("request", "0e")[1]
     finally:
         durable_files.unlock(held)
+
+
+def test_a_ledger_without_rows_beside_folders_of_tasks_names_the_repair(home, run):
+    for path in home.settings.base_dir.glob("tasks.db*"):
+        path.unlink()
+    hint = "2 folder(s) of tasks have no row; stop the daemon and call `doctor --repair`, which makes them\n"
+    assert run("tasks")[1].endswith(hint)
+    (home.settings.base_dir / "tasks.db").touch()
+    assert run("tasks") == (0, f"no tasks\n{hint}")
+
+
+def test_a_pull_request_is_shown_without_the_marks_of_the_program(tmp_path):
+    path = tmp_path / "1.md"
+    path.write_text("# Round once\n\n<!-- makimono:0b000000:pull -->\n")
+    assert _pull_text(path) == "# Round once"
+
+
+def test_sigterm_ends_open_context_managers_first():
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit) as ended, sigterm_as_exit():
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert ended.value.code == TERMINATED
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_config_show_has_every_key_with_its_origin_and_no_secret(home, capsys):

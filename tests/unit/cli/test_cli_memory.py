@@ -111,7 +111,7 @@ def test_forget_changes_nothing_without_yes_and_says_where_the_text_still_is(fil
     (other / "recalled.jsonl").write_text(json.dumps({"seq": 1, "hits": [{"id": fact.id}]}) + "\n")
     code, out = run("forget", "--id", str(event))
     assert code == 0
-    assert "1 records and 1 events would be forgotten; --yes does it" in out  # the fact loses its only source
+    assert "1 record(s) and 1 event(s) would be forgotten; --yes does it" in out  # the fact loses its only source
     assert "among them" in out
     assert str(other) in out
     assert DONE in out
@@ -173,6 +173,8 @@ def test_rebuild_and_export_and_jobs(filled, as_json, run, tmp_path):
     assert run("export", str(target))[0] == 0
     assert len(target.read_text().splitlines()) == 4
     assert run("export", str(target))[0] == 2
+    assert run("export", str(tmp_path / "none" / "x"))[0] == 2
+    assert not (tmp_path / "none").exists()
     assert run("jobs")[1] == "no jobs\n"
     assert run("retry", "none")[0] == 2
 

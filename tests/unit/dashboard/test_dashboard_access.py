@@ -105,7 +105,7 @@ def test_a_server_without_a_token_does_not_listen_for_others(home):
 
 
 def test_a_port_that_is_taken_is_an_error_with_the_port(home, page):
-    with pytest.raises(HostError, match=str(page.port)):
+    with pytest.raises(HostError, match=rf"{page.port}: .*; give another one with --port, or --port 0"):
         PageServer(home.settings, "127.0.0.1", page.port)
 
 

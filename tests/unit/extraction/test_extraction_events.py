@@ -1,5 +1,7 @@
 """The events of a task and their trust."""
 
+from dataclasses import replace
+
 import pytest
 from ended_task import SUMMARY, call, command, end_task
 
@@ -143,6 +145,8 @@ def test_an_episode_says_what_was_done_and_how_it_ended(events):
         f"Cost: {cost_text(row)}",
     ]
     assert cost_text(row).startswith("5 turns, 120 tokens")
+    short = replace(row, started_at="2026-01-31T09:15:00Z", completed_at="2026-01-31T09:15:08Z")
+    assert cost_text(short).endswith(", 8 s")
     assert summary_text(list(found.values())) == f"{SUMMARY}\nPlan:\n- Write a failing test\n- Round the sum once"
 
 

@@ -38,6 +38,12 @@ def test_a_limit_that_is_reached_is_named_with_both_numbers(keys, totals, code):
         assert "config.yaml" in outcome.summary
 
 
+def test_a_cost_is_named_with_the_currency_of_the_configuration():
+    settings = settings_of({"limits": {"cost": 0.01}}).limits
+    outcome = TaskLimits(settings, lambda: used(1, 1, 0.0125), currency="EUR")()
+    assert "`limits.cost` is 0.01; 0.0125 EUR were used." in outcome.summary
+
+
 def test_wall_time_counts_from_the_start_of_this_process():
     with clock.use(clock.FakeClock()) as time:
         time.move(10_000)
