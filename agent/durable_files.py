@@ -288,8 +288,9 @@ def read_backwards(descriptor: int, end: int) -> Iterator[tuple[int, bytes]]:
     while position > 0:
         size = min(BLOCK, position)
         position -= size
-        lines = read_at(descriptor, size, position).split(b"\n")
-        offset = position + size
+        block = read_at(descriptor, size, position)  # shorter than `size` if the file has shrunk meanwhile
+        lines = block.split(b"\n")
+        offset = position + len(block)
         while len(lines) > 1:
             part = lines.pop()
             offset -= len(part)

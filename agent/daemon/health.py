@@ -22,6 +22,7 @@ from agent.daemon import start_holds
 from agent.daemon.program_version import lock_of
 from agent.daemon.start_delays import StartDelay
 from agent.errors import DiskError
+from agent.store.storable_text import dumps
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -74,7 +75,7 @@ class HealthFile:
                 os.utime(self.path)  # a change of the file's times works even on a full disk
                 return
             facts = {"pid": os.getpid(), "at": clock.stamp(), "why": words[0], "delays": words[1]}
-            durable_files.write_file(self.path, orjson.dumps(facts), sync=False)
+            durable_files.write_file(self.path, dumps(facts), sync=False)
             self.said = words
 
 

@@ -12,8 +12,14 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from agent import clock
+from agent.observe.truncate import shorten
+from agent.store.storable_text import replace_surrogates
 
 LONGEST_SECONDS = 300.0
+LONGEST_WHY = 500
+"""The maximum number of characters of a reason, apart from the note about what was left out."""
+SAME_SECONDS = 1.0
+"""Seconds by which two ends of one delay may differ: a new look at a task does not change its reason."""
 FREE_KILLS = 3
 """The number of workers of one task that may be killed in a row without progress before the next one is delayed."""
 
@@ -32,7 +38,8 @@ class StartDelays:
 
     def __init__(self) -> None:
         self.known: dict[str, tuple[int, float]] = {}
-        self.reasons: dict[str, StartDelay] = {}  # of the newest delay of each task, if it has a reason
+        # The newest delay of each task, if it has a reason, after the time (of the monotonic clock) at which it ends.
+        self.reasons: dict[str, tuple[float, StartDelay]] = {}
         self.held_back: set[str] = set()  # the tasks that wait until a hold ends (`start_holds.py`)
         # Uuid of a task → number of its workers that were killed in a row without progress.
         self.killed: dict[str, int] = {}
@@ -42,9 +49,12 @@ class StartDelays:
         now = clock.monotonic()
         return {uuid for uuid, (_, until) in self.known.items() if now < until}
 
-    def hold(self, uuid: str, seconds: float, why: str = "") -> None:
-        """Let the task wait for `seconds` seconds; this wait does not count as a refused start."""
-        self._delay(uuid, 0, seconds, why)
+    def hold(self, uuid: str, seconds: float, why: str = "", lasts: float = 0.0) -> None:
+        """Let the task wait for `seconds` seconds until the daemon looks at it again; this wait does not count as a
+        refused start.
+
+        `lasts`: the number of seconds after which the reason `why` will end, if it is more than `seconds`."""
+        self._delay(uuid, 0, seconds, why, lasts)
 
     def hold_back(self, uuid: str, seconds: float) -> None:
         """Let the task wait for `seconds` seconds, but not longer than until `let_go` is called."""
@@ -66,15 +76,23 @@ class StartDelays:
         return seconds
 
     def explained(self) -> dict[str, StartDelay]:
-        """The tasks that wait now and the reasons of their delays; a hold has its reason in `start_holds.py`."""
-        waiting = self.waiting()
-        return {uuid: delay for uuid, delay in self.reasons.items() if uuid in waiting}
+        """The tasks with a delay that has not ended, and its reason; a hold has its reason in `start_holds.py`."""
+        now = clock.monotonic()
+        return {uuid: delay for uuid, (end, delay) in self.reasons.items() if now < end}
 
-    def _delay(self, uuid: str, count: int, seconds: float, why: str) -> None:
-        self.known[uuid] = (count, clock.monotonic() + seconds)
+    def end(self, uuid: str) -> None:
+        """Drop the reason of the task's delay, since nothing holds the task any more."""
         self.reasons.pop(uuid, None)
+
+    def _delay(self, uuid: str, count: int, seconds: float, why: str, lasts: float = 0.0) -> None:
+        now = clock.monotonic()
+        self.known[uuid] = (count, now + seconds)
+        before = self.reasons.pop(uuid, None)
         if why:
-            self.reasons[uuid] = StartDelay(clock.stamp(clock.now() + timedelta(seconds=seconds)), why)
+            why, lasts = shorten(replace_surrogates(why), LONGEST_WHY), max(seconds, lasts)
+            if before is None or before[1].why != why or abs(before[0] - now - lasts) > SAME_SECONDS:
+                before = now + lasts, StartDelay(clock.stamp(clock.now() + timedelta(seconds=lasts)), why)
+            self.reasons[uuid] = before
 
     def note_kill(self, uuid: str) -> bool:
         """Count a worker that was killed without progress; returns whether the next worker must be delayed."""

@@ -47,6 +47,7 @@ from agent.errors import (
     SandboxUnavailable,
     SetupFailed,
 )
+from agent.store.storable_text import dumps
 from agent.taskqueue.row_holder import hostname
 from agent.values import Status
 
@@ -227,7 +228,7 @@ class StartHolds:
 
     def _write(self) -> None:
         try:
-            durable_files.write_file(self.path, orjson.dumps([asdict(one) for one in self.known.values()]), sync=False)
+            durable_files.write_file(self.path, dumps([asdict(one) for one in self.known.values()]), sync=False)
         except DiskError:
             pass  # the error is ignored: this daemon has the holds in memory, and only the next daemon lacks them
 

@@ -377,16 +377,19 @@ class Supervisor:
         # with a replica, any host can get the unpublished work and publish it
         replica = self.settings.context_storage.replica is not None
         if not replica and unpublished_work.lies_elsewhere(self.settings, row, self.ledger.now()):
-            seconds, what = LEFT_SECONDS, "work that is not published"
+            seconds = lasts = LEFT_SECONDS
+            what = "work that is not published"
         else:
-            seconds, what = min(HELD_SECONDS, self.home.seconds_to_wait(row)), "conversation"
+            lasts, what = self.home.seconds_to_wait(row), "conversation"
+            seconds = min(HELD_SECONDS, lasts)
         if seconds and uuid not in self.delays.known:
             self.events.emit("task_left", uuid=uuid, host=row.hostname)
         if seconds:
-            self.delays.hold(uuid, seconds, f"it is left to {row.hostname}, which has its {what}")
+            self.delays.hold(uuid, seconds, f"it is left to {row.hostname}, which has its {what}", lasts)
         elif self.holds.is_held(row):
             self.delays.hold_back(uuid, HELD_SECONDS)
         else:
+            self.delays.end(uuid)
             return False
         return True
 

@@ -129,6 +129,8 @@ def test_lines_are_read_backwards_over_block_borders(tmp_path):
         assert [line for _, line in found] == lines[::-1]
         for offset, line in found:
             assert os.pread(file.fileno(), len(line), offset) == line
+        beyond = path.stat().st_size + 70_000
+        assert list(durable_files.read_backwards(file.fileno(), beyond)) == found, "the file has shrunk meanwhile"
 
 
 def test_a_long_line_is_read_backwards_in_time_that_grows_with_its_length(tmp_path):

@@ -24,7 +24,9 @@ def test_the_command_says_where_the_page_is_and_ends_with_a_signal(home):
     )
     text = ""
     while not text.strip().endswith("}"):
-        text += run.stdout.readline()
+        line = run.stdout.readline()
+        assert line, "the command has ended"
+        text += line
     address = json.loads(text)["address"]
     with urllib.request.urlopen(f"{address}tasks", timeout=30) as answer:
         assert "Open one" in answer.read().decode()

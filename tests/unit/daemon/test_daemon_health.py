@@ -8,6 +8,7 @@ import pytest
 from agent import clock, durable_files
 from agent.daemon.health import BEAT_SECONDS, SILENT_SECONDS, HealthFile, path_of, read_health
 from agent.daemon.program_version import lock_of
+from agent.daemon.start_delays import LONGEST_WHY, StartDelays
 from agent.daemon.start_holds import StartHolds
 
 
@@ -37,6 +38,16 @@ def test_a_daemon_that_goes_round_is_ready_and_one_that_starts_nothing_says_why(
     pulse.write(["", "the disk is full"])
     found = read_health(daemon.settings)
     assert (found.live, found.ready, found.why) == (True, False, ("the disk is full",))
+
+
+def test_words_that_are_no_text_or_have_no_end_stop_no_daemon(daemon):
+    delays = StartDelays()
+    delays.hold("u", 5, "the path \udcff" + "x" * 100_000)
+    HealthFile(daemon.settings).write(["the disk of \udcff is full"], delays.explained())
+    found = read_health(daemon.settings)
+    assert found.why == ("the disk of \ufffd is full",)
+    assert found.delays["u"].why.startswith("the path \ufffdx")
+    assert len(found.delays["u"].why) < LONGEST_WHY + 50
 
 
 def test_a_daemon_that_hangs_cannot_say_that_it_is_well(daemon):

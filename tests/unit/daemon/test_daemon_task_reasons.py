@@ -11,7 +11,7 @@ from agent.daemon import start_holds
 from agent.daemon.health import HealthFile, path_of, read_health
 from agent.daemon.program_version import lock_of
 from agent.daemon.start_holds import StartHold
-from agent.daemon.supervisor import Supervisor
+from agent.daemon.supervisor import HELD_SECONDS, Supervisor
 from agent.daemon.task_reasons import AT_ONCE, TaskReasons
 from agent.forge.rate_limiter import RateLimiter, host_limits
 from agent.values import Status
@@ -87,6 +87,35 @@ def test_a_delay_that_only_the_daemon_decided_is_known_to_other_processes(place,
     assert reason(here, first).code == "next", "the time of the delay is over, although the file still has it"
     HealthFile(here.settings).write([], supervisor.delays.explained())
     assert read_health(here.settings).delays == {}
+
+
+def test_a_task_that_is_left_to_another_host_has_one_reason_until_the_end_of_its_time(place, time, alive):
+    here = place("taskqueue: {home_seconds: 20}\n")
+    alive(here)
+    uuid, seen = here.row(1), set()
+    supervisor = Supervisor(here.wiring)
+    begin = clock.monotonic()
+    supervisor.home.seconds_to_wait = lambda _row: max(0.0, begin + 20 - clock.monotonic())
+    for _ in range(4):
+        assert supervisor.must_wait(uuid)
+        time.move(HELD_SECONDS - 0.5)
+        seen.add(reason_after(here, supervisor, uuid))
+        time.move(0.5)
+        assert uuid not in supervisor.delays.waiting(), "it is looked at again"
+        if clock.monotonic() < begin + 20:
+            seen.add(reason_after(here, supervisor, uuid))
+    assert [code for code, _ in seen] == ["delay"]
+    assert not supervisor.must_wait(uuid)
+    assert supervisor.delays.explained() == {}
+    supervisor.delays.hold(uuid, 5, "it is left", 20)
+    assert not supervisor.must_wait(uuid)
+    assert supervisor.delays.explained() == {}, "nothing holds it any more"
+
+
+def reason_after(here, supervisor, uuid):
+    HealthFile(here.settings).write([], supervisor.delays.explained())
+    found = reason(here, uuid)
+    return found.code, found.until
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,9 @@ def test_a_client_that_does_not_read_is_ended_after_the_limit_or_when_all_leave_
             client = sending(stack, page, b"GET /static/style.css HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
             assert client.recv(1, socket.MSG_PEEK)
             open_ones = page.server._server.server_state.connections
+            deadline = time.monotonic() + 20
             while open_ones:  # until the server has ended it
+                assert time.monotonic() < deadline, "the server has not ended it"
                 time.sleep(0.02)
             with client.makefile("rb") as answer, suppress(ConnectionError):
                 assert len(answer.read()) < LARGE
