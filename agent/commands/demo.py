@@ -313,8 +313,8 @@ def is_listening(address: str) -> bool:
 
 
 def preferred_model(listed: list[str], wanted: str) -> str:
-    """The configured model if the server lists it, else the listed model that most probably supports tools; "" if the
-    server lists none."""
+    """The configured model if the server lists it or lists no models, else the listed model that most probably supports
+    tools; "" if by their names none of the listed models can converse."""
     if not listed or any(same_model(wanted, one) for one in listed):
         return wanted
     talkers = [one for one in listed if not any(word in one.lower() for word in NO_TALKER)]

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 class Removed:
     """One task that was removed, or in a dry run would be removed; `size` is the size of its folder in bytes.
 
-    A removed item that is not a task has the name of its folder as `uuid`, and `replay`, `quarantine`, `unlisted`,
-    `setup`, `mirror` or `branch` as status. `until`: the row, and the files about the task's end, stay until this time;
-    only the other files of the folder are removed."""
+    A removed item that is not a task has its own name or path as `uuid`, and `replay`, `deliberation`, `quarantine`,
+    `unlisted`, `setup`, `check`, `mirror` or `branch` as status. `until`: the row, and the files about the task's end,
+    stay until this time; only the other files of the folder are removed."""
 
     uuid: str
     status: str

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 class RepairReport:
     """`rows`: the number of task rows that `doctor --repair` restored from folders.
 
-    `issues`: the uuids of tasks that `doctor --repair` put into the queue, from issues that show `processing`.
+    `issues`: the uuids of tasks that `doctor --repair` put into the queue, from issues that show `processing` or
+    `paused`.
     `unasked`: forges that did not answer, and issues of which the replica cannot be reached, each with the reason.
     """
 

@@ -290,7 +290,8 @@ class Settings(Section):
         return "default"
 
     def is_of_project(self, key: str) -> bool:
-        """Whether the value of a key comes from a single project's entry (`config/project_settings.py`)."""
+        """Whether the value of a key comes from a single project's entry (`config/project_settings.py`), or from the
+        file `.makimono.yaml` of its repository (`config/repository_keys.py`)."""
         return key in self._of_project
 
     def replaced(self, sections: Mapping[str, Any], origins: Mapping[str, str]) -> Settings:

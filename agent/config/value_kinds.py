@@ -153,7 +153,7 @@ def _server(value: Any) -> Any:
 
 
 PLACES = ("file", "s3", "gs", "gcs", "abfs", "az", "sftp", "ssh")
-"""URL schemes of fsspec for storage outside this machine."""
+"""URL schemes of a place: `file`, and those of fsspec for storage outside this machine."""
 
 
 def _place(value: Any) -> Any:

@@ -4,8 +4,8 @@
   a name of its own that leads to this machine (DNS rebinding).
 - With `dashboard.token` each request needs the token, as `Authorization: Bearer` or as the cookie of a login.  Tokens
   are compared in constant time.  After MOST_FAILURES wrong tokens within FAILURE_SECONDS an address is refused.
-- A request that changes something must be a POST with an `Origin` of the page itself and a form token, which only a
-  page of this process has given to this browser.
+- A request that changes a task must be a POST with an `Origin` of the page itself and a form token, which only a page
+  of this process has given to this browser; a request with the token in its `Authorization` header needs neither.
 """
 
 from __future__ import annotations

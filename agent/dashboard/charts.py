@@ -31,7 +31,8 @@ HOURS = 48
 
 def tokens(folder: Path, row: Row, threshold: float) -> Json | None:
     """The plot of the prompt tokens of a task, request by request, with the window of the model, the threshold at which
-    the view is compacted, and the compactions; None if the task has fewer than two requests. Raises OSError."""
+    the view is compacted, and the compactions; None if fewer than two requests of turns have a reported number of
+    prompt tokens. Raises OSError."""
     window = sampled(folder / REQUESTS, POINTS)
     turns = [one for one in window.records if one.get("purpose") == "turn" and _prompt(one) > 0]
     if len(turns) < 2:

@@ -236,7 +236,8 @@ def _shallow(value: Any, levels: int) -> Any:
 
 
 def cut(value: Any, most: int) -> Json:
-    """(the beginning and end of a text, together at most `most` characters; whether the text was cut)."""
+    """`text`: the text, or its beginning and end, together at most `most` characters; `cut`: the number of characters
+    left out between them, 0 if the text is whole."""
     text = as_text(value)
     if len(text) <= most:
         return {"text": text, "cut": 0}

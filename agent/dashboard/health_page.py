@@ -1,7 +1,7 @@
 """Makes the page about the health of this host: daemon, queue, workers, limits, disk, and the newest errors.
 
-All facts on the health page come from files and the ledger, and the page sends nothing to another server. The local
-checks of `doctor` have a page of their own; a helper process makes them, and the page caches their findings for
+The facts on the health page come from this host and the ledger; no server other than that of the ledger is asked. The
+local checks of `doctor` have a page of their own; a helper process makes them, and the page caches their findings for
 KEPT_SECONDS.
 """
 

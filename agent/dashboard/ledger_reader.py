@@ -146,7 +146,7 @@ class LedgerReader:
         return LedgerError(f"{self.kind.where} does not answer")
 
     def _interrupt(self) -> None:
-        """End the connection for which another reader waits, if its class can do this."""
+        """End the connection that another reader uses, if its class can do this."""
         if (interrupt := getattr(self._held, "interrupt", None)) is not None:
             interrupt()
 

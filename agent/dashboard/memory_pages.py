@@ -26,9 +26,9 @@ SHOWN_STATUSES = STATUSES[:-1]
 
 
 def listed(settings: Settings, given: Mapping[str, str]) -> Json:
-    """The memory records that match the parameters of the address: `text` is a search, `namespace`, `strategy` and
-    `status` filter, `after` is the id of the last record of the previous page. Raises MemoryUnavailable, or UsageError
-    for a filter that is not allowed."""
+    """The memory records that match the parameters of the address: `text` is a search, `namespace` filters; without
+    `text`, `strategy` and `status` filter too, and `after` is the id of the last record of the previous page. Raises
+    MemoryUnavailable, or UsageError for a filter that is not allowed."""
     text, after = given.get("text", "").strip()[:500], given.get("after") or None
     namespace = given.get("namespace") or "/"
     strategy, status = given.get("strategy") or None, given.get("status") or None

@@ -104,7 +104,7 @@ class Pages:
     def head(self, prefix: str) -> Json | None:
         """The facts about a task that each of its pages shows; None if there is no such task.
 
-        If the ledger cannot be read, the facts about a task come from the task's folder.
+        If the ledger cannot be read or has no row of the task, the facts come from the task's folder.
         """
         problem, is_known = "the ledger has no row of this task; this is what its folder has", False
         try:
@@ -126,8 +126,8 @@ class Pages:
 
     def _of_peer(self, view: Json, part: str, given: dict[str, str]) -> Json | None:
         """The same page, requested from the host that has the conversation; None if this host has it, if
-        `dashboard.peers` does not name that host, or if that host does not answer, which the page names as a
-        problem."""
+        `dashboard.peers` does not name that host, if another host's dashboard has sent this request, or if that host
+        does not answer, which the page names as a problem."""
         row = view["_row"]
         address = self.settings.dashboard.peers.get(row.hostname or "") if row is not None else None
         if not view.get("elsewhere") or address is None or given.get(peers.ASKED) is not None:

@@ -148,8 +148,8 @@ def _diff(data: bytes, source: str) -> Json:
 
 
 def compaction(folder: Path, number: int) -> Json | None:
-    """One compaction: the messages that the model saw before it, what it sees instead, and the messages that were left
-    out; None if no compaction has this number."""
+    """One compaction: the first COUNT of the messages that it covers, the number of all of them, and the summary and
+    carried state that the model sees after it; None if no compaction has this number."""
     record, damage = _record(folder / COMPACTIONS, number, "id")
     if record is None:
         return None

@@ -61,7 +61,8 @@ class Watcher:
         """An event that is set when a row, or a file of the task `uuid`, has changed; None if MOST_PAGES pages are open
         already.
 
-        The block begins after a check of the row and of these files, so every change during the block sets the event.
+        The block begins after a check of the rows and of these files, or after OPEN_SECONDS without one; every change
+        after the check sets the event.
         """
         if len(self.pages) >= MOST_PAGES:
             yield None
