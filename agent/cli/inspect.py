@@ -65,8 +65,8 @@ def tasks(
         return 0
     if look.rows:
         listed = [_listed(state, row, short=state.is_stdout_terminal) for row in look.rows]
-        columns = {"right": (3, 4), "cut": watch_tasks.CUT, "spare": watch_tasks.SPARE}
-        tables.show(state, watch_tasks.headings(state), listed, **columns)
+        headings = watch_tasks.headings(state)
+        tables.show(state, headings, listed, **watch_tasks.columns(headings))
     else:
         none = "no tasks" if status is None else f"no {status} tasks"
         tables.print_text(state, none if state.has_tasks() else f"{none}: {state.where_none()}")
@@ -103,7 +103,7 @@ def _price(settings: Settings, provider: str) -> object | None:
 
 
 def _listed(state: CliState, row: Row, *, short: bool) -> tuple[object, ...]:
-    from agent.cli.watch_tasks import is_shared
+    from agent.cli.watch_tasks import is_priced, is_shared
     from agent.wiring.private_tracker import issue_of
 
     moment_of = display_time(row.completed_at or row.heartbeat_at or row.created_at)
@@ -116,6 +116,7 @@ def _listed(state: CliState, row: Row, *, short: bool) -> tuple[object, ...]:
         or (str(row.key).removeprefix("local:local/") if short else row.key),
         row.turns,
         f"{'~' if row.estimated_tokens else ''}{row.total_tokens:,}" if row.total_tokens else "-",
+        *([f"{row.cost:.4f}" if row.cost else "-"] if is_priced(state) else []),
         moment_of[5:16] if short else moment_of,
         *([row.hostname or "-"] if is_shared(state) else []),
         row.title,

@@ -84,12 +84,15 @@ def show(
         state.print_line()
         _entries(state, found.entries())
     else:
-        turns = _turns(found)
-        _print(state, _head(state, found, reason, turns.closing))
-        _print(state, [(f"note: {note}", "") for note in (*found.notes, *turns.notes)])
-        state.print_line()
-        _print(state, list(_turn_lines(turns, found.row)), cut=True)
+        _print_outcome(state, found, reason, _turns(found))
     return 0
+
+
+def _print_outcome(state: CliState, found: Timeline, reason: Reason | None, turns: LastTurns) -> None:
+    _print(state, _head(state, found, reason, turns.closing))
+    _print(state, [(f"note: {note}", "") for note in (*found.notes, *turns.notes)])
+    state.print_line()
+    _print(state, list(_turn_lines(turns, found.row)), cut=True)
 
 
 def _write_html(state: CliState, uuid: str, path: Path) -> int:
@@ -141,7 +144,7 @@ def _head(state: CliState, found: Timeline, reason: Reason | None, said: str = "
         "next": next_step(row, reason),
         "branch": row.branch,
         "pull request": f"{row.url or ''}{f' ({row.pull_state})' if row.pull_state else ''}",
-        "cost": f"{row.cost:.4f}" if row.cost else "",
+        "cost": f"{row.cost:.4f} {state.settings_to_inspect.llm.currency}" if row.cost else "",
         "asked by": row.user,
         "title": row.title,
         "task": issue_of(state.settings_to_inspect, row.key.instance) or row.key,
@@ -366,18 +369,29 @@ def _is_over(look: _Look) -> bool:
 
 
 def _redraw(state: CliState, look: _Look) -> None:
+    """Show the task in a frame of the terminal's size; at the end, also after Ctrl-C, the frame is replaced by the
+    whole text of `show`."""
+    try:
+        _draw(state, look)
+    finally:
+        if look.found is not None and look.turns is not None:
+            _print_outcome(state, look.found, look.reason, look.turns)
+
+
+def _draw(state: CliState, look: _Look) -> None:
     from rich.console import Group
     from rich.live import Live
     from rich.text import Text
 
     out = tables.console()
-    with Live(console=out, auto_refresh=False, vertical_overflow="crop") as live:
+    with Live(console=out, auto_refresh=False, vertical_overflow="crop", transient=True) as live:
         size = out.size
         while True:
             changed = look.again()
             if (changed or out.size != size) and look.found is not None and look.turns is not None:
                 size = out.size
-                head = _head(state, look.found, look.reason, look.turns.closing)
+                whole = _head(state, look.found, look.reason, look.turns.closing)
+                head = [(part, style) for line, style in whole for part in tables.folded(line, size.width)]
                 notes = [(f"note: {note}", "") for note in (*look.found.notes, *look.turns.notes)]
                 turns = list(_turn_lines(look.turns, look.found.row))
                 room = max(3, size.height - len(head) - len(notes) - 2)

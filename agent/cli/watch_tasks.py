@@ -204,23 +204,42 @@ def _table(state: CliState, looks: Iterator[Look], cells: Callable[[Row], Sequen
             if (now := (size, texts, lines, hidden)) == shown:
                 continue
             shown = now
-            columns = tables.kept(headings(state), texts, CUT, SPARE, size.width)
-            table = tables.table(headings(state), texts, right=(3, 4), cut=CUT, columns=columns)
+            named = headings(state)
+            places = columns(named)
+            kept = tables.kept(named, texts, places["cut"], places["spare"], size.width)
+            table = tables.table(named, texts, right=places["right"], cut=places["cut"], columns=kept)
             told = [Text(text, no_wrap=True, overflow="ellipsis") for text in (*hidden, *lines)]
             live.update(Group(table, *told), refresh=True)
 
 
-CUT = (2, 6, 7)
-"""Columns of the task list that are shortened on a terminal."""
-SPARE = (3, 4, 5)
+RIGHT = ("turns", "tokens", "cost")
+"""Columns of the task list with numbers."""
+CUT = ("task", "host", "title")
+"""Columns that are shortened on a terminal."""
+SPARE = ("turns", "tokens", "cost", "since")
 """Columns that a narrow terminal leaves out, in this order."""
 
 
 def headings(state: CliState) -> tuple[str, ...]:
-    """The columns of the task list; the list has a column for the host only where several hosts may share the
-    ledger."""
-    columns = ("uuid", "status", "task", "turns", "tokens", "since")
-    return (*columns, "host", "title") if is_shared(state) else (*columns, "title")
+    """The columns of the task list; the list has a column for the cost only where a model has a price, and one for the
+    host only where several hosts may share the ledger."""
+    cost = [f"cost {state.settings_to_inspect.llm.currency}"] if is_priced(state) else []
+    host = ["host"] if is_shared(state) else []
+    return ("uuid", "status", "task", "turns", "tokens", *cost, "since", *host, "title")
+
+
+def columns(named: Sequence[str]) -> dict[str, Sequence[int]]:
+    """The positions of the columns in RIGHT, CUT and SPARE among the headings `named`, by the parameters of
+    `tables.show`."""
+    places = {heading.split()[0]: place for place, heading in enumerate(named)}
+    chosen = {"right": RIGHT, "cut": CUT, "spare": SPARE}
+    return {name: [places[one] for one in names if one in places] for name, names in chosen.items()}
+
+
+def is_priced(state: CliState) -> bool:
+    """Whether a provider of the configuration has a price."""
+    llm = state.settings_to_inspect.llm
+    return any(getattr(getattr(llm, name), "price", None) is not None for name in type(llm).model_fields)
 
 
 def is_shared(state: CliState) -> bool:

@@ -91,8 +91,10 @@ def test_without_a_price_the_cost_is_null_and_with_one_a_number(home, run):
 
     assert costs() == {None}
     assert "\ncost " not in run("show", DONE)[1]
+    assert "cost" not in run("tasks")[1]
     home.config.write_text(home.config.read_text().replace("rec.jsonl}", "rec.jsonl, price: {input: 1, output: 1}}"))
     assert costs() == {0}
+    assert "  cost USD  " in run("tasks")[1]
 
 
 def test_tasks_can_be_chosen_by_status_and_number(run):

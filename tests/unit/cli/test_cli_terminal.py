@@ -26,13 +26,13 @@ def home(tmp_path_factory):
     return home
 
 
-def on_a_terminal(home, *args, columns=100):
-    """(text, exit code) of a command whose output is a terminal of so many columns."""
+def on_a_terminal(home, *args, columns=100, lines=40):
+    """(text, exit code) of a command whose output is a terminal of so many columns and lines."""
     master, slave = pty.openpty()
     env = {
         **os.environ,
         "COLUMNS": str(columns),
-        "LINES": "40",
+        "LINES": str(lines),
         "TERM": os.environ["TERM"] if os.environ.get("TERM") == "dumb" else "xterm-256color",
     }
     command = [sys.executable, str(ROOT / "main.py"), "--config", str(home.config), *args]
@@ -113,8 +113,9 @@ def test_without_colour_the_same_is_shown_and_a_task_that_has_ended_is_watched_n
     shown, code = on_a_terminal(home, "show", DONE, columns=80)
     assert code == 0
     assert not re.search(r"\x1b\[[0-9;]*3[0-7]m", shown), "a colour"
-    watched, code = on_a_terminal(home, "show", DONE, "--watch", columns=80)
+    watched, code = on_a_terminal(home, "show", DONE, "--watch", columns=60, lines=12)
     assert code == 0
+    assert f"folder       {home.settings.base_dir}" in watched, "the text is whole at the end"
     last = [line for line in OURS.sub("", watched).split("\r\n") if "Done." in line][-1]
     assert last.strip().endswith("[150+3 tk]")
     monkeypatch.setenv("TERM", "dumb")
