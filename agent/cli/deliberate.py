@@ -42,7 +42,11 @@ def deliberate(
     ] = None,
     issue: Annotated[
         str | None,
-        typer.Option("--issue", metavar="ADDRESS", help="Instead of PROMPT: an issue of a configured forge."),
+        typer.Option(
+            "--issue",
+            metavar="ADDRESS",
+            help="Instead of PROMPT: an issue of a configured forge, or of the local tracker (#3).",
+        ),
     ] = None,
     stream: Annotated[
         bool,
@@ -74,7 +78,10 @@ def deliberate(
     try:
         settings = with_mode(state.settings, rounds, mode)
         with sigterm_as_exit():
-            done = decide(settings, _request(state, prompt, file, diff, repo, issue), consumer=consumer)
+            request = _request(state, prompt, file, diff, repo, issue)
+            if not (state.is_stdout_terminal or state.json or stream):
+                state.print_note("the reviewers are asked; --stream shows what they write")
+            done = decide(settings, request, consumer=consumer)
     except Interrupted as limit:
         raise UsageError(limit.outcome.summary or str(limit)) from limit
     except KeyboardInterrupt:
@@ -175,7 +182,10 @@ def _show(state: CliState, done: Deliberated) -> None:
     for condition in decision.all_conditions:
         state.print_line(f"  condition: {' '.join(condition.split())}")
     for name, code in decision.excluded.items():
-        state.print_line(f"  {name:<12} no vote ({code})")
+        error = " ".join(decision.failures.get(name, "").split())
+        state.print_line(f"  {name:<12} no vote ({code}){f': {error}' if error else ''}")
+    if not decision.voting_results and decision.failures:
+        state.print_line("  `./main.py doctor` asks the model of each reviewer for an answer")
     if decision.struck:
         named = ", ".join(f"{count} of {name}" for name, count in decision.struck.items())
         state.print_line(f"  findings whose place does not exist: {named}")

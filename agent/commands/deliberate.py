@@ -7,13 +7,13 @@ Requests to reviewers are recorded in a new folder below `base_dir/deliberations
 from __future__ import annotations
 
 import hashlib
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from agent import clock, durable_files, prompts
-from agent.commands.solve_issue import on_a_forge
+from agent.commands.solve_issue import on_a_forge, on_the_tracker
 from agent.consensus import ConsensusEngine, ConsensusRequest, StreamingEmitter
 from agent.consensus.change import code_around, diff_of, rules_of
 from agent.consensus.errors import BudgetExceeded
@@ -179,9 +179,13 @@ def about_a_change(span: str, repository: Path) -> ConsensusRequest:
 
 
 def about_an_issue(settings: Settings, address: str) -> ConsensusRequest:
-    """The deliberation request for the title and body of an issue on a configured forge. Raises UsageError for an
-    unknown address, or ForgeError."""
-    with closing(Wiring(settings)) as wiring, on_a_forge(wiring, address) as task:
+    """The deliberation request for the title and body of an issue: on a configured forge, or of the local tracker by
+    its number (`#3`) or its file. Raises UsageError for an unknown address, or ForgeError."""
+    with ExitStack() as opened:
+        task = on_the_tracker(settings, address)
+        if task is None:
+            wiring = opened.enter_context(closing(Wiring(settings)))
+            task = opened.enter_context(on_a_forge(wiring, address))
         assert task.forge is not None, "a forge gave it"
         issue = task.forge.read_issue(task.get_task_key())
     title, body = clean(issue.title, limit=500).text, clean(issue.body, limit=LARGEST).text
@@ -212,4 +216,5 @@ def _commit(git_dir: Path, name: str, span: str) -> str:
 
 def as_json(done: Deliberated) -> dict[str, Any]:
     """The result of `deliberate` as an object for `--json`."""
-    return {"session": done.session, **done.decision.to_dict(), "folder": str(done.folder)}
+    failures = dict(done.decision.failures)
+    return {"session": done.session, **done.decision.to_dict(), "failures": failures, "folder": str(done.folder)}

@@ -69,7 +69,8 @@ class Question:
                     errors = no_vote.errors
                     stream.retry("schema")
                     self._note(REFUSED, errors=list(errors))
-            raise RetryExceeded(f"{self.reviewer.model} gave no answer by the schema; the last errors: {errors}")
+            said = "gave no vote by the schema, also when it was asked again"
+            raise RetryExceeded(f"{self.reviewer.model} {said}; the last errors: {errors}")
 
     def _once(self, stream: PersonaStream, errors: Sequence[str]) -> Json:
         """Send one request and read its answer. If the server refuses the request to a reviewer, the request is sent

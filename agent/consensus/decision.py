@@ -49,9 +49,10 @@ class ConsensusDecision:
     """The decision with the votes that led to it, by persona; a decision FAILED_SAFE has no votes.
 
     `reason` is a sentence for a person: the cause of the failure, or the rule by which the decision was made.
-    `excluded`: error code by persona, for the personas that failed. `struck`: the number of findings that were removed
-    from the answers of each persona. `kept_denials`: personas that changed DENY to APPROVE without a new finding; their
-    DENY still counts. `models`: `provider/model` of every reviewer by persona, also of reviewers that failed.
+    `excluded` and `failures`: error code and error text by persona, for the personas that failed. `struck`: the number
+    of findings that were removed from the answers of each persona. `kept_denials`: personas that changed DENY to
+    APPROVE without a new finding; their DENY still counts. `models`: `provider/model` of every reviewer by persona,
+    also of reviewers that failed.
     `templates`: `name`, `version` and `sha256` of the prompt by persona. `isolation`: the kind of the sandbox in which
     the repository's checks ran, "" if none ran.
     """
@@ -62,6 +63,7 @@ class ConsensusDecision:
     all_conditions: tuple[str, ...] = ()
     reason: str = ""
     excluded: Mapping[str, str] = field(default_factory=dict)
+    failures: Mapping[str, str] = field(default_factory=dict, kw_only=True)
     struck: Mapping[str, int] = field(default_factory=dict)
     kept_denials: tuple[str, ...] = ()
     models: Mapping[str, str] = field(default_factory=dict)

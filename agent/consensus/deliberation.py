@@ -67,6 +67,7 @@ class Deliberation:
     isolation: str = ""
     phase: Phase = Phase.THINKING
     excluded: dict[str, str] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
     struck: dict[str, int] = field(default_factory=dict)
     reductions: list[Json] = field(default_factory=list)
     permutations: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -159,6 +160,7 @@ class Deliberation:
             },
             self.isolation,
             dict(self.permutations),
+            failures=dict(self.failures),
         )
 
     # --- one phase ----------------------------------------------------------------------------------------------
@@ -247,6 +249,7 @@ class Deliberation:
         """Exclude a reviewer that failed; raises _FailedSafe if fewer reviewers than the quorum are left."""
         self.quorum.note_failure(reviewer.name)
         self.excluded[reviewer.name] = error.code
+        self.failures[reviewer.name] = self.redact(str(error))
         self._emit("reviewer_failed", persona=reviewer.name, phase=self.phase.value, code=error.code, error=str(error))
         if self.record is not None:
             state = self.quorum.current_state()

@@ -177,6 +177,9 @@ def _unknown(said: ErrorBody, heard: str) -> ModelError:
         return AnswerUnreadable(f"{heard}. There is no answer in it; check base_url and model", status=status)
     if status in (405, 501):
         return RequestRefused(f"{heard}. The server has no such call; check base_url and provider", status=status)
+    if known.RECORDING_OVER in said.codes:
+        why = "The task asks for more answers than were recorded; record it anew, or use a model"
+        return RequestRefused(f"{heard}. {why}", status=status)
     named = ", ".join(f"`{name}`" for name in said.params)
     what = (
         f"It names {named}; leave out or change what sets it in the section of this provider"

@@ -21,6 +21,9 @@ def _any(patterns: Iterable[str]) -> re.Pattern[str]:
 
 # --- codes: `code`, `type`, `status` and `reason` of a body and of the errors in it -----------------------------------
 
+RECORDING_OVER = "recording_over"
+"""The code of the replay server for a request behind the last recorded answer."""
+
 QUOTA_CODES = frozenset(
     (
         "insufficient_quota",  # OpenAI

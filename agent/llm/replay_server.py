@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 import orjson
 
 from agent import clock
+from agent.llm.error_wordings import RECORDING_OVER
 from agent.llm.recorded_answers import Recording
 
 if TYPE_CHECKING:
@@ -175,7 +176,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _openai(self, record: Json | str, *, streamed: bool) -> None:
         if isinstance(record, str):
-            refusal = {"message": record, "type": "invalid_request_error", "param": None, "code": "recording_over"}
+            refusal = {"message": record, "type": "invalid_request_error", "param": None, "code": RECORDING_OVER}
             self._json(400, {"error": refusal})
         elif streamed:
             chunks = (

@@ -300,3 +300,5 @@ def test_a_server_that_is_gone_fails_safe(here):
     home.config.write_text(home.config.read_text().replace("model: m,", "model: m, timeout: 5, idle_timeout: 2,"))
     text = deliberate(home, "Shall we?", code=12, MAGI_CLI_STREAM_RETRY_COUNT="0")
     assert text.startswith("FAILED_SAFE: ")
+    assert "no vote (consensus_stream_lost): the stream of " in text
+    assert "`./main.py doctor` asks the model" in text

@@ -174,6 +174,7 @@ def test_a_reviewer_without_a_vote_is_excluded_and_the_quorum_decides(tmp_path):
     decision = run(tmp_path, Panel(upkeep="I approve."), rounds=0)
     assert decision.decision is Decision.APPROVED
     assert dict(decision.excluded) == {"upkeep": "CONSENSUS_SCHEMA_RETRY_EXCEEDED"}
+    assert "gave no vote by the schema" in decision.failures["upkeep"]
     assert set(decision.voting_results) == {"correctness", "safety"}
     refused = [one for one in lines(tmp_path / "deliberations.jsonl") if one["kind"] == "refused"]
     assert len(refused) == 3

@@ -95,8 +95,11 @@ def test_the_end_of_the_recording_is_said_with_both_numbers(start):
         for call in calls:
             store.add_message("tool", "r", tool_call_id=call["id"])
     store.add_message("user", "and now?")
-    with pytest.raises(RequestRefused, match="is over: it has 3 answers, and number 4"):
+    with pytest.raises(RequestRefused, match="is over: it has 3 answers, and number 4") as refused:
         client.get_response()
+    assert "more answers than were recorded" in str(refused.value)
+    assert "server" not in str(refused.value)
+    assert not refused.value.unexplained
 
 
 def test_it_says_what_it_is(start, recorded):

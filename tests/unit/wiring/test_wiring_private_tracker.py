@@ -5,6 +5,7 @@ import os
 
 import pytest
 
+from agent.commands.deliberate import about_an_issue
 from agent.commands.solve_issue import on_the_tracker, path_of, repository_of
 from agent.config import load
 from agent.errors import UsageError
@@ -163,6 +164,7 @@ def test_an_issue_of_the_tracker_is_found_by_number_and_by_file_with_or_without_
     monkeypatch.chdir(tmp_path / "tracker")
     assert on_the_tracker(tracked, "issues/3.md").title == "It"
     assert on_the_tracker(tracked, str(tmp_path / "elsewhere.md")) is None
+    assert about_an_issue(tracked, "#3").prompt.endswith("\n\n# It\n\nBody")
     assert path_of(tracked, "#3") == tmp_path / "tracker" / "issues" / "3.md"
 
 
