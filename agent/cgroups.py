@@ -147,7 +147,8 @@ def any_ran_over(prefix: str, places: GroupPlaces) -> bool:
 
 def used(name: str, places: GroupPlaces) -> int | None:
     """The memory of the cgroup `name`, in bytes, that the kernel cannot reclaim: pages of processes, memfds, System V
-    segments and files of a tmpfs. Returns None if there is no cgroup `name` in a hierarchy that measures memory.
+    segments and files of a tmpfs. Returns None if this process is not in a cgroup `name` of a hierarchy that measures
+    memory.
 
     The kernel's documents are Documentation/admin-guide/cgroup-v2.rst, `memory.stat` (anon, shmem), and
     cgroup-v1/memory.rst (total_rss, total_shmem)."""

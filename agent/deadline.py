@@ -4,8 +4,8 @@ Every operation that can take long has a time limit of its own (the time-out of 
 the length of a wait), and declares it with `within`. The work between two declared steps has a limit of ALLOWANCE
 seconds. `worker/lease.py` renews the lease of a task only while the current step is not overdue. If another process has
 taken over the task, `worker/lease.py` calls `interrupt`, which ends the current step with an error. The record of the
-current step is global, since a process works on one task only. Calls from threads other than the one that called
-`begin` have no effect; calls in a process that works on no task have none either, since it never calls `begin`.
+current step is global, since a process works on one task only. In threads other than the one that called `begin`, and
+in a process that works on no task, which never calls `begin`, `within` has no effect; `check` raises in any thread.
 
 Code that waits can ask with `is_stopping` whether the task shall stop.
 """

@@ -1,7 +1,8 @@
 """Writes files durably: one write per line, a temporary file with fsync and rename, flock; symlinks are not followed.
 
-Every function of this module converts an OSError of a write into a DiskError with the path and advice; an OSError of a
-read is not changed. A kill -9 can still tear a line of a file that one call writes (docs/files.md).
+The functions of this module convert an OSError of a write into a DiskError with the path and advice, except `fsync`,
+`sync_dir`, `write_all` and `copy_range`, whose callers use `writing`; an OSError of a read is not changed. A kill -9
+can still tear a line of a file that one call writes (docs/files.md).
 """
 
 from __future__ import annotations
@@ -96,7 +97,8 @@ def writing(path: str | os.PathLike[str]) -> Iterator[None]:
 def make_dir(path: Path, mode: int = 0o700) -> Path:
     """Make the directory `path` and its parents.
 
-    New directories get exactly `mode`; the mode of directories that existed before does not change.
+    A new directory `path` gets exactly `mode`, its new parents the default mode; the mode of directories that existed
+    before does not change.
 
     The names of the new directories are durable when `make_dir` returns, since synced files are lost if the name of
     their folder is lost.

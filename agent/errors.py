@@ -158,7 +158,7 @@ class MemoryUnavailable(HostError):
 
 
 class LockHeld(HostError):
-    """Another live process owns the folder of a task."""
+    """Another live process holds a lock, for example that of a task's folder."""
 
     code = "lock_held"
 
@@ -284,8 +284,8 @@ class RemoteRefused(WorkError):
 
 
 class ReachError(MakimonoError):
-    """The proxy of a sandbox refused a request of a command that runs in the sandbox. The command in the sandbox gets
-    the message of the error as the answer to its request."""
+    """The proxy of a sandbox did not carry out a request of a command that runs in the sandbox. The command in the
+    sandbox gets the message of the error as the answer to its request."""
 
     code = "reach"
 
@@ -310,8 +310,8 @@ class RequestUnreadable(ReachError):
 
 
 class RulesRefused(WorkError):
-    """The work tree contains an ignore or attribute file that git must not read. `findings` has a line for each ignore
-    or attribute file that was refused."""
+    """The work tree contains a file that git must not read: an ignore, attribute, module or mailmap file, or a file of
+    a nested repository. `findings` has a line for each of the first faults, and one with the number of the others."""
 
     code = "rules_refused"
 
@@ -577,8 +577,8 @@ class RequestTooLarge(ContextOverflow):
 
 
 class HistoryRefused(ModelError):
-    """The server reports that the message list is not legal (a result without a call, a call without a result, a
-    template error)."""
+    """The message list is not legal (a result without a call, a call without a result, a template error): the check
+    before the request found that, or the server reports it."""
 
     code = "history_refused"
 

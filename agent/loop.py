@@ -159,8 +159,9 @@ class Loop:
         the message store.
 
         If the planned request is too long, `Window.compact` is called and the request is planned again; after the third
-        consecutive overflow the task ends with the error. A refusal that the length of the request may have caused
-        leads to one compaction; a second refusal of this kind ends the task with the error."""
+        consecutive overflow, or if a compaction freed no tokens, the task ends with the error. A refusal that the
+        length of the request may have caused leads to one compaction; a second refusal of this kind ends the task with
+        the error."""
         self.events.emit("turn_started")
         first: RequestRefused | None = None
         for last_try in (False, False, True):

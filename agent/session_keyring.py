@@ -37,8 +37,9 @@ def machine() -> str:
 def join_new() -> bool:
     """Give the calling thread a new, empty session keyring.
 
-    Returns False if the kernel has no keyrings or refuses the call. If the kernel has no keyrings, there is nothing to
-    inherit; a container's filter that refuses this system call also refuses the same calls of the command.
+    Returns False if the kernel has no keyrings or refuses the call, or if KEYCTL lacks the architecture. If the kernel
+    has no keyrings, there is nothing to inherit; a container's filter that refuses this system call also refuses the
+    same calls of the command.
     """
     number = KEYCTL.get(machine())
     if number is None:

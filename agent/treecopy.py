@@ -1,7 +1,7 @@
 """Copies a tree that a foreign command may have written, or moves it into another tree.
 
 `treecopy` is built on `filetree`: on both sides no link is followed, no paths are joined, and no function is recursive.
-A copied file has the size that the file had when it was opened, even if another process changes it meanwhile.
+A copied file is not longer than the file was when it was opened, even if another process appends to it meanwhile.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ class Copy:
 
     Pipes, sockets and devices are not copied.
 
-    `owner` becomes the owner of the copy; None preserves the owners, if this user is allowed to. `size` is the number
-    of bytes of the copied files, `missed` lists the entries that could not be read, one line each.
+    `owner` becomes the owner and the group of the copy. Without `owner`, `keep_owners` preserves the owners if this
+    process runs as root. Only with `keep_owners` the copies keep the setuid, setgid and sticky bits. `size` is the
+    number of bytes of the copied files, `missed` lists the entries that could not be copied, one line each.
     """
 
     def __init__(self, owner: int | None = None, *, keep_owners: bool = False) -> None:
