@@ -33,6 +33,8 @@ MINIMUM = (2, 34)
 """The oldest version of git that has every option that this program uses (Ubuntu 22.04 has 2.34, Debian 12 has
 2.39)."""
 
+WHOLE = 1 << 50
+"""More bytes than git writes: the maximum of a file that receives the whole output of git."""
 CAP = 256 << 20
 """The maximum number of bytes of git's output, if the caller of `git` gives no other maximum. More output of git than
 the maximum is an error or goes to the file `spool`; output is not cut silently."""
@@ -243,6 +245,7 @@ def git(
     config: Sequence[str] = (),
     credentials: Credentials | None = None,
     spool: Path | None = None,
+    spool_cap: int = WHOLE,
     pass_fds: Sequence[int] = (),
     paths: Iterable[str] | None = None,
     hears: bool | None = None,
@@ -251,9 +254,10 @@ def git(
 
     `env` is added to the fixed environment of git (for example identity, proxies, GIT_INDEX_FILE). `config` are further
     settings of git in the form `key=value`. `spool` is a file that receives the complete output of git if the output
-    exceeds the limit (`dropped`). `paths`: git reads only the rules files in the folders above these paths. `hears`:
-    git is ended when the task shall stop; None means that git is ended so only if there is a work tree. `negative` is
-    an exit code by which this git command answers "no", which is not a failure.
+    exceeds the limit (`dropped`); a little after `spool_cap` bytes the file ends. `paths`: git reads only the rules
+    files in the folders above these paths. `hears`: git is ended when the task shall stop; None means that git is ended
+    so only if there is a work tree. `negative` is an exit code by which this git command answers "no", which is not a
+    failure.
 
     Raises GitError, with the last lines of standard error, if git failed (unless `check` is False), ran longer than
     `timeout` seconds, or printed more than `cap` bytes without a `spool`. Raises StopHeard if the task shall stop while
@@ -290,7 +294,7 @@ def git(
                 # `proc.run` stores half of its cap at each end of the output, and the head must be complete up to `cap`
                 cap=2 * cap,
                 spool=spool,
-                spool_cap=1 << 50,
+                spool_cap=spool_cap,
                 errors=errors.descriptor,
                 pass_fds=pass_fds,
                 stop=stop,

@@ -30,7 +30,7 @@ def diff_of(git_dir: Path, old: str, new: str) -> str:
     see only a part.
     """
     data = bytearray()
-    for chunk in changes.diff(git_dir, old, new):
+    for chunk in changes.diff(git_dir, old, new, most=MOST + 1):
         data += chunk
         if len(data) > MOST:
             raise BudgetExceeded(f"the change is longer than {MOST >> 20} MiB, and reviewers see a change whole or not")

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from agent.config import Settings
     from agent.values import Json
 
+CHANGE_SECONDS = 600.0
+"""The maximum number of seconds of the git that writes the diff; no browser waits for this page."""
 MOST_RECORDS = 2000
 """The maximum number of records of each part of the page beside the conversation."""
 
@@ -85,7 +87,7 @@ def _parts(folder: Path, view: Json, threshold: float) -> Json:
     builds: dict[str, Callable[[], Any]] = {
         "chart": lambda: None if row is None else charts.tokens(folder, row, threshold),
         "plan": lambda: task_parts.plan(folder),
-        "change": lambda: task_parts.change(folder, row),
+        "change": lambda: task_parts.change(folder, row, CHANGE_SECONDS),
         "compactions": lambda: _all(folder, task_parts.compactions),
         "requests": lambda: _all(folder, task_parts.requests),
         "recalled": lambda: _all(folder, task_parts.recalled),

@@ -47,6 +47,8 @@ LOG_BYTES = 256 << 10
 COMMIT = re.compile(r"[0-9a-f]{40,64}")
 MOST_DIFF = 1 << 20
 """The maximum number of bytes of a task's diff that the page shows."""
+CHANGE_SECONDS = 6.0
+"""The maximum number of seconds of the git that writes the diff for the page, less than the page has as a whole."""
 MOST_LINES = 10_000
 """The maximum number of lines of a task's diff that the page shows."""
 
@@ -89,9 +91,9 @@ def _step(item: Any) -> Json:
     return {"text": as_text(item), "status": ""}
 
 
-def change(folder: Path, row: Row | None) -> Json:
-    """The change of the task as a diff: the difference of its last pushed commit from its base commit, or the patch
-    that it left."""
+def change(folder: Path, row: Row | None, seconds: float = CHANGE_SECONDS) -> Json:
+    """The change of the task as a diff: the difference of its last pushed commit from its base commit, which git writes
+    in at most `seconds`, or the patch that it left."""
     from agent.work import changes
 
     for name in ("changes.patch", "tree.patch", "committed.patch"):
@@ -107,7 +109,8 @@ def change(folder: Path, row: Row | None) -> Json:
         return {"files": [], "source": "", "why": why}
     data = bytearray()
     try:
-        for chunk in changes.diff(git, str(row.base_commit), str(row.head_commit)):
+        commits = str(row.base_commit), str(row.head_commit)
+        for chunk in changes.diff(git, *commits, seconds=seconds, most=MOST_DIFF + 1):
             data += chunk
             if len(data) > MOST_DIFF:
                 break

@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agent.gitcmd import fields_of, git
+from agent.gitcmd import WHOLE, fields_of, git
 from agent.security.guarded_paths import is_bare, may_be_bare
 from agent.values import FileChange
 from agent.work.untrusted_tree import leaves_tree, shown
@@ -31,6 +31,8 @@ PLAIN = (
     "--dst-prefix=b/",
 )
 CHUNK = 1 << 18
+STREAM_SECONDS = 600.0
+"""The maximum number of seconds of a git that writes a difference or a history."""
 BATCH = 16 << 20
 """The maximum number of bytes of objects that one git reads at once."""
 LINK = 1 << 16
@@ -150,14 +152,15 @@ def changed_paths(git_dir: Path, old: str, new: str) -> list[str]:
     return sorted(fields_of(done.output))
 
 
-def diff(git_dir: Path, old: str, new: str) -> Iterator[bytes]:
-    """The difference between two commits in chunks of bytes, in constant memory.
+def diff(git_dir: Path, old: str, new: str, *, seconds: float = STREAM_SECONDS, most: int = WHOLE) -> Iterator[bytes]:
+    """The difference between two commits in chunks of bytes, in constant memory. A difference of more than `most` bytes
+    is cut somewhere after them, so that it does not fill the disk. Raises GitError if git takes more than `seconds`.
 
     Attributes of the repository are not read: a line `*.py -diff` of a `.gitattributes` would hide files from everybody
     who reads the difference.
     """
     command = ("diff-tree", "-r", "-p", "-M", *PLAIN, old, new, "--")
-    yield from _streamed(git_dir, *command, config=WITHOUT_ATTRIBUTES, env=WITHOUT_INDEX)
+    yield from _streamed(git_dir, *command, config=WITHOUT_ATTRIBUTES, env=WITHOUT_INDEX, seconds=seconds, most=most)
 
 
 def patch(git_dir: Path, old: str, new: str) -> Iterator[bytes]:
@@ -372,11 +375,17 @@ def too_large(git_dir: Path, changes: list[Entry], largest: int) -> list[str]:
 
 
 def _streamed(
-    git_dir: Path, *args: str, config: Sequence[str] = (), env: Mapping[str, str] | None = None
+    git_dir: Path,
+    *args: str,
+    config: Sequence[str] = (),
+    env: Mapping[str, str] | None = None,
+    seconds: float = STREAM_SECONDS,
+    most: int = WHOLE,
 ) -> Iterator[bytes]:
     with tempfile.TemporaryDirectory(prefix="makimono-") as folder:
         spool = Path(folder, "diff")
-        done = git(*args, git_dir=git_dir, spool=spool, cap=CHUNK, timeout=600, hears=True, config=config, env=env)
+        more: dict[str, Any] = {"timeout": seconds, "spool_cap": most, "hears": True, "config": config, "env": env}
+        done = git(*args, git_dir=git_dir, spool=spool, cap=CHUNK, **more)
         if not done.dropped:
             yield done.output
             return

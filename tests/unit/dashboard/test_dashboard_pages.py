@@ -5,8 +5,10 @@ import os
 import re
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from functools import partial
 from html.parser import HTMLParser
 from threading import Event
+from types import SimpleNamespace
 
 import pytest
 from cli_home import DONE, EVIL, OPEN, SHOWN, Home
@@ -16,19 +18,23 @@ from agent.config import load
 from agent.context.deliberations import DeliberationStore
 from agent.context.recalled import RecalledStore
 from agent.context.requests import RequestStore
+from agent.dashboard import app
 from agent.dashboard.conversation import cut
 from agent.dashboard.health_page import HealthPage
 from agent.dashboard.html_page import write_page
 from agent.dashboard.rendering import inert
-from agent.dashboard.task_parts import MOST_LINES, _diff
+from agent.dashboard.task_parts import CHANGE_SECONDS, MOST_DIFF, MOST_LINES, _diff, change
 from agent.errors import HostError
 from agent.forge.rate_limiter import RateLimiter
+from agent.gitcmd import git
 from agent.security.redact import Redactor
 from agent.store.ledgers import LedgerKind
 from agent.values import Usage
+from agent.work import changes
 
 SECRET = "sk-of-this-test-0123456789"
 HOSTILE = f"<script>alert(1)</script>\"'><img src=x onerror=alert(2)> javascript:alert(3) {EVIL} {SECRET}"
+AUTHOR = {f"GIT_{who}_{what}": "a" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
 FULL = "0c000000-0000-4000-8000-000000000003"
 
 
@@ -437,6 +443,22 @@ def test_of_a_change_of_many_lines_the_first_are_shown():
     assert "10,000 lines" in shown["why"]
     assert _diff(b"diff --git a/x b/x\n+a\n", "a test")["why"] == ""
     assert _diff(b"\n", "a test")["why"] == "nothing differs"
+
+
+def test_git_writes_no_more_of_a_large_change_than_is_shown_and_not_for_longer_than_a_page_may_take(tmp_path):
+    git_dir = tmp_path / "git"
+    run = partial(git, git_dir=git_dir)
+    git("init", "-q", "--bare", str(git_dir))
+    (tmp_path / "large.txt").write_text(("x" * 999 + "\n") * 4000)
+    run("add", "large.txt", work_tree=tmp_path)
+    old = run("commit-tree", "-m", "x", changes.empty_tree(git_dir), env=AUTHOR).output.decode().strip()
+    tree = run("write-tree").output.decode().strip()
+    new = run("commit-tree", "-m", "x", tree, env=AUTHOR).output.decode().strip()
+    row = SimpleNamespace(base_commit=old, head_commit=new, branch="x")
+    assert change(tmp_path, row)["why"] == "only the first 1 MiB are shown"
+    assert MOST_DIFF < sum(map(len, changes.diff(git_dir, old, new, most=MOST_DIFF + 1))) < 2 * MOST_DIFF
+    assert "was ended after" in change(tmp_path, row, 0.0)["why"]
+    assert CHANGE_SECONDS < app.PAGE_SECONDS
 
 
 def test_numbers_of_thousands_of_digits_are_no_numbers(page):
