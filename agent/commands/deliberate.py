@@ -185,7 +185,7 @@ def about_an_issue(settings: Settings, address: str) -> ConsensusRequest:
         task = on_the_tracker(settings, address)
         if task is None:
             wiring = opened.enter_context(closing(Wiring(settings)))
-            task = opened.enter_context(on_a_forge(wiring, address))
+            task = opened.enter_context(on_a_forge(wiring, address, "the text by --file"))
         assert task.forge is not None, "a forge gave it"
         issue = task.forge.read_issue(task.get_task_key())
     title, body = clean(issue.title, limit=500).text, clean(issue.body, limit=LARGEST).text

@@ -61,8 +61,9 @@ def asked_for(settings: Settings, wiring: Wiring, issue: str, repository: str | 
 
 
 @contextmanager
-def on_a_forge(wiring: Wiring, address: str) -> Iterator[Task]:
-    """The task of the issue, pull request or merge request at an address."""
+def on_a_forge(wiring: Wiring, address: str, text: str = "a Markdown file") -> Iterator[Task]:
+    """The task of the issue, pull request or merge request at an address; `text` tells a person how the command takes
+    any other text."""
     forges = [forge for forge in wiring.forges if forge.source != "local"]
     try:
         task = _at(forges, address)
@@ -70,7 +71,7 @@ def on_a_forge(wiring: Wiring, address: str) -> Iterator[Task]:
             known = ", ".join(f"{forge.source} {forge.instance}" for forge in forges) or "none"
             raise UsageError(
                 f"{address} is no issue, pull or merge request of a project that is configured (hosts in task_sources: "
-                f"{known}). Add its host to task_sources and its project to projects; or give a Markdown file, or an "
+                f"{known}). Add its host to task_sources and its project to projects; or give {text}, or an "
                 f"issue of the local tracker by its number (#3) or its file"
             )
         yield task

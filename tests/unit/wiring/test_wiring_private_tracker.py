@@ -164,6 +164,8 @@ def test_an_issue_of_the_tracker_is_found_by_number_and_by_file_with_or_without_
     monkeypatch.chdir(tmp_path / "tracker")
     assert on_the_tracker(tracked, "issues/3.md").title == "It"
     assert on_the_tracker(tracked, str(tmp_path / "elsewhere.md")) is None
+    with pytest.raises(UsageError, match="or give the text by --file, or an issue of the local tracker"):
+        about_an_issue(tracked, str(tmp_path / "elsewhere.md"))
     assert about_an_issue(tracked, "#3").prompt.endswith("\n\n# It\n\nBody")
     assert path_of(tracked, "#3") == tmp_path / "tracker" / "issues" / "3.md"
 
