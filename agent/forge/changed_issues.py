@@ -65,20 +65,22 @@ def changed_of(
 
 
 def recent_of(
-    projects: Iterable[tuple[str, str]],
+    lists: Iterable[tuple[str, ...]],
     cursor: str,
-    listed: Callable[[str, str, str], Iterable[tuple[TaskKey, Comment, str]]],
+    listed: Callable[..., Iterable[tuple[TaskKey, Comment, str]]],
 ) -> tuple[dict[TaskKey, Comment], str]:
     """Implements `ForgeReports.recent_issues`: (the changed issues with their texts, the next cursor).
 
-    `listed(owner, repository, since)` reads the open issues and pull requests of a repository that have changed since a
-    time: (task key, the issue's text as a comment, time of the last change)."""
+    `lists` has owner and repository of each list, and the name of the collection if a repository has several.
+    `listed(owner, repository, …, since)` reads the open issues and pull requests of a list that have changed since a
+    time: (task key, the issue's text as a comment, time of the last change).  Each list has a time of its own in the
+    cursor, so that a list that is refused for a while is read from where it was."""
     changes = ChangeCursor.parse(cursor)
     found: dict[TaskKey, Comment] = {}
-    for owner, repo in projects:
-        name = f"{owner}/{repo}"
+    for names in lists:
+        name = "/".join(names)
         since = changes.since(name).strftime("%Y-%m-%dT%H:%M:%SZ")
-        there = {f"{key.task_type} {key.task_id}": (key, text, when) for key, text, when in listed(owner, repo, since)}
+        there = {f"{key.task_type} {key.task_id}": (key, text, when) for key, text, when in listed(*names, since)}
         new = changes.update(name, ((number, one[2]) for number, one in there.items()))
         found |= {there[number][0]: there[number][1] for number in new if number in there}
     return found, changes.text()

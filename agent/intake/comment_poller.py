@@ -108,6 +108,10 @@ class CommentPoller:
         """Read the changed issues, and show at each request of a person that it was read; `handle` obeys the requests.
         An error of the forge is raised by `handle`."""
         self.failed = None
+        # what is left of a poll that another error has ended
+        self.items.begin_anew()
+        self.stirred |= self.found.keys()
+        self.found.clear()
         try:
             self.calls.read()
             self._read_changes()
@@ -147,8 +151,6 @@ class CommentPoller:
     def _read_changes(self) -> None:
         """Read the comments on the issues that have changed, into `found`."""
         self.watched, self.has_changed = self._watched(), False
-        self.stirred |= self.found.keys()
-        self.found.clear()
         rows = self.watched
         if not rows:
             return

@@ -6,14 +6,16 @@ The daemon's poller thread has one `Poller`, which polls each forge at its own i
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
 from agent import clock
-from agent.errors import ForgeError, ForgeLimited, ForgeUnreachable
+from agent.errors import ForgeError, ForgeLimited, ForgeUnreachable, IssueUnreadable
 from agent.forge.base import ForgeReports
 from agent.forge.refused_changes import RefusedChanges
+from agent.forge.task_getter import NOT_SHOWN
 from agent.intake.backlog import Backlog
 from agent.intake.comment_poller import CommentPoller
 from agent.intake.enqueue import Intake, enqueue_task, priority_of, will_start
@@ -26,7 +28,7 @@ from agent.values import Status
 from agent.worker.parent_task import parent_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
     from threading import Event
 
     from agent.config import Settings
@@ -170,6 +172,7 @@ class Poller:
         name = f"{forge.source} {forge.instance}"
         before = len(new)
         failed: ForgeUnreachable | None = None
+        place.items.begin_anew()
         try:
             if not place.backlog or clock.monotonic() >= place.list_at:
                 getter = forge.task_getter()
@@ -184,7 +187,7 @@ class Poller:
             while shown:
                 for task, seen in shown:
                     self.moved_at = clock.monotonic()
-                    with place.items.handling(str(task.get_task_key())):
+                    with _handling(place, task):
                         uuid = enqueue(self.settings, self.ledger, task, self.events, seen)
                         new += [uuid] if uuid is not None else []
                 shown = self._shown(place, AT_ONCE if most is None else most - (len(new) - before))
@@ -218,7 +221,7 @@ class Poller:
         found: list[tuple[Task, Callable[[], None]]] = []
         while place.backlog and len(found) < most:
             task = place.backlog.pop()
-            with place.items.handling(str(task.get_task_key())):
+            with _handling(place, task):
                 seen: Callable[[], None] = partial(place.show_seen, task)
                 intake = Intake(self.settings, self.ledger, place.forge, self.events)
                 if task.forge is not None and will_start(intake, task.get_task_key(), task.started_by):
@@ -275,6 +278,19 @@ def report_skipped(events: Events, forge: Forge, item: str, why: str) -> None:
     """Report an issue that cannot become a task."""
     said = why if not item or item in why else f"{item}: {why}"
     events.emit("issue_skipped", source=forge.source, instance=forge.instance, why=said)
+
+
+@contextmanager
+def _handling(place: PolledForge, task: Task) -> Iterator[None]:
+    """Handle one task in the body of the `with` statement.
+
+    A task of which the host does not show yet who asked for it is left to the next poll, without a report."""
+    with place.items.handling(str(task.get_task_key())):
+        try:
+            yield
+        except IssueUnreadable as error:
+            if error.code != NOT_SHOWN:
+                raise
 
 
 def do_nothing() -> None:

@@ -87,7 +87,7 @@ class Items:
         try:
             yield
         except ForgeLimited:  # further requests would only make the rate limit last longer
-            self._begin_anew()
+            self.begin_anew()
             raise
         except Exception as error:  # noqa: BLE001 - an error of one item must not end the loop
             if isinstance(error, self.whole) and not isinstance(error, OF_ONE):
@@ -114,13 +114,14 @@ class Items:
         `unless_some`: if an item succeeded, no error is raised, and each error is reported as an error of its item.
         """
         failed, went_well = self.failed, self.went_well
-        self._begin_anew()
+        self.begin_anew()
         if failed and not (unless_some and went_well):
             raise next(iter(failed.values()))
         for name, error in failed.items():
             self._say(name, error)
 
-    def _begin_anew(self) -> None:
+    def begin_anew(self) -> None:
+        """Forget the errors of a loop, also of one that did not reach `finish`."""
         self.failed, self.in_a_row, self.went_well = {}, 0, 0
 
     def _fail(self, name: str, error: Exception) -> None:

@@ -47,25 +47,24 @@ def changed_of(forge: GitLab, watched: Mapping[TaskKey, str | None], cursor: str
 
 
 def recent_in(
-    forge: GitLab, served: Mapping[tuple[str, str], Project], owner: str, repo: str, since: str
+    forge: GitLab, served: Mapping[tuple[str, str], Project], owner: str, repo: str, collection: str, since: str
 ) -> Iterator[tuple[TaskKey, Comment, str]]:
-    """(key, title and text as a comment, time of the last change) of each open issue or merge request that has changed
-    since `since`; merge requests that the program has opened are left out. `served`: (owner, repository) as in task
-    keys → project."""
+    """(key, title and text as a comment, time of the last change) of each open issue or merge request (`collection`)
+    that has changed since `since`; merge requests that the program has opened are left out. `served`: (owner,
+    repository) as in task keys → project."""
     query = {"scope": "all", "state": "opened", "order_by": "updated_at", "sort": "asc", "updated_after": since}
-    for collection, kind in KINDS.items():
-        path = f"{served[owner, repo].path}/{collection}"
-        # The poll for waiting issues reports a project that cannot be read.
-        with suppress(ForgeRefused, ForgeAccessRefused):
-            for item in forge.wire.pages(path, query=query, patience=QUICK, reserve=RESERVE, odd=lambda _: None):
-                who, made = item.get("author"), utc(item.get("created_at"))
-                title, body = str(item.get("title") or ""), str(item.get("description") or "")
-                own = kind != "issue" and forge.places.is_own(who) and hidden_in(body)
-                if own or item.get("confidential") or item.get("state") != "opened":
-                    continue
-                key = TaskKey(forge.source, owner, repo, kind, str(item["iid"]), forge.instance)
-                text = Comment("", username(who), body, made, made, place=title)
-                yield key, text, str(item["updated_at"])
+    kind, path = KINDS[collection], f"{served[owner, repo].path}/{collection}"
+    # The poll for waiting issues reports a project that cannot be read.
+    with suppress(ForgeRefused, ForgeAccessRefused):
+        for item in forge.wire.pages(path, query=query, patience=QUICK, reserve=RESERVE, odd=lambda _: None):
+            who, made = item.get("author"), utc(item.get("created_at"))
+            title, body = str(item.get("title") or ""), str(item.get("description") or "")
+            own = kind != "issue" and forge.places.is_own(who) and hidden_in(body)
+            if own or item.get("confidential") or item.get("state") != "opened":
+                continue
+            key = TaskKey(forge.source, owner, repo, kind, str(item["iid"]), forge.instance)
+            text = Comment("", username(who), body, made, made, place=title)
+            yield key, text, str(item["updated_at"])
 
 
 def _places(forge: GitLab, key: TaskKey, url: str | None) -> set[Place]:

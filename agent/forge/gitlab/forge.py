@@ -45,7 +45,7 @@ from agent.forge.gitlab.own_notes import OwnNotes
 from agent.forge.gitlab.projects import Projects, username
 from agent.forge.gitlab.requesting_person import altered, reviewer_of, taken_away, who_ended
 from agent.forge.gitlab.task_items import Items, collection_of, is_merge, number_of, state_of
-from agent.forge.gitlab.tasks import GitLabTaskGetter, MemberProjects
+from agent.forge.gitlab.tasks import KINDS, GitLabTaskGetter, MemberProjects
 from agent.forge.gitlab.text_edits import edit_of
 from agent.forge.issue_url import on_gitlab
 from agent.forge.label_check import MOST_PROJECTS, label_problems
@@ -272,7 +272,8 @@ class GitLabForge:
     def recent_issues(self, cursor: str) -> tuple[dict[TaskKey, Comment], str]:
         """Implements `ForgeReports.recent_issues`."""
         served = {names.rpartition("/")[::2]: project for names, project in self.listed.served()}
-        return recent_of(served, cursor, partial(recent_in, self, served))
+        lists = [(*names, collection) for names in served for collection in KINDS]
+        return recent_of(lists, cursor, partial(recent_in, self, served))
 
     def fetch_picture(self, key: TaskKey, address: str) -> bytes:
         from agent.forge.gitlab.pictures import fetch_picture

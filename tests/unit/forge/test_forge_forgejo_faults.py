@@ -238,3 +238,13 @@ def test_five_thousand_issues_are_listed_to_the_end(place):
             made["labels"].append(label["id"])
     assert len(place.forge.task_getter().get_task_list()) == 1200
     assert len(place.server.asked("GET", "issues/search.*labels")) == 24
+
+
+def test_a_label_that_a_person_made_since_the_labels_were_read_is_not_made_again(place):
+    key = place.issue()
+    place.forge.move_label(key, "processing")  # reads the labels
+    place.repo.known_label("coding agent done")
+    place.again().move_label(key, "done")
+    names = [one["name"] for one in place.repo.labels.values()]
+    assert len(names) == len(set(names))
+    assert place.labels(key) == ["coding agent done"]

@@ -247,6 +247,20 @@ def test_people_with_developer_access_may_ask_and_others_may_not(place):
     assert problems(place.forge) == []
 
 
+def test_what_changed_while_merge_requests_were_refused_is_seen_afterwards(place):
+    with clock.use(clock.FakeClock(clock.now())):
+        cursor, server = clock.stamp(clock.now()), place.server
+        server.fault("GET", "/merge_requests$", status=403, times=1)
+        clock.sleep(60)
+        server.merge_request(place.project, place.person("bob"), source="fix")
+        clock.sleep(60)
+        place.issue()
+        found, cursor = place.forge.recent_issues(cursor)
+        assert [key.task_type for key in found] == ["issue"]
+        found, _ = place.forge.recent_issues(cursor)
+        assert "merge_request" in [key.task_type for key in found]
+
+
 def test_who_set_the_label_last_is_who_asked(place):
     key = place.issue(author="alice", labels=())
     place.person("bob")

@@ -9,6 +9,7 @@ from run_home import UUID
 from agent import clock
 from agent.commands.cleanup import cleanup
 from agent.context.outside_effects import EffectStore
+from agent.errors import ForgeUnreachable
 from agent.forge.markers import marker, with_markers
 from agent.intake.comment_poller import PAUSED_SECONDS, CommentPoller
 from agent.intake.enqueue import Intake, enqueue_task
@@ -113,6 +114,21 @@ def test_a_mention_after_cleanup_goes_on_from_the_task(watching):
     watching.place.comment(key, "@makimono once more")
     (uuid,) = watching.poll()
     assert watching.ledger.get(uuid).parent_uuid == ended
+
+
+def test_a_task_that_another_process_has_done_meanwhile_keeps_its_comment(watching):
+    key = watching.place.issue()
+    intake = Intake(watching.home.settings, watching.ledger, watching.place.forge, watching.home.events)
+
+    def take():  # this process was frozen; a worker of another one has done the task
+        watching.ledger.offer(UUID % 1)
+        claim = watching.ledger.claim(UUID % 1, "another", 60)
+        watching.ledger.finish(UUID % 1, claim.attempt, "completed")
+        return False
+
+    enqueue_task(intake, key, user="alice", title="It", take=take, uuid=UUID % 1)
+    assert watching.progress(key)
+    assert watching.ledger.get(UUID % 1).status is Status.COMPLETED
 
 
 def test_a_crash_between_the_row_and_the_label_starts_nothing_twice(watching):
@@ -398,6 +414,24 @@ def test_a_forge_that_fails_in_between_is_asked_again_for_what_is_not_answered(w
     assert watching.poll() == []
     assert len(watching.home.named("poll_failed")) == 1
     assert len(watching.poll()) == 1
+
+
+def test_an_error_of_a_poll_that_broke_off_is_not_of_the_next_poll(watching, monkeypatch):
+    key = watching.place.issue(labels=())
+    watching.ended(key)
+    watching.poll()
+    watching.time.move(60)
+    watching.place.comment(key, "/retry")
+    comments = watching.poller.places[0].comment_poller
+
+    def cut(*_):
+        raise ForgeUnreachable("cut")
+
+    with monkeypatch.context() as away:
+        away.setattr(watching.place.forge, "comments_since", cut)
+        comments.read()  # and then an error ends the poll before `handle`
+    assert len(watching.poll()) == 1
+    assert watching.home.named("poll_failed") == []
 
 
 # --- the pace ---------------------------------------------------------------------------------------------------

@@ -1,7 +1,9 @@
 """From issues to rows: once, in the right order, and whatever single issues do."""
 
 import pytest
+from forges.github_place import GitHubPlace
 from run_home import UUID
+from watched_place import Watching
 
 from agent import clock
 from agent.daemon.finalize import close_from_outside
@@ -261,3 +263,19 @@ def test_what_did_not_wait_any_more_when_its_turn_came_is_left_alone(place):
     paths[-1].write_text(paths[-1].read_text().replace("labels: [coding agent]", "labels: []"))
     assert poller.poll() == []
     assert len(here.ledger.list()) == AT_ONCE
+
+
+def test_a_label_of_which_the_host_does_not_show_the_event_yet_is_taken_later_without_a_report(place, tmp_path):
+    with clock.use(clock.FakeClock()) as time:
+        hub = GitHubPlace(tmp_path / "forge")
+        watching = Watching(hub, place())
+        item = hub.repo.issues[int(hub.issue().task_id)]
+        shown, item["events"] = item["events"], []
+        assert watching.poll() == []
+        item["events"] = shown
+        time.move(5)
+        assert len(watching.poll()) == 1
+        assert watching.home.named("issue_skipped") == []
+        watching.ledger.close()
+        hub.forge.close()
+        hub.close()
