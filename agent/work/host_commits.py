@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agent.errors import ForgeRefused, PushRejected
+from agent.errors import ForgeRefused, ForgeUnreachable, PushRejected
 from agent.forge.commit_maker import TreeEntry
 from agent.gitcmd import git
 from agent.work import changes
@@ -36,6 +36,10 @@ follows.  It is no branch, so rules about branches do not apply to it."""
 MOST_ENTRIES = 1000
 """The maximum number of paths in one request for a tree; more are sent in several requests, each on top of the last."""
 
+AWAY = ("gpgverify_error", "gpgverify_unavailable")
+"""The reasons of an unsigned commit by which GitHub says that its signature service does not answer at the moment
+(docs.github.com/en/rest/git/commits, "Signature verification object")."""
+
 
 def unsigned(git_dir: Path, head: str, known: Iterable[str]) -> list[str]:
     """The commits of `head` that the host has to make, oldest first: those that are not in `known`, without those that
@@ -52,8 +56,8 @@ def unsigned(git_dir: Path, head: str, known: Iterable[str]) -> list[str]:
 def make_again(git_dir: Path, commits: Sequence[str], maker: CommitMaker) -> dict[str, str]:
     """Let the host make `commits`, oldest first; returns old name → new name.
 
-    Raises PushRejected if the host does not take a commit, makes another one, or does not sign it; the other errors of
-    `CommitMaker`.
+    Raises PushRejected if the host does not take a commit, makes another one, or does not sign it; ForgeUnreachable if
+    the host cannot sign at the moment; the other errors of `CommitMaker`.
     """
     made: dict[str, str] = {}
     for commit in commits:
@@ -79,6 +83,8 @@ def _made(git_dir: Path, commit: str, made: Mapping[str, str], maker: CommitMake
         raise _rejected(commit, f"GitHub made the tree {found[:12]} for its tree {tree[:12]}")
     here = [made.get(parent, parent) for parent in parents]
     answer = maker.make_commit(message.decode("utf-8", "replace"), tree, here)
+    if answer.reason in AWAY:
+        raise ForgeUnreachable(f"GitHub cannot sign commit {commit[:12]} now ({answer.reason})")
     if not answer.is_verified or not answer.signature:
         raise _rejected(
             commit,

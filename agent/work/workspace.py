@@ -261,8 +261,6 @@ class Workspace:
         """Move the task's branch from `head` to the commits that replace its own (old name → new name); they have the
         same trees, so neither the files nor the index change."""
         self._move_branch(made.get(head, head), "signed", expected=head)
-        if self.start is not None and self.start in made:
-            self.update_state(start=made[self.start])
 
     def _point_at(self, commit: str | None, why: str) -> None:
         """Set the task's branch and the index to `commit` (None means before the first commit); the tree does not

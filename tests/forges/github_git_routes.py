@@ -10,7 +10,9 @@ What is refused, and where it is written:
 
 A commit is signed, with GitHub as its committer, when an App makes it and the request names no author, no committer and
 no signature (docs.github.com, "About commit signature verification", "Signature verification for bots"; not on an
-Enterprise Server).  Any other commit is `unsigned`.  The signature of GitHub's commits ends with an empty line.
+Enterprise Server).  Any other commit is `unsigned`.  While the signature service is away,
+`verified` is false and `reason` is `gpgverify_error` or `gpgverify_unavailable` (docs.github.com/en/rest/git/commits,
+"Signature verification object").  The signature of GitHub's commits ends with an empty line.
 """
 
 from __future__ import annotations
@@ -59,6 +61,7 @@ class GitRoutes:
     """A part of `github_server.GitHubServer`."""
 
     is_enterprise = False
+    service_away = ""  # the reason in the answers while the signature service is away
 
     def _usable(self, repo):
         """The objects of the branches, and those that this API has made."""
@@ -129,8 +132,8 @@ class GitRoutes:
                 file.write(f"{made}\n")
         date = clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
         verification = {
-            "verified": signs,
-            "reason": "valid" if signs else "unsigned",
+            "verified": signs and not self.service_away,
+            "reason": self.service_away or ("valid" if signs else "unsigned"),
             "signature": signature,
             "payload": payload if signs else None,
             "verified_at": date if signs else None,

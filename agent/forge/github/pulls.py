@@ -8,6 +8,7 @@ change this state later.  Title, text and the request for a review, which change
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
 from agent.errors import ForgeError, ForgeRefused, ForgeUnreachable
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 MAX_BODY = 65_536
 MAX_TITLE = 256
-REVIEW = "requestReviews"
+REVIEW, UPDATE = "requestReviews", "updatePullRequest"
 CUT = "\n\n… cut: GitHub takes no more. The whole text is in the task's folder."
 
 
@@ -121,19 +122,26 @@ class Pulls:
         """Change title and text of the pull request, make it a draft or ready, and ask `who` (a node id) for a review,
         with one request; returns the fields of `item` that have changed.
 
-        If GitHub refuses the reviewer, the refusal is logged and no error is raised.
+        If GitHub refuses the reviewer, the refusal is logged and no error is raised. If GitHub refuses title or text of
+        a pull request that is ready now, the pull request becomes a draft again, since it must not be ready with the
+        text of the draft; then the refusal is raised.
         """
         node = {"pullRequestId": item["node_id"]}
         name = "convertPullRequestToDraft" if draft else "markPullRequestReadyForReview"
         wanted = [(name, node, "pullRequest { isDraft }")]
         if changes:
-            wanted.insert(0, ("updatePullRequest", node | changes, "pullRequest { title body }"))
+            wanted.insert(0, (UPDATE, node | changes, "pullRequest { title body }"))
         if who is not None:
             wanted.append((REVIEW, node | {"userIds": [who], "union": True}, "clientMutationId"))
-        data, refused = self.wire.mutations(wanted, may_fail=(REVIEW,))
+        data, refused = self.wire.mutations(wanted, may_fail=(REVIEW, UPDATE))
+        if UPDATE in refused:
+            if not draft:
+                with suppress(ForgeRefused):
+                    self.wire.mutations([("convertPullRequestToDraft", node, "pullRequest { isDraft }")])
+            raise refused[UPDATE]
         if REVIEW in refused:
             log.get("forge").warning("review_not_asked", pull=str(item["number"]), who=who, why=str(refused[REVIEW]))
-        shown = data["updatePullRequest"]["pullRequest"] if changes else {}
+        shown = data[UPDATE]["pullRequest"] if changes else {}
         return shown | {"draft": data[name]["pullRequest"]["isDraft"]}
 
     def _is_of(self, item: dict[str, Any], head: str) -> bool:

@@ -7,13 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from forges.github_graphql import GraphQL, Refusal
 from forges.github_place import TOKEN, GitHubPlace, github_settings
 from forges.github_state import now
 from pydantic import SecretStr
 
 from agent import clock
 from agent.config.project_section import Project
-from agent.errors import ConfigError, ForgeAccessRefused
+from agent.errors import ConfigError, ForgeAccessRefused, ForgeRefused
 from agent.forge import TaskFactory
 from agent.forge.github.forge import GitHubForge
 from agent.values import TaskKey
@@ -460,6 +461,21 @@ def test_who_asked_is_asked_for_a_review_when_it_is_ready(github):
     github.forge.update_pull(key, ready, draft=False, title="T2")
     assert len(github.server.asked("POST", "/graphql")) == 1
     assert github.server.asked("POST", "/requested_reviewers") == []
+
+
+def test_where_the_text_is_refused_the_pull_request_stays_a_draft(github, monkeypatch):
+    key = github.issue()
+    github.branch(HEAD)
+    pull = github.forge.open_pull(key, title="T", body="B", head=HEAD, base="main", draft=True)
+
+    def refuse(*_):
+        raise Refusal("UNPROCESSABLE", "body is not accepted")
+
+    monkeypatch.setattr(GraphQL, "_updatePullRequest", refuse)
+    with pytest.raises(ForgeRefused, match="body is not accepted"):
+        github.forge.update_pull(key, pull, draft=False, title="T1", body="B1")
+    now = github.forge.find_pull(key, HEAD)
+    assert (now.draft, now.title, now.body) == (True, "T", "B")
 
 
 def test_a_worker_relies_on_the_events_that_the_poll_has_read_and_hears_what_comes_later(github):

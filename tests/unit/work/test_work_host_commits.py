@@ -107,6 +107,18 @@ def test_what_the_host_does_not_sign_is_not_published(source, make_workspace, ho
     assert source.git("for-each-ref", "refs/makimono") == ""
 
 
+def test_while_the_signature_service_is_away_the_work_waits(source, make_workspace, host):
+    place, maker = host()
+    workspace = make_workspace(source)
+    change(workspace)
+    for reason in host_commits.AWAY:
+        place.server.service_away = reason
+        with pytest.raises(ForgeUnreachable, match=reason):
+            publisher(workspace, maker).push()
+    place.server.service_away = ""
+    assert publisher(workspace, maker).push() == branch_at(source)
+
+
 def test_what_the_api_refuses_is_said_and_kept(source, make_workspace, host):
     place, maker = host()
     workspace = make_workspace(source)
