@@ -3,7 +3,8 @@
 `.makimono.yaml` is read from the commit that is the newest of the default branch when the task begins: never from the
 branch of a pull request, a base that the issue names, or the work tree. The commit from which `.makimono.yaml` was read
 is recorded in the task's folder, so that a later attempt reads the same text. A `.makimono.yaml` with an error is
-ignored as a whole; the reports of the task describe the error once, with its line.
+ignored as a whole; the reports of the task describe the error once, with its line. A task that continues another one
+does not repeat an error that the earlier task has reported.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from agent.work import gitdir
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from agent.values import Json
     from agent.work.mirror import Mirror
     from agent.worker.session import TaskRun
 
@@ -64,7 +66,10 @@ def _read(run: TaskRun, mirror: Mirror) -> RepositorySettings:
         keys = RepositoryKeys() if data is None else parse_file(data, allow, is_branch)
     except ConfigError as error:
         said = "; ".join(str(error).splitlines())  # one line for each fault of the file
-        return RepositorySettings(RepositoryKeys(), f"{said}. The task goes on without {FILE}")
+        known = _stored(run.settings.base_dir / "completed" / str(run.context.row.get("parent_uuid")))
+        _store(run.context.context_dir, commit, said)
+        told = known.get("problem") == said  # the earlier task of the issue has reported the same faults
+        return RepositorySettings(RepositoryKeys(), "" if told else f"{said}. The task goes on without {FILE}")
     if data is not None:
         run.events.emit("repository_file", commit=commit, keys=sorted(keys.model_fields_set))
     return RepositorySettings(keys)
@@ -72,18 +77,29 @@ def _read(run: TaskRun, mirror: Mirror) -> RepositorySettings:
 
 def _commit(folder: Path, mirror: Mirror) -> str | None:
     """The commit of the default branch when the task began, None for an empty repository."""
-    path = folder / NAME
-    try:
-        known = str(orjson.loads(path.read_bytes())["commit"])
-    except (OSError, orjson.JSONDecodeError, KeyError, TypeError):
-        known = ""
+    known = str(_stored(folder).get("commit") or "")
     if known and git("cat-file", "-e", f"{known}^{{commit}}", git_dir=mirror.path, check=False).returncode == 0:
         return known
     branch = mirror.default_branch()
     commit = mirror.commit_of(branch) if branch is not None else None
     if commit is not None:
-        durable_files.write_file(path, orjson.dumps({"commit": commit}))
+        _store(folder, commit)
     return commit
+
+
+def _store(folder: Path, commit: str, problem: str = "") -> None:
+    """Record in the task's folder the commit from which `.makimono.yaml` was read, and the faults of that file."""
+    facts = {"commit": commit} | ({"problem": problem} if problem else {})
+    durable_files.write_file(folder / NAME, orjson.dumps(facts))
+
+
+def _stored(folder: Path) -> Json:
+    """What `_store` recorded in the folder of a task; {} if nothing can be read."""
+    try:
+        found = orjson.loads((folder / NAME).read_bytes())
+    except (OSError, orjson.JSONDecodeError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def read_blob(git_dir: Path, commit: str) -> bytes | None:

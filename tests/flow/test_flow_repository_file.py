@@ -51,6 +51,12 @@ def test_a_wrong_file_is_named_once_on_the_issue_with_its_line_and_the_task_goes
     said = "command, timeout, or empty; .makimono.yaml, line 2: sandbox is not a known key"
     assert final.count(said) == 1
     assert "The task goes on without .makimono.yaml" in final
+    issue = here.issue_path(1)
+    issue.write_text(issue.read_text().replace("coding agent done", "coding agent"))
+    here.plays["Round late"] = [write("b.py"), finish("Round late again", "Done again.")]
+    here.once()
+    assert "Done again." in here.said(1)[-1]
+    assert "makimono.yaml" not in here.said(1)[-1], "it is the same fault as before"
 
 
 def test_a_base_that_the_repository_does_not_have_stops_no_task(home):
