@@ -23,10 +23,8 @@ LANGUAGES = (
     *("structurizr", "svgbob", "symbolator", "tikz", "umlet", "vega", "vegalite", "wardleymap", "wavedrom", "wireviz"),
 )
 _NAME = rf"(?=(?:{'|'.join(LANGUAGES)})(?![\w-]))"
-_FENCE = re.compile(rf"(?:`(?<=```)(?!`)|~(?<=~~~)(?!~))[^\S\n]{{0,99}}+{_NAME}", re.IGNORECASE)
-_ATTRIBUTE = re.compile(
-    rf"(?:g(?<=lang)\s{{0,99}}+=\s{{0,99}}+[\"']?|-(?<=language-))\s{{0,99}}+{_NAME}", re.IGNORECASE
-)
+_FENCE = re.compile(rf"(?:`(?<=```)(?!`)|~(?<=~~~)(?!~))[^\S\n]*+{_NAME}", re.IGNORECASE)
+_ATTRIBUTE = re.compile(rf"(?:g(?<=lang)\s*+=\s*+[\"']?|-(?<=language-))\s*+{_NAME}", re.IGNORECASE)
 """The language in an attribute of an HTML tag: `<pre lang="plantuml">`, `<code class="language-plantuml">`."""
 
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from agent.security.markdown_code import sure_code
+
 if TYPE_CHECKING:
     from collections import Counter
 
@@ -23,8 +25,6 @@ _HIDING = (
 _HIDDEN = re.compile(rf"<([a-zA-Z][a-zA-Z0-9-]*+)(?=[^<>]*?(?:{_HIDING})){_ATTRIBUTES}>", re.IGNORECASE)
 _TAG = re.compile(rf"<(/?)([a-zA-Z][a-zA-Z0-9-]*+)({_ATTRIBUTES})>", re.IGNORECASE)
 _HIDES = re.compile(_HIDING, re.IGNORECASE)
-_FENCE = re.compile(r"(`{3,}|~{3,})[^`]*")
-_RAW = re.compile(r"<(?:pre|script|style|textarea|\?|!(?!--))", re.IGNORECASE)
 _DETAILS = re.compile(r"</?(?:details|summary)\b[^<>]*+>", re.IGNORECASE)
 _IMAGE = re.compile(r"!\[([^\[\]\n]*+)\](?:\([^()\n]*+\)|\[[^\[\]\n]*+\])")
 _HTML_IMAGE = re.compile(rf"<img\b({_ATTRIBUTES})>", re.IGNORECASE)
@@ -41,7 +41,7 @@ def unhide(text: str, found: Counter[str]) -> tuple[str, bool]:
 
     The number of removed elements is added to `found`, by rule.
 
-    Fenced code is left unchanged, since a forge renders it literally.
+    Fenced code (`markdown_code.py`) is left unchanged, since a forge renders it literally.
     """
     kept = []
     position = 0
@@ -54,47 +54,11 @@ def unhide(text: str, found: Counter[str]) -> tuple[str, bool]:
 
 
 def code_blocks(text: str) -> list[tuple[int, int]]:
-    """(start, end) of the fenced code blocks of `text` that every Markdown renderer treats as code.
-
-    After a fence that could be inside a list, a quotation or raw HTML, nothing counts as code: renderers disagree
-    whether such a fence begins code, and an attacker could exploit that. Nothing counts as code after raw HTML
-    with rules of its own, such as `<pre`, or after a fence that nothing closes.
-    """
-    found: list[tuple[int, int]] = []
+    """(start, end) of what is between the fences of each block that is surely code."""
     if ("```" not in text and "~~~" not in text) or not any(sign in text for sign in ("<", "](", "]:", "![")):
-        return found
-    position = 0
-    html = False  # whether raw HTML may have begun since the last blank line
-    while position < len(text):
-        line_end = text.find("\n", position)
-        line_end = len(text) if line_end < 0 else line_end
-        line = text[position:line_end]
-        if (fence := _FENCE.fullmatch(line)) and not html:
-            closing = re.compile(rf"^ {{0,3}}{fence[1][0]}{{{len(fence[1])},}}[ \t]*$", re.MULTILINE)
-            close = closing.search(text, line_end + 1)
-            if close is None:
-                break
-            found.append((line_end, close.start()))
-            line_end = text.find("\n", close.end() - 1)
-            line_end = len(text) if line_end < 0 else line_end
-        elif "```" in line or "~~~" in line or _RAW.search(line):
-            break
-        elif (comment := line.find(OPEN)) >= 0:
-            end = text.find(CLOSE, position + comment + len(OPEN))
-            inside = text[position + comment : end]
-            if end < 0 or "```" in inside or "~~~" in inside:
-                break
-            line_end = text.find("\n", end)
-            line_end = len(text) if line_end < 0 else line_end
-            if "```" in (rest := text[end:line_end]) or "~~~" in rest:
-                break
-            html = True
-        elif not line.strip():
-            html = False
-        elif "<" in line:
-            html = True
-        position = line_end + 1
-    return found
+        return []
+    blocks = (code for code in sure_code(text) if code.is_block)
+    return [(text.find("\n", one.start), text.rfind("\n", one.start, one.end - 1) + 1) for one in blocks]
 
 
 def _unhide(text: str, found: Counter[str]) -> tuple[str, bool]:

@@ -5,9 +5,9 @@ commit message), a mention (`@octocat`), a quick action (`/close`), a command to
 Templates of this program may trigger an action of a forge or a bot on purpose (`prompts.Live`). Text of a model, an
 issue or a command is published only after this module has made it inert. Every reference and every mention is disarmed,
 with any words before it, since closing keywords are configurable. To disarm a reference, mention or command, an
-invisible character (U+200B) is inserted, like Renovate and Dependabot do; URLs of issues become code. Code is left
-unchanged, since forges ignore commands and references in code, with two exceptions: the body of a pull request
-(`description`), and languages of which a server of the forge draws diagrams (`diagrams.py`).
+invisible character (U+200B) is inserted, like Renovate and Dependabot do; URLs of issues become code. Code
+(`markdown_code.py`) is left unchanged, since forges ignore commands and references in code, with two exceptions: the
+body of a pull request (`description`), and languages of which a server of the forge draws diagrams (`diagrams.py`).
 
 Sources: docs.github.com "Linking a pull request to an issue" and "Skipping workflow runs"; docs.gitlab.com "Default
 closing pattern" and "Quick actions"; dependabot/dependabot-core#2820; renovatebot/renovate lib/util/markdown.ts.
@@ -16,19 +16,19 @@ closing pattern" and "Quick actions"; dependabot/dependabot-core#2820; renovateb
 from __future__ import annotations
 
 import re
-from collections import deque
-from itertools import groupby
 from typing import TYPE_CHECKING
 
 from agent.security import links
 from agent.security.diagrams import undrawn
 from agent.security.links import APART
+from agent.security.markdown_code import sure_code
 
 if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Collection, Iterator
 
-_ADDRESS = re.compile(r"\bhttps?://[^\s<>\"'`|\\^{}]+", re.IGNORECASE)
+_ADDRESS = re.compile(r"\bhttps?://(?=[\w\[])(?:\[[0-9a-f:.]{0,45}\])?[^\s<>\"'`|\\^{}()\[\]*]+", re.IGNORECASE)
+"""The part of a URL that belongs to it in any place: a bracket or an asterisk may end it before a mention."""
 _OF_ITEM = re.compile(
     r"/(?=[ipmwed])(?:issues|pulls?|merge_requests|work_items|epics|discussions)/(?=[0-9])", re.IGNORECASE
 )
@@ -61,9 +61,7 @@ _SKIP = re.compile(
     r"|s(?<=\bs)(?i:kip-(?=checks:))|S(?<=\bS)(?i:kip-(?=checks:))|\u017f(?<=\b\u017f)(?i:kip-(?=checks:))"
 )
 _TRAILER = re.compile(r"^([^\S\n]{0,9}[A-Za-z]+(?:-[A-Za-z]+){0,3}-by)(?=[^\S\n]{0,3}:)", re.MULTILINE)
-_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})([^\n]*)")
 _MAY_DRAW = re.compile(r"```|~~~|lang", re.IGNORECASE)
-_TICKS = re.compile(r"`+")
 
 
 class Inert:
@@ -98,7 +96,7 @@ class Inert:
         if _MAY_DRAW.search(text) is None:
             return text
         done = []
-        for part, is_code in _parts(text):
+        for part, is_code in parts(text):
             head, line_end, rest = part.partition("\n") if is_code else (part, "", "")
             if not is_code:
                 head, count = undrawn(part)
@@ -130,7 +128,8 @@ class Inert:
         self.found["PU-04"] += sum(1 for _ in _CLOSING_WORD.finditer(text))
         done, position = [], 0
         for found in _ADDRESS.finditer(text):
-            done += [self._still_signs(text[position : found.start()]), _still_address(found[0], code=is_markdown)]
+            address = _still_address(found, code=is_markdown)
+            done += [self._still_signs(text[position : found.start()]), address]
             position = found.end()
         return "".join((*done, self._still_signs(text[position:])))
 
@@ -139,83 +138,31 @@ class Inert:
         return _SIGNS.sub(rf"\g<0>{APART}", text)
 
 
-def _still_address(address: str, *, code: bool) -> str:
+def _still_address(found: re.Match[str], *, code: bool) -> str:
+    address = found[0]
     if _OF_ITEM.search(address) is None:
         return address
     if not code:
         return _OF_ITEM.sub(rf"\g<0>{APART}", address)
     end = len(address.rstrip(".,;:!?)]*_"))
-    return f"`{address[:end]}`{address[end:]}"
+    before = found.string[found.start() - 1 : found.start()]
+    behind = found.string[found.start() + end : found.start() + end + 1]
+    # beside a backtick or a backslash, the backticks of this code would pair with others
+    first = APART if before in ("", "\\", "`") else ""
+    last = APART if behind in ("", "`") else ""
+    return f"{first}`{address[:end]}`{last}{address[end:]}"
 
 
 # --- code ----------------------------------------------------------------------------------------------------
 
 
 def parts(text: str) -> Iterator[tuple[str, bool]]:
-    """Pairs of (part of the text, whether every Markdown renderer treats this part as code), in order."""
-    for is_code, parts in groupby(_parts(text), key=lambda part: part[1]):
-        yield "".join(part for part, _ in parts), is_code
-
-
-def _parts(text: str) -> Iterator[tuple[str, bool]]:
-    """Pairs like those of `parts`, but neighbouring pieces are not joined if both are code or both are not code.
-
-    A block of code begins and ends with a fence at the start of a line.  In doubt (a fence in a list or a quotation,
-    raw HTML in the same paragraph, backticks across lines) the text does not count as code, since renderers disagree.
-    """
-    lines = text.splitlines(keepends=True)
-    number, html = 0, False
-    endless: dict[str, int] = {}  # character of a fence → shortest length for which the text has no closing fence
-    while number < len(lines):
-        line = lines[number]
-        if not line.strip():
-            html = False
-        elif "<" in line:
-            html = True
-        fence = None if html else _FENCE.match(line)
-        if fence is not None and not ("`" in fence[2] and fence[1][0] == "`"):
-            sign, length = fence[1][0], len(fence[1])
-            end = None if length >= endless.get(sign, length + 1) else _end_of_block(lines, number, fence[1])
-            if end is None:
-                endless[sign] = min(length, endless.get(sign, length))
-            else:
-                yield "".join(lines[number : end + 1]), True
-                number = end + 1
-                continue
-        if html:
-            yield line, False
-        else:
-            yield from _inline(line)
-        number += 1
-
-
-def _end_of_block(lines: list[str], start: int, fence: str) -> int | None:
-    """The number of the line with the closing fence of a code block; None if there is none."""
-    for number in range(start + 1, len(lines)):
-        closing = lines[number].strip()
-        indent = len(lines[number]) - len(lines[number].lstrip(" "))
-        if indent <= 3 and len(closing) >= len(fence) and not closing.strip(fence[0]):
-            return number
-    return None
-
-
-def _inline(line: str) -> Iterator[tuple[str, bool]]:
-    """(text, whether it is code) for each part of one line: a code span reaches from a run of backticks to the next run
-    of the same length."""
-    runs = [(found.start(), found.end()) for found in _TICKS.finditer(line)]
-    following: dict[int, deque[int]] = {}
-    for place, (start, end) in enumerate(runs):
-        following.setdefault(end - start, deque()).append(place)
-    position = place = 0
-    while place < len(runs):
-        start, end = runs[place]
-        same = following[end - start]
-        while same and same[0] <= place:
-            same.popleft()
-        if same and not line.endswith("\\", 0, start):
-            yield line[position:start], False
-            position = runs[same[0]][1]
-            yield line[start:position], True
-            place = same[0]
-        place += 1
-    yield line[position:], False
+    """Pairs of (part of the text, whether it is surely code), in order."""
+    position = 0
+    for code in sure_code(text):
+        if position < code.start:
+            yield text[position : code.start], False
+        yield text[code.start : code.end], True
+        position = code.end
+    if position < len(text):
+        yield text[position:], False

@@ -123,6 +123,11 @@ DRAWN = [
     '<pre lang="plantuml"><code>!include http://10.0.0.1/</code></pre>\n',
     "<pre><code\nlang = plantuml:x>a</code></pre>\n",
     "<pre><code class='language-plantuml'>a</code></pre>\n",
+    "```" + " " * 100 + "plantuml\na\n```\n",
+    "- x\n  ```\nfoo\n```plantuml\na\n```\n",
+    '<pre lang=\n"plantuml"><code>a</code></pre>\n',
+    "<pre><code\nlang\n=\nplantuml>a</code></pre>\n",
+    "<pre lang=" + " " * 101 + "plantuml>a</pre>\n",
 ]
 
 

@@ -1,0 +1,193 @@
+"""Finds the parts of a Markdown text that are surely code: the one rule for all filters that leave code unchanged.
+
+A part counts as code only if every renderer that follows CommonMark (GitHub, GitLab, Forgejo) shows it as code, also
+after a filter has changed other parts of the text. Where renderers disagree, or where the rule would need a whole
+parser, nothing counts as code any more. A filter then changes a little more code than it must, and no live text
+escapes it. The time is linear in the length of any text; a parser such as markdown-it-py is not linear, and is the
+judge in the tests only.
+
+Blocks: a fence at the start of a line opens a block in any renderer, unless raw HTML is open. It closes each list and
+each quotation before it. An indented fence, or one behind a bullet, opens a block if the closing fence has the same
+indent and no line between has less; then it does not matter whether the block is in a list. A line that begins with
+`>` opens no block outside its quotation. After any other line that may be a fence nothing counts as code.
+
+Spans: a code span is within one line. In a paragraph nothing counts as a span after something that could take a
+backtick away: a backtick without partner, an escaped one, raw HTML, a link that is not simple, a cell of a table, math.
+
+Sources: spec.commonmark.org/0.31.2, 4.5 "Fenced code blocks", 4.6 "HTML blocks", 6.1 "Code spans";
+github.github.com/gfm, 4.10 "Tables"; docs.gitlab.com "GitLab Flavored Markdown", front matter and math.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_LINE_END = re.compile(r"\r\n?|\n|\Z")
+_BLANK = re.compile(r"[ \t]*+")
+_RUN = re.compile(r"`{3,}+|~{3,}+")
+_CLOSING = re.compile(r"([ \t]*+)(`{3,}+|~{3,}+)[ \t]*+")
+_BEFORE_FENCE = re.compile(r"(?:[\W\d_]|(?<=\[)[xX](?=\]))*+")
+_SPACES = re.compile(r" *+")
+_BULLET = re.compile(r" {0,3}[-+*] {1,4}")
+_WHITE = re.compile(r"[ \t]*+")
+_HTML = re.compile(r"(?:[^\w<`\r\n]|\d|(?<=\[)[xX](?=\]))*+<(?=[A-Za-z/!?])")
+_RAW = re.compile(r"(pre|script|style|textarea)\b|!--|\?|!\[CDATA\[|!", re.IGNORECASE)
+_RAW_BEGINS = re.compile(r"<(?:[!?]|pre|script|style|textarea)", re.IGNORECASE)
+_RAW_ENDS = {"!--": "-->", "?": "?>", "![cdata[": "]]>", "!": ">"}
+_RAW_CLOSED = re.compile(r"</(?:pre|script|style|textarea)>", re.IGNORECASE)
+_FRONT_MATTER = re.compile(r"\s*+(?:---|\+\+\+|;;;)")
+_TICKS = re.compile(r"`++")
+_TAG = re.compile(r"<(?=[A-Za-z/!?])")
+_WORDLESS = re.compile(r"(?:^|(?<=\r))[^\w\r\n]*+(?=[\r\n]|\Z)", re.MULTILINE)
+_SIMPLE_LINK = re.compile(r"""\](?:\([^\s()<>"'`\\]*+(?: "[^"`\\\r\n]*+")?\)|\[[^\[\]`\\]*+\])""")
+
+
+class Code(NamedTuple):
+    """Code from `start` to `end` in a text: a block with its fences and their line ends, or a span with its
+    backticks."""
+
+    start: int
+    end: int
+    is_block: bool
+
+
+def sure_code(text: str) -> Iterator[Code]:
+    """The parts of `text` that are surely code, in order."""
+    if ("`" not in text and "~~~" not in text) or _FRONT_MATTER.match(text):
+        return
+    position, paragraph = 0, -1  # `paragraph`: the start of the current one, -1 if there is none
+    html = False  # whether raw HTML may have begun since the last blank line
+    while position < len(text):
+        line_end, after = _line(text, position)
+        if _BLANK.fullmatch(text, position, line_end):
+            yield from _spans(text, paragraph, position)
+            paragraph, html = -1, False
+        elif fence := _fence(text, position, line_end):
+            yield from _spans(text, paragraph, position)
+            prefix = text[position : fence.start()]
+            end = -1 if html else _end_of_block(text, after, prefix, fence[0])
+            if end < 0:
+                return
+            paragraph, after = -1, end
+            html = len(prefix) > 3 and not prefix.strip()  # in a list it is a block, in a paragraph it is none
+            if not html:
+                yield Code(position, end, is_block=True)
+        elif tag := _HTML.match(text, position, line_end):
+            yield from _spans(text, paragraph, position)
+            paragraph, html = -1, True
+            after = _end_of_raw(text, tag.end(), after)
+            if after < 0:
+                return
+        elif paragraph < 0 and not html:
+            paragraph = position
+        position = after
+    yield from _spans(text, paragraph, position)
+
+
+def _line(text: str, position: int) -> tuple[int, int]:
+    """(the end of the line at `position`, the start of the next line)."""
+    found = _LINE_END.search(text, position)
+    return found.span() if found else (len(text), len(text))
+
+
+def _fence(text: str, start: int, end: int) -> re.Match[str] | None:
+    """The fence in this line, if the line may open a block outside quotations in some renderer."""
+    found = _RUN.search(text, start, end)
+    if found is None or _BEFORE_FENCE.fullmatch(text, start, found.start()) is None:
+        return None
+    if found[0][0] == "`" and text.find("`", found.end(), end) >= 0:
+        return None
+    return None if text[start : found.start()].lstrip(" \t").startswith(">") else found
+
+
+def _end_of_block(text: str, position: int, prefix: str, fence: str) -> int:
+    """The end of the block of which the content begins at `position`; -1 if it is uncertain."""
+    if prefix and _SPACES.fullmatch(prefix) is None and _BULLET.fullmatch(prefix) is None:
+        return -1
+    indent = " " * len(prefix)
+    while position < len(text):
+        line_end, after = _line(text, position)
+        closing = _CLOSING.fullmatch(text, position, line_end)
+        if closing is not None and closing[2][0] == fence[0] and len(closing[2]) >= len(fence):
+            if not prefix and closing[1] in ("", " ", "  ", "   "):
+                return after
+            if prefix:
+                return after if closing[1] == indent else -1
+        elif prefix and _is_less(text, position, line_end, len(prefix)):
+            return -1
+        position = after
+    return -1
+
+
+def _is_less(text: str, start: int, end: int, indent: int) -> bool:
+    """Whether a line that is not blank has less than `indent` columns of white space before its text."""
+    white = _WHITE.match(text, start, end)
+    return white is not None and white.end() < end and len(white[0].expandtabs(4)) < indent
+
+
+def _end_of_raw(text: str, position: int, after: int) -> int:
+    """The start of the line after the raw HTML of which the tag begins at `position`; -1 if it is uncertain.
+
+    HTML with an end of its own may contain blank lines, which end other HTML. `after` is the start of the next line.
+    """
+    raw = _RAW.match(text, position)
+    if raw is None:
+        return after
+    if raw[1]:
+        closed = _RAW_CLOSED.search(text, position)
+        end = closed.end() if closed else -1
+    else:
+        end = text.find(_RAW_ENDS[raw[0].lower()], position)
+    if end < 0:
+        return -1
+    after = _line(text, end)[1]
+    # a filter may defuse this tag, and then a fence or another tag in it would be live
+    return -1 if _RUN.search(text, position, after) or _RAW_BEGINS.search(text, position, after) else after
+
+
+def _spans(text: str, start: int, end: int) -> Iterator[Code]:
+    """The code spans of the paragraph from `start` to `end`, up to the first doubt; none if `start` is -1."""
+    if start < 0 or text.find("`", start, end) < 0:
+        return
+    is_table = any(text.find("-", row.start(), row.end()) >= 0 for row in _WORDLESS.finditer(text, start, end))
+    while start < end:
+        line_end, after = _line(text, start)
+        runs = list(_TICKS.finditer(text, start, line_end))
+        following: dict[int, deque[int]] = {}
+        for place, run in enumerate(runs):
+            following.setdefault(len(run[0]), deque()).append(place)
+        position, place = start, 0
+        while place < len(runs):
+            run = runs[place]
+            same = following[len(run[0])]
+            while same and same[0] <= place:
+                same.popleft()
+            if not same or _takes_backticks(text, position, run.start(), line_end):
+                return
+            place = same[0]
+            position = runs[place].end()
+            if is_table and text.find("|", run.start(), position) >= 0:
+                return
+            yield Code(run.start(), position, is_block=False)
+            place += 1
+        if _takes_backticks(text, position, line_end, line_end):
+            return
+        start = after
+
+
+def _takes_backticks(text: str, start: int, end: int, line_end: int) -> bool:
+    """Whether something between `start` and `end`, which is no code, may contain the backticks that follow."""
+    if start == end:
+        return False
+    between = text[start:end]
+    if between.endswith("\\") or _TAG.search(between):
+        return True
+    if "$" in between and text.find("$", end, line_end) >= 0:
+        return True
+    between = _SIMPLE_LINK.sub("", between)
+    return "](" in between or "][" in between
