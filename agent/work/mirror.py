@@ -53,8 +53,11 @@ class Mirror:
 
     `owner` may contain slashes (groups of GitLab). `credentials` is called before every request to the remote and
     returns (user, token) or None; `renew` is called after a refused login. `env` is added to the environment of git
-    (for example proxies).
+    (for example proxies). `is_default_guessed`: at the last `fetch` of this process the remote's HEAD named no existing
+    branch, so `default_branch` is a guess.
     """
+
+    is_default_guessed = False
 
     def __init__(
         self,
@@ -89,6 +92,7 @@ class Mirror:
         method first requests the list of refs, and transfers nothing if the list is unchanged.
         """
         listing = self.remote.list(refs)
+        self.is_default_guessed = listing.head not in listing.branches()
         with self.locked() as lock:
             self._make("sha256" if any(len(commit) == 64 for commit in listing.refs.values()) else "sha1")
             with durable_files.writing(self.path):

@@ -8,7 +8,7 @@ Facts about repositories are stored in memory for ten minutes; those that a task
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -108,8 +108,8 @@ class Repositories:
         )
         self._projects[name] = (clock.monotonic(), project)
         if project.has_issues and project.has_pulls and not project.archived and project.may_push is not False:
-            # git reports the default branch at each fetch; each process reads a reason to refuse the work itself
-            self.wire.facts.put(_fact(name), asdict(replace(project, default_branch=None)))
+            # each process reads a reason to refuse the work itself
+            self.wire.facts.put(_fact(name), asdict(project))
         else:
             self.wire.facts.drop(_fact(name))
         return project
@@ -121,7 +121,7 @@ class Repositories:
         return list(islice(((owner, name) for owner, name in found if serves(owner, name)), most))
 
     def project_of(self, key: TaskKey) -> Project:
-        """The repository of a task key.  If another process of this machine has read it, `default_branch` is None."""
+        """The repository of a task key, also one that another process of this machine has read (`SharedFacts`)."""
         name = f"{key.owner}/{key.repo}"
         if name not in self._projects and (known := self.wire.facts.find(_fact(name))) is not None:
             with suppress(TypeError):  # another version of this program has written the fact

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
@@ -97,14 +97,14 @@ class Projects:
         is_whole = project.has_issues and project.has_merges and project.has_code
         fact = _fact(project.full_name if name.isdigit() else name)
         if is_whole and not project.archived and not 0 < project.access < DEVELOPER:
-            # git reports the default branch at each fetch; each process reads a reason to refuse the work itself
-            self.wire.facts.put(fact, asdict(replace(project, default_branch=None)))
+            # each process reads a reason to refuse the work itself
+            self.wire.facts.put(fact, asdict(project))
         else:
             self.wire.facts.drop(fact)
         return project
 
     def project_of(self, key: TaskKey, *, patience: float = PATIENT) -> Project:
-        """The project of a task key.  If another process of this machine has read it, `default_branch` is None."""
+        """The project of a task key, also one that another process of this machine has read (`SharedFacts`)."""
         name = f"{key.owner}/{key.repo}"
         if name not in self._projects and (known := self.wire.facts.find(_fact(name))) is not None:
             with suppress(TypeError):  # another version of this program has written the fact

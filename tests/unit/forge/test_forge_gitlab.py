@@ -588,7 +588,7 @@ def test_the_repository_is_named_by_base_url_not_by_what_gitlab_calls_itself(pla
     repository = forge.repository(key, place.forge.read_issue(key))
     assert repository.url == f"{place.address}/{PROJECT}.git"
     assert (repository.owner, repository.repo) == ("acme/tools", "web")
-    assert repository.default_branch is None  # the poll has read the project, so git says it (`project_of`)
+    assert repository.default_branch == "main"
     assert repository.ca_file is None
     assert forge.git_login(key) == ("oauth2", TOKEN)
 

@@ -71,8 +71,11 @@ def test_a_detached_head_means_the_branch_at_that_commit(source, make_mirror):
 
 
 def test_a_head_that_names_no_branch_means_the_only_one(source, make_mirror):
+    sure = make_mirror(source.path)
     source.git("symbolic-ref", "HEAD", "refs/heads/gone")
-    assert make_mirror(source.path).default_branch() == "main"
+    guessed = make_mirror(source.path)
+    assert (sure.is_default_guessed, guessed.is_default_guessed) == (False, True)
+    assert guessed.default_branch() == "main"
 
 
 def test_an_empty_repository_is_recognised(tmp_path, make_mirror):
