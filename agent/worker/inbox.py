@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from agent import clock
-from agent.errors import ForgeError, LedgerError, UsageError
+from agent.errors import ForgeError, ForgeRefused, IssueUnreadable, LedgerError, UsageError
 from agent.forge.base import ForgeReports
 from agent.issue.commands import command_in, message_in
 
@@ -95,7 +95,9 @@ class CommentInbox:
     def poll(self, *, now: bool = False) -> bool:
         """Read new comments if the next read is due or `now` is set; returns whether a command was executed.
 
-        If the forge cannot be reached, an event is emitted, and the task continues.
+        If the forge cannot be reached, an event is emitted, and the task continues. With `now`, since the run is about
+        to end, the method raises IssueUnreadable if the forge answers that the issue is gone, so that the result of the
+        run is not shown as finished where nobody can read its end.
         """
         with self.lock:
             due = now or clock.monotonic() - self.looked_at >= self.every
@@ -103,17 +105,19 @@ class CommentInbox:
                 return False
             self.is_reading = True
             try:
-                return self._poll()
+                return self._poll(is_last=now)
             finally:
                 self.is_reading = False
 
-    def _poll(self) -> bool:
+    def _poll(self, *, is_last: bool) -> bool:
         self.looked_at = clock.monotonic()
         try:
             names = self.forge.own_names()
             comments, self.ahead = self.forge.comments_since(self.key, self._position())
         except ForgeError as error:
             self._away(error)
+            if is_last:
+                self._check_issue(error)
             return False
         self._back()
         for comment in comments:
@@ -123,6 +127,18 @@ class CommentInbox:
         again, self.unanswered = self.unanswered, []
         obeyed = [self._handle(comment, names) for comment in (*again, *comments)]
         return any(obeyed)
+
+    def _check_issue(self, error: ForgeError) -> None:
+        """Raise IssueUnreadable if the comments could not be read because the issue is gone."""
+        if isinstance(error, IssueUnreadable):
+            raise error
+        if isinstance(error, ForgeRefused):
+            try:
+                self.forge.read_issue(self.key)
+            except IssueUnreadable:
+                raise
+            except ForgeError:
+                pass  # the next step that needs the issue reports it
 
     def _away(self, error: ForgeError) -> None:
         """Report that the forge does not answer: after the first failure, and then less and less often."""

@@ -114,7 +114,8 @@ def test_a_last_word_that_a_proxy_takes_for_too_large_is_made_shorter(home):
 
 def test_a_pull_request_that_a_proxy_takes_for_too_large_leaves_the_branch(home):
     if home.source != "gitlab":
-        home.server.fault("PATCH", "/pulls/2$", status=413, body="<html>413 Request Entity Too Large</html>", times=-1)
+        verb, path = ("POST", "/graphql$") if home.source == "github" else ("PATCH", "/pulls/2$")
+        home.server.fault(verb, path, status=413, body="<html>413 Request Entity Too Large</html>", times=-1)
     else:
         home.server.fault("PUT", "/merge_requests/1$", status=413, body=b"Request Entity Too Large", times=-1)
     home.held.free.clear()
@@ -166,6 +167,7 @@ def test_issues_that_are_switched_off_in_mid_run_end_the_task_with_their_code(ho
     _, row = in_mid_run(home, switch_off)
     assert (row["status"], row["error_code"]) == ("failed", "issues_off")
     assert row["attempt"] == 1
+    assert [pull.draft for pull in home.pulls()] == [True]  # the work is there, and nobody is told that it is done
 
 
 def test_no_token_is_in_a_list_of_arguments_a_file_or_a_log(home):

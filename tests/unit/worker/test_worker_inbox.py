@@ -4,8 +4,10 @@ import fcntl
 import os
 import threading
 
+import pytest
+
 from agent import clock, deadline, durable_files
-from agent.errors import ForgeUnreachable
+from agent.errors import ForgeRefused, ForgeUnreachable, IssueUnreadable
 from agent.forge.base import Comment
 from agent.observe.events import Events
 from agent.values import TaskKey
@@ -93,3 +95,37 @@ def test_an_outage_is_told_when_it_begins_then_less_often_and_when_it_is_over():
             inbox.poll(now=True)
     expected = [*[("poll_failed", None)] * 6, ("poll_recovered", 3600.0)] * 2
     assert seen == expected, "after 0, 1, 3, 7, 15 and 31 minutes"
+
+
+class Gone(Locking):
+    """A forge that refuses the comments of an issue with `error`, and the issue too."""
+
+    def __init__(self, error):
+        self.error = error
+
+    def comments_since(self, key, cursor):
+        raise self.error
+
+    def read_issue(self, key):
+        raise IssueUnreadable("issues are switched off", code="issues_off")
+
+
+@pytest.mark.parametrize(
+    ("error", "is_gone"),
+    [
+        (ForgeRefused("410", status=410), True),
+        (IssueUnreadable("gone", code="issues_off"), True),
+        (ForgeUnreachable("away"), False),
+    ],
+)
+def test_an_issue_that_is_gone_is_found_before_the_end_of_the_run(error, is_gone):
+    """At other times the request of a person or the next read decides."""
+    inbox = CommentInbox(Gone(error), KEY, "1", None, lambda cursor: None, Events(), often=0.0)
+    inbox.start(None)
+    assert not inbox.poll()
+    if not is_gone:
+        assert not inbox.poll(now=True)
+        return
+    with pytest.raises(IssueUnreadable) as caught:
+        inbox.poll(now=True)
+    assert caught.value.code == "issues_off"
