@@ -67,7 +67,9 @@ def test_with_repo_it_is_solved_there_and_the_forge_hears_nothing(home):
 
 
 def test_a_pull_or_merge_request_is_a_task_of_its_own_kind(home):
-    git("branch", "feature/x", "main", cwd=home.repo)
+    alice = ("-c", "user.name=Alice", "-c", "user.email=alice@example.org")
+    made = git(*alice, "commit-tree", "-p", "main", "-m", "Begin", "main^{tree}", cwd=home.repo)
+    git("branch", "feature/x", made.strip(), cwd=home.repo)
     if home.source == "github":
         made = home.state.pull(TASK, "Please.", "alice", "feature/x", "main", draft=False)
         address = f"{home.server.base}/acme/web/issues/{made['number']}"  # GitHub shows it there, too
