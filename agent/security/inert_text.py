@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from agent.security import links
 from agent.security.diagrams import undrawn
 from agent.security.links import APART
-from agent.security.markdown_code import sure_code
+from agent.security.markdown_code import closed, sure_code
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -76,8 +76,9 @@ class Inert:
         return self._stilled(self._unskipped(text), is_markdown=False)
 
     def markdown(self, text: str) -> str:
-        """Make the Markdown of a comment inert; code is left unchanged, but no diagram is drawn of it."""
-        return "".join(part if is_code else self._stilled(part) for part, is_code in parts(self._undrawn(text)))
+        """Make the Markdown of a comment inert; code is left unchanged, but no diagram is drawn of it, and no block of
+        code is left open."""
+        return closed("".join(part if is_code else self._stilled(part) for part, is_code in parts(self._undrawn(text))))
 
     def description(self, text: str) -> str:
         """Make the body of a pull request inert.
@@ -86,9 +87,11 @@ class Inert:
         recognised (docs.github.com "Configuring commit squashing"). So the rules for commit messages are applied to the
         whole body of a pull request, code included. GitLab also searches the whole body for closing keywords; inside
         code only the keyword is separated from its reference."""
-        return "".join(
-            self._unskipped(self._put(_CLOSING_WORD, rf"\1{APART}", part) if is_code else self._stilled(part))
-            for part, is_code in parts(self._undrawn(text))
+        return closed(
+            "".join(
+                self._unskipped(self._put(_CLOSING_WORD, rf"\1{APART}", part) if is_code else self._stilled(part))
+                for part, is_code in parts(self._undrawn(text))
+            )
         )
 
     def _undrawn(self, text: str) -> str:

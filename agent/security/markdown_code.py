@@ -56,9 +56,42 @@ class Code(NamedTuple):
     is_block: bool
 
 
+class Doubt(NamedTuple):
+    """The rest of a text from `start` on, in which nothing counts as code any more.
+
+    `fence`: the fence at the start of a line that surely opens a block there, and that nothing closes; "" otherwise."""
+
+    start: int
+    fence: str
+
+
 def sure_code(text: str) -> Iterator[Code]:
     """The parts of `text` that are surely code, in order."""
-    if ("`" not in text and "~~~" not in text) or _FRONT_MATTER.match(text):
+    return (part for part in _walk(text) if isinstance(part, Code))
+
+
+def closed(text: str) -> str:
+    """`text`, changed so that it leaves no block of code and no raw HTML open: a block in a text after it is code.
+
+    A fence that surely is open gets its end. In another doubtful rest each fence, and each tag that begins raw HTML
+    over blank lines, is made ordinary text with U+200B.
+    """
+    doubt = next((part for part in _walk(text) if isinstance(part, Doubt)), None)
+    if doubt is None:
+        return text
+    if doubt.fence and "\n" in text:
+        line_end = "" if text.endswith("\n") else "\n"
+        return f"{text}{line_end}{doubt.fence}"
+    rest = _RAW_BEGINS.sub(lambda tag: f"<\u200b{tag[0][1:]}", _RUN.sub("\u200b\\g<0>", text[doubt.start :]))
+    return text[: doubt.start] + rest
+
+
+def _walk(text: str) -> Iterator[Code | Doubt]:
+    """The parts that are surely code, in order, and at the end the doubtful rest, if there is one."""
+    if "`" not in text and "~~~" not in text and "<" not in text:
+        return
+    if _FRONT_MATTER.match(text):
+        yield Doubt(0, "")
         return
     position, paragraph = 0, -1  # `paragraph`: the start of the current one, -1 if there is none
     html = False  # whether raw HTML may have begun since the last blank line
@@ -72,6 +105,7 @@ def sure_code(text: str) -> Iterator[Code]:
             prefix = text[position : fence.start()]
             end = -1 if html else _end_of_block(text, after, prefix, fence[0])
             if end < 0:
+                yield Doubt(position, "" if html or prefix else fence[0])
                 return
             paragraph, after = -1, end
             html = len(prefix) > 3 and not prefix.strip()  # in a list it is a block, in a paragraph it is none
@@ -82,6 +116,7 @@ def sure_code(text: str) -> Iterator[Code]:
             paragraph, html = -1, True
             after = _end_of_raw(text, tag.end(), after)
             if after < 0:
+                yield Doubt(position, "")
                 return
         elif paragraph < 0 and not html:
             paragraph = position

@@ -76,6 +76,8 @@ ESCAPES = [
     "- ```\n  a\n  ```\n\n```plantuml\na\n```\n",
 ]
 """Texts of which a part looks like code and is none, each by another rule of Markdown."""
+BLOCK = "\n\n```\n@octocat closes #1\n![](//evil/?q=1)\n```\n"
+"""A block of code that a template writes behind a value."""
 
 
 def alive(text):
@@ -107,10 +109,14 @@ def test_text_that_only_looks_like_code_is_made_inert(text):
 @given(TEXTS)
 @example("https://h/x/issues/5``@octocat``")
 @example("```|b\n-|-\n```plantuml\n```")
+@example("```\nlog")
+@example("- a\n  ```\n  log")
+@example("---\n```\nlog")
 @settings(max_examples=either(150, 20_000), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_nothing_of_any_markdown_is_live_for_a_parser(text):
     for kind in ("markdown", "description"):
         assert alive(inert(text, kind)) == []
+        assert alive(inert(text, kind) + BLOCK) == [], "it opens no block that the next block of a template ends"
 
 
 @pytest.mark.parametrize(
