@@ -10,6 +10,8 @@ import pytest
 import quick_start
 from flow_home import Held, do, finish, finished, git, until, write
 
+from agent.forge.markers import without_markers
+
 FIX = [
     do("edit_file", path="calc.py", old_text="sum(round(p) for p in prices)", new_text="round(sum(prices))"),
     finish("Round the sum once", "`total` rounds the sum now."),
@@ -77,7 +79,8 @@ def test_a_file_is_solved_in_a_repository_whose_work_tree_stays_untouched(homes)
     assert git("show", f"{row['branch']}:calc.py", cwd=mine).endswith("return round(sum(prices))\n")
     assert git("merge-base", row["branch"], "own-work", cwd=mine) == git("rev-parse", "own-work", cwd=mine)
     pull = (folder / "pull.md").read_text()
-    assert pull.rstrip() in done.stdout
+    assert without_markers(pull).rstrip() in done.stdout
+    assert "<!--" not in done.stdout
     assert "`total` rounds the sum now." in pull
     assert "draft: false" in pull
     assert "Closes #" not in pull, "the issue is a file and has no number"
