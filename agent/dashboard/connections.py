@@ -99,7 +99,8 @@ def end_waiting(connections: Iterable[Any]) -> None:
     """End the connections that have let the server wait for more than WAIT_SECONDS, and those that have read nothing
     for the longest time while more than MOST_UNREAD bytes are not read."""
     now = clock.monotonic()
-    waiting = [(since, one) for one in connections if isinstance(one, Connection) and (since := one.waits_since())]
+    known = [one for one in connections if isinstance(one, Connection)]
+    waiting = [(since, one) for one in known if (since := one.waits_since()) is not None]
     unread = sum(one.unread for _, one in waiting)
     for since, one in sorted(waiting, key=lambda found: found[0]):
         is_too_much = unread > MOST_UNREAD and one.unread > 0

@@ -308,6 +308,16 @@ def test_a_tracker_of_files_has_no_writers_whose_word_does_not_count(tmp_path):
     place.close()
 
 
+def first_look(here):
+    """(who asked for the tasks that a new process confirms, what it tells of the others)."""
+    getter, users = here.place.again().task_getter(), []
+    for task in getter.get_task_list():
+        with suppress(IssueUnreadable):
+            task.confirm()
+            users.append(task.get_user())
+    return users, getter.problems
+
+
 @pytest.mark.parametrize("kind", [Hub, Lab])
 def test_a_label_that_a_host_shows_before_its_event_is_not_the_authors_request(tmp_path, kind):
     """https://github.com/golang/go/issues/28226: for some seconds the host shows the label and not who set it."""
@@ -318,12 +328,7 @@ def test_a_label_that_a_host_shows_before_its_event_is_not_the_authors_request(t
             here.issue["user" if kind is Hub else "author"] = user
             here.label(who)
             late, here.issue["events"] = here.issue["events"], []
-            getter, users = here.place.again().task_getter(), []
-            for task in getter.get_task_list():
-                with suppress(IssueUnreadable):
-                    task.confirm()
-                    users.append(task.get_user())
-            assert (users, getter.problems) == ([], ())
+            assert first_look(here) == ([], ())
             here.issue["events"] = late
             users, said = look(here)
             assert users == started
@@ -343,12 +348,7 @@ def test_an_earlier_request_does_not_count_while_the_event_of_a_new_one_is_not_s
         getattr(here, way)("triage")
         name = "events" if way == "label" or kind is Hub else "notes"
         late, here.issue[name] = here.issue[name], here.issue[name][:-1]
-        getter, users = here.place.again().task_getter(), []
-        for task in getter.get_task_list():
-            with suppress(IssueUnreadable):
-                task.confirm()
-                users.append(task.get_user())
-        assert (users, getter.problems) == ([], ())
+        assert first_look(here) == ([], ())
         here.issue[name] = late
         users, (said,) = look(here)
         assert users == []
