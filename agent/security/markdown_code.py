@@ -24,6 +24,8 @@ import re
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
+from agent.security.links import APART
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -82,7 +84,7 @@ def closed(text: str) -> str:
     if doubt.fence and "\n" in text:
         line_end = "" if text.endswith("\n") else "\n"
         return f"{text}{line_end}{doubt.fence}"
-    rest = _RAW_BEGINS.sub(lambda tag: f"<\u200b{tag[0][1:]}", _RUN.sub("\u200b\\g<0>", text[doubt.start :]))
+    rest = _RAW_BEGINS.sub(lambda tag: f"<{APART}{tag[0][1:]}", _RUN.sub(rf"{APART}\g<0>", text[doubt.start :]))
     return text[: doubt.start] + rest
 
 
