@@ -5,11 +5,7 @@ from __future__ import annotations
 
 from agent.prompts import render
 from agent.tools import END
-from agent.values import End, Outcome
-
-WHOLE = ("stop", "tool_calls")
-"""Finish reasons of a complete answer of the model; an answer with any other finish reason, known or unknown, counts as
-incomplete."""
+from agent.values import WHOLE, End, Outcome
 
 NUDGES = {"length": "cut", **dict.fromkeys(WHOLE, "empty")}
 """Maps the finish reason of an answer without a usable text to the reason of the hint in the event `nudge`."""

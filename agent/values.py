@@ -165,6 +165,11 @@ class Usage:
         )
 
 
+WHOLE = ("stop", "tool_calls")
+"""Finish reasons of a complete answer of the model; an answer with any other finish reason, known or unknown, counts as
+incomplete."""
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """One complete answer of a model.

@@ -20,7 +20,7 @@ from agent.context import MessageStore
 from agent.errors import AnswerUnreadable
 from agent.llm import make_client
 from agent.prompts.reviewer_templates import template_of
-from agent.values import End, Outcome
+from agent.values import WHOLE, End, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 PURPOSE = "vote"
 """The purpose with which requests to reviewers are recorded in requests.jsonl."""
-WHOLE = ("stop", "tool_calls")
 CANCELLED, LOST = "cancelled", "stream_retries"
 
 

@@ -52,7 +52,7 @@ from agent.llm.tool_call_mode import CallMode
 from agent.llm.tool_calls_as_text import PER_CALL
 from agent.store.storable_text import dumps, line, replace_surrogates
 from agent.tokens import counter_for
-from agent.values import Span
+from agent.values import WHOLE, Span
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -297,7 +297,7 @@ class ChatClient(Learner, ABC):
         self.summary = answer = self.ask_aside([{"role": "user", "content": Path(path)}], purpose="summary")
         if answer.finish_reason == "length":
             raise AnswerUnreadable(f"{self.label}: the summary was cut at the limit of the answer; it is not used")
-        if answer.finish_reason not in ("stop", "tool_calls"):
+        if answer.finish_reason not in WHOLE:
             raise AnswerUnreadable(f"{self.label}: the summary ended for {answer.finish_reason}; it is not used")
         if answer.refused:
             raise AnswerUnreadable(f"{self.label}: the summary is a refusal; it is not used")

@@ -36,7 +36,6 @@ _CLOSING = re.compile(r"([ \t]*+)(`{3,}+|~{3,}+)[ \t]*+")
 _BEFORE_FENCE = re.compile(r"(?>(?:[\W\d_]|(?<=\[)[xX](?=\]))*)")
 _SPACES = re.compile(r" *+")
 _BULLET = re.compile(r" {0,3}[-+*] {1,4}")
-_WHITE = re.compile(r"[ \t]*+")
 _HTML = re.compile(r"(?>(?:[^\w<`\r\n]|\d|(?<=\[)[xX](?=\]))*)<(?=[A-Za-z/!?])")
 _RAW = re.compile(r"(pre|script|style|textarea)\b|!--|\?|!\[CDATA\[|!", re.IGNORECASE)
 _RAW_BEGINS = re.compile(r"<(?:[!?]|pre|script|style|textarea)", re.IGNORECASE)
@@ -163,7 +162,7 @@ def _end_of_block(text: str, position: int, prefix: str, fence: str) -> int:
 
 def _is_less(text: str, start: int, end: int, indent: int) -> bool:
     """Whether a line that is not blank has less than `indent` columns of white space before its text."""
-    white = _WHITE.match(text, start, end)
+    white = _BLANK.match(text, start, end)
     return white is not None and white.end() < end and len(white[0].expandtabs(4)) < indent
 
 

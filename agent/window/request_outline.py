@@ -85,24 +85,25 @@ def outline(
     include the summary.
     """
     sent = _sent(assembler, store, spans)
-    _, memory_tokens, _ = assembler.recalled()
-    _, later_tokens = assembler.recalled_later()
+    recalled, later = assembler.recalled(), assembler.recalled_later()
     scaled = assembler.scaled
     tools = scaled(assembler.fixed_tokens())
     return [
         OutlineRow("tools", "the head of the request", 0, tools, "kept", "the same bytes in every request"),
         sent.row(MemoryLayer.SYSTEM, scaled, "never cut"),
-        _memories(assembler),
-        sent.row(MemoryLayer.USER_MESSAGE, scaled, "the briefing: never cut", less=memory_tokens),
+        _memories(recalled, later, scaled),
+        sent.row(MemoryLayer.USER_MESSAGE, scaled, "the briefing: never cut", less=recalled[1]),
         *_compacted(sent, store, scaled, summary=summary),
-        sent.row(MemoryLayer.WORKING, scaled, "all that came since", less=later_tokens),
+        sent.row(MemoryLayer.WORKING, scaled, "all that came since", less=later[1]),
     ]
 
 
-def _memories(assembler: ContextAssembler) -> OutlineRow:
-    """The row of the memories that were recalled from long-term memory."""
-    memories, tokens, missing = assembler.recalled()
-    later, later_tokens = assembler.recalled_later()
+def _memories(
+    recalled: tuple[int, int, tuple[str, ...]], recalled_later: tuple[int, int], scaled: Scaled
+) -> OutlineRow:
+    """The row of the memories that were recalled from long-term memory, at the briefing and later."""
+    memories, tokens, missing = recalled
+    later, later_tokens = recalled_later
     place = MEMORY_PLACES[bool(memories), bool(later)]
     count = memories + later
     if missing:
@@ -110,7 +111,7 @@ def _memories(assembler: ContextAssembler) -> OutlineRow:
     else:
         why = "never cut in the briefing" if count else "nothing was recalled for this task"
     state = "kept" if count else "none"
-    return OutlineRow(MemoryLayer.SEMANTIC, place, count, assembler.scaled(tokens + later_tokens), state, why)
+    return OutlineRow(MemoryLayer.SEMANTIC, place, count, scaled(tokens + later_tokens), state, why)
 
 
 def _compacted(sent: _Found, store: MessageStore, scaled: Scaled, *, summary: bool) -> Iterator[OutlineRow]:

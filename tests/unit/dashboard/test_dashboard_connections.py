@@ -3,11 +3,11 @@
 import http.client
 import socket
 import threading
-import time
 from contextlib import ExitStack, closing, suppress
 
 import pytest
 from cli_home import DONE, Home
+from flow_home import until
 from page_home import served
 
 from agent.dashboard import app, connections, rendering, server
@@ -57,7 +57,6 @@ def test_a_client_that_lets_the_server_wait_is_ended(home, monkeypatch, caplog):
 
 
 def test_a_client_that_does_not_read_is_ended_after_the_limit_or_when_all_leave_too_much_unread(home, monkeypatch):
-    monkeypatch.setattr(connections, "WAIT_SECONDS", 0.2)
     monkeypatch.setattr(connections, "LOOK_SECONDS", 0.05)
     monkeypatch.setattr(rendering, "static", lambda _name: b"x" * LARGE)
     for seconds, most in ((0.2, 1 << 30), (60, 8 << 20)):
@@ -67,10 +66,7 @@ def test_a_client_that_does_not_read_is_ended_after_the_limit_or_when_all_leave_
             client = sending(stack, page, b"GET /static/style.css HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
             assert client.recv(1, socket.MSG_PEEK)
             open_ones = page.server._server.server_state.connections
-            deadline = time.monotonic() + 20
-            while open_ones:  # until the server has ended it
-                assert time.monotonic() < deadline, "the server has not ended it"
-                time.sleep(0.02)
+            until(lambda ones=open_ones: not ones, "the end by the server", 20)
             with client.makefile("rb") as answer, suppress(ConnectionError):
                 assert len(answer.read()) < LARGE
 

@@ -10,6 +10,7 @@ import pytest
 import services
 from cli_home import Home
 from cut_line import CutLine
+from flow_home import until
 
 from agent.config import load
 from agent.dashboard import ledger_reader
@@ -114,10 +115,7 @@ def test_a_server_that_stops_during_a_statement_holds_no_reader_and_not_the_end_
             assert pages.tasks(Query())["problems"] == []
             line.silence()
             first = pool.submit(pages.tasks, Query())
-            deadline = time.monotonic() + 20
-            while not reader._lock.locked():
-                assert time.monotonic() < deadline, "the first reader has not begun"
-                time.sleep(0.01)
+            until(reader._lock.locked, "the begin of the first reader", 20)
             assert "does not answer" in pages.tasks(Query())["problems"][0]
             assert first.result(30)["problems"]
             reader.close()
