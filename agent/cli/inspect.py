@@ -56,7 +56,7 @@ def tasks(
         wiring = Wiring(state.settings_to_inspect)
         try:
             look = watch_tasks.look_at(wiring, status, limit, notes=not state.json)
-            is_empty = not any(wiring.ledger.counts().values())
+            is_empty = not look.rows and not any(wiring.ledger.counts().values())
             missing = missing_task_sources.without_source(state.settings_to_inspect, wiring.ledger.open_instances())
         finally:
             wiring.close()

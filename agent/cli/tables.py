@@ -192,11 +192,11 @@ def facts(state: CliState, values: Mapping[str, object]) -> None:
     if state.json:
         return
     rows = [(name, cell(value)) for name, value in values.items() if cell(value)]
+    out = console() if state.is_stdout_terminal else None
     for line, (_, value) in zip(aligned(("", ""), rows), rows, strict=True):
-        if state.is_stdout_terminal:
+        if out is not None:
             from rich.text import Text
 
-            out = console()
             for part in folded(line, out.width):
                 text = Text(part)
                 text.stylize(STYLES.get(value, ""), len(line) - len(value))

@@ -53,7 +53,7 @@ class EventTaskGetter(BaseTaskGetter):
         labels, places = self.forge.labels, self.forge.places
         effective = present - labels.without_effect(self.forge.section.start)
         labelled = labels.queued in self._labels() and labels.queued in effective
-        assigned = self._by_assignment() and any(places.is_own(user) for user in item.get("assignees") or ())
+        assigned = self._by_assignment() and places.is_assigned(item)
         again = not labelled and assigned and not self._left and bool(labels.ended(effective))
         fresh = assigned and effective.isdisjoint(labels.names())
         if item.get("state") != "open" or not (again or fresh or not present.isdisjoint(self._labels())):
@@ -99,10 +99,10 @@ class EventTaskGetter(BaseTaskGetter):
         assigned again, or if a person without permission assigned it. The events of an issue are read again for an
         assignment only when the issue has changed."""
         state = (project.full_name, item["number"], item.get("updated_at"), "again")
-        if state not in self.forge.askers and not self._may_look_up():
-            return None
         if state in self.forge.askers:
             found = self.forge.askers[state]
+        elif not self._may_look_up():
+            return None
         else:
             with self._reading_events(f"{project.full_name}#{item['number']}"):
                 found = self._newest_assignment(project, item["number"])

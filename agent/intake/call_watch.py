@@ -16,7 +16,6 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from agent import clock
-from agent.config.commits import DEFAULT_PREFIX
 from agent.errors import IssueUnreadable
 from agent.forge.base import ForgeReports
 from agent.forge.what_starts import start_of
@@ -24,6 +23,7 @@ from agent.intake.enqueue import Intake, enqueue_task, priority_of, will_start
 from agent.issue import commands
 from agent.observe.item_loop import Items
 from agent.values import CLOSED_STATUSES
+from agent.work.publish import is_own
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -143,8 +143,7 @@ class CallWatch:
         """Whether a pull request is of a branch of the program, so that its comments belong to the task that has opened
         it."""
         pull = None if key.task_type == "issue" else self.intake.forge.read_issue(key).pull
-        prefixes = (self.intake.settings.branch.prefix, DEFAULT_PREFIX)
-        return pull is not None and not pull.fork and pull.head.startswith(prefixes)
+        return pull is not None and not pull.fork and is_own(pull.head, self.intake.settings.branch.prefix)
 
     def _is_of_author(self, key: TaskKey) -> bool:
         """Whether nobody without permission has edited title or text of an issue; on GitLab, people who may not ask for

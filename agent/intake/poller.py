@@ -223,7 +223,7 @@ class Poller:
             task = place.backlog.pop()
             with _handling(place, task):
                 seen: Callable[[], None] = partial(place.show_seen, task)
-                intake = Intake(self.settings, self.ledger, place.forge, self.events)
+                intake = place.comment_poller.intake
                 if task.forge is not None and will_start(intake, task.get_task_key(), task.started_by):
                     task.confirm()
                     seen()

@@ -196,7 +196,7 @@ def entries(git_dir: Path, old: str | None, new: str) -> list[Entry]:
         ("log", "--format=", "--full-history", *merges, "--root", "--no-notes", *look, span, "--")
     ]
     calls += [("diff", *look, parent, merge, "--") for merge, parents in ours for parent in parents]
-    return [entry for call in calls for entry in _raw_entries(git(*call, git_dir=git_dir).output)]
+    return [entry for call in calls for entry in raw_entries(git(*call, git_dir=git_dir).output)]
 
 
 @lru_cache(maxsize=4)  # the result is cached, since it never changes for two given commits
@@ -212,7 +212,8 @@ def _merges_of(git_dir: Path, old: str | None, new: str) -> list[tuple[str, tupl
     return [(merge, (old,) if old in parents else parents) for merge, parents in found]
 
 
-def _raw_entries(output: bytes) -> list[Entry]:
+def raw_entries(output: bytes) -> list[Entry]:
+    """The changes of paths that git has written with `-z --raw`."""
     fields = iter(fields_of(output))
     found = []
     for head in fields:

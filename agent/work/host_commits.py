@@ -20,7 +20,7 @@ from agent.forge.commit_maker import TreeEntry
 from agent.gitcmd import git
 from agent.work import changes
 from agent.work.push_errors import OTHER
-from agent.work.rebase import HOST_COMMITTERS
+from agent.work.rebase import HOST_COMMITTERS, tree_of
 from agent.work.untrusted_tree import shown
 
 if TYPE_CHECKING:
@@ -75,8 +75,7 @@ def _made(git_dir: Path, commit: str, made: Mapping[str, str], maker: CommitMake
     parents = [line.removeprefix("parent ") for line in lines if line.startswith("parent ")]
     if not parents:
         raise _rejected(commit, "it has no parent, and GitHub's API makes no first commit of a repository")
-    before = git("rev-parse", f"{parents[0]}^{{tree}}", git_dir=git_dir).output.decode().strip()
-    found = before
+    found = tree_of(git_dir, parents[0])
     for part in _parts(_entries(git_dir, commit, parents[0])):
         found = maker.make_tree(found, part)
     if found != tree:
@@ -99,19 +98,16 @@ def _made(git_dir: Path, commit: str, made: Mapping[str, str], maker: CommitMake
 def _entries(git_dir: Path, commit: str, parent: str) -> list[TreeEntry]:
     """The paths in which a commit differs from its first parent."""
     command = ("diff-tree", "-r", "-z", "--raw", "--no-abbrev", "--no-renames", *changes.PLAIN, parent, commit, "--")
-    fields = iter(git(*command, git_dir=git_dir).output.split(b"\0"))
     found = []
-    for head in fields:
-        if not head:
-            break
-        old_mode, new_mode, _, name, status = head.decode().removeprefix(":").split(" ")
+    for entry in changes.raw_entries(git(*command, git_dir=git_dir).output):
         try:
-            path = next(fields).decode("utf-8")
-        except UnicodeDecodeError as error:
-            said = f"the name of its file {shown(error.object.decode('utf-8', 'surrogateescape'))} is not UTF-8"
+            entry.path.encode()
+        except UnicodeEncodeError as error:
+            said = f"the name of its file {shown(entry.path)} is not UTF-8"
             raise _rejected(commit, f"{said}, and GitHub's API takes no other") from error
-        is_gone = status == "D"
-        found.append(TreeEntry(path, old_mode if is_gone else new_mode, None if is_gone else name))
+        is_gone = entry.status == "D"
+        mode, blob = (entry.old_mode, None) if is_gone else (entry.new_mode, entry.object)
+        found.append(TreeEntry(entry.path, mode, blob))
     return found
 
 

@@ -111,7 +111,7 @@ def replay(
     top = onto
     for commit in old:
         tree = _merged(git_dir, commit, top, env)
-        if tree != _tree(git_dir, top):
+        if tree != tree_of(git_dir, top):
             top = _commit(git_dir, tree, top, commit, who, env, signing)
         made[commit] = top
     return made
@@ -123,7 +123,7 @@ def _merged(git_dir: Path, commit: str, top: str, env: Mapping[str, str]) -> str
     `git merge-tree` determines the common ancestor itself (passing it as an argument needs git 2.40). A temporary
     commit with the tree of `top` and the parent of `commit` makes that parent the common ancestor.
     """
-    beside = _object(git_dir, _tree(git_dir, top), f"{commit}^", "beside\n", Identity("x", "x@x").environment(0), env)
+    beside = _object(git_dir, tree_of(git_dir, top), f"{commit}^", "beside\n", Identity("x", "x@x").environment(0), env)
     done = git(
         *("merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", beside, commit),
         git_dir=git_dir,
@@ -170,5 +170,6 @@ def _object(
     return done.output.decode().strip()
 
 
-def _tree(git_dir: Path, commit: str) -> str:
+def tree_of(git_dir: Path, commit: str) -> str:
+    """The object name of the tree of a commit."""
     return git("rev-parse", f"{commit}^{{tree}}", git_dir=git_dir).output.decode().strip()

@@ -200,33 +200,14 @@ class Remote:
 
         Raises GitError if the push is refused.
         """
-        self.git(
-            *("push", "--no-progress", "--no-signed", "--recurse-submodules=no", "--no-follow-tags"),
-            f"--force-with-lease=refs/heads/{branch}:{lease}",
-            *self._serve("receive-pack"),
-            "--",
-            self.url,
-            f"{commit}:refs/heads/{branch}",
-            git_dir=git_dir,
-            timeout=1800,
-        )
-        self._give_to_owner()
+        self._push(git_dir, f"--force-with-lease=refs/heads/{branch}:{lease}", f"{commit}:refs/heads/{branch}")
 
     def push_objects(self, git_dir: Path, commit: str, ref: str) -> None:
         """Bring the objects of `commit` to the remote by a push to `ref`, a ref of this program that is no branch.
 
         Raises GitError if the push is refused.
         """
-        self.git(
-            *("push", "--no-progress", "--no-signed", "--recurse-submodules=no", "--no-follow-tags", "--force"),
-            *self._serve("receive-pack"),
-            "--",
-            self.url,
-            f"{commit}:{ref}",
-            git_dir=git_dir,
-            timeout=1800,
-        )
-        self._give_to_owner()
+        self._push(git_dir, "--force", f"{commit}:{ref}")
 
     def remove_ref(self, git_dir: Path, ref: str) -> None:
         """Remove `ref`, a ref of this program that is no branch.
@@ -240,15 +221,17 @@ class Remote:
 
         Raises GitError if the removal is refused; `git_dir` may be any repository.
         """
+        self._push(git_dir, f"--force-with-lease=refs/heads/{branch}:{lease}", f":refs/heads/{branch}", timeout=300)
+
+    def _push(self, git_dir: Path, force: str, refspec: str, timeout: float = 1800) -> None:
         self.git(
-            *("push", "--no-progress", "--no-signed", "--recurse-submodules=no", "--no-follow-tags"),
-            f"--force-with-lease=refs/heads/{branch}:{lease}",
+            *("push", "--no-progress", "--no-signed", "--recurse-submodules=no", "--no-follow-tags", force),
             *self._serve("receive-pack"),
             "--",
             self.url,
-            f":refs/heads/{branch}",
+            refspec,
             git_dir=git_dir,
-            timeout=300,
+            timeout=timeout,
         )
         self._give_to_owner()
 

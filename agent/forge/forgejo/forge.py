@@ -306,7 +306,7 @@ class ForgejoForge:
             if again:
                 waits = item["state"] == "open" and self.labels.can_start(present)
             else:
-                assigned = any(self.places.is_own(user) for user in item.get("assignees") or ())
+                assigned = self.places.is_assigned(item)
                 waits = self.labels.waits(present, self.section.start, assigned=assigned)
             if waits:
                 self._move(project, key, "processing")
@@ -324,7 +324,7 @@ class ForgejoForge:
                 return "stop"  # the issue was deleted, so its task has to stop
             if self.labels.requested(label_names(item), str(item["state"])) == "stop":
                 return "stop"
-            if any(self.places.is_own(user) for user in item.get("assignees") or ()):
+            if self.places.is_assigned(item):
                 return None
             kept = self._states.get(key)
             # the timeline is read again only after a change of the issue

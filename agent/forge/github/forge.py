@@ -298,7 +298,7 @@ class GitHubForge:
                 waits = item.get("state") == "open" and self.labels.can_start(present)
                 ours = present & self.labels.names()
                 return waits and (bool(self.items.move(project, key, "processing")) or not ours)
-            assigned = any(self.places.is_own(user) for user in item.get("assignees") or ())
+            assigned = self.places.is_assigned(item)
             if not self.labels.waits(present, self.section.start, assigned=assigned):
                 return False
             gone = self.items.move(project, key, "processing")

@@ -178,6 +178,10 @@ class Repositories:
         """Whether the account in the field `user` of GitHub's answer is the own account."""
         return login(user).casefold() == self.own().casefold()
 
+    def is_assigned(self, item: dict[str, Any]) -> bool:
+        """Whether the own account is an assignee of the issue or pull request."""
+        return any(self.is_own(user) for user in item.get("assignees") or ())
+
     def is_person(self) -> bool:
         """Whether the own account may be the account of a person: the account is no GitHub App, GitHub does not mark it
         as a machine, and `bot_name` does not name it as the agent's.

@@ -171,7 +171,7 @@ def was_unassigned(forge: GitHub, key: TaskKey, project: Project, item: dict[str
     The events are read only after a change of the issue.  The first look of a process relies on what a poll has read
     lately of an issue to which the bot was not assigned: a change since then counts at the next look.
     """
-    if any(forge.places.is_own(user) for user in item.get("assignees") or ()):
+    if forge.places.is_assigned(item):
         return False
     changed, kept = str(item.get("updated_at") or ""), forge.states.get(key)
     known = known_asker(forge, project, item["number"]) if kept is None else None

@@ -306,7 +306,7 @@ class GitLabForge:
             return "stop"
         if self.labels.requested(self.items.label_names(item), state_of(item)) == "stop":
             return "stop"
-        if any(self.places.is_own(user) for user in item.get("assignees") or ()):
+        if self.places.is_assigned(item):
             return None
         seen = str(item.get("updated_at") or "")
         kept = self._states.get(key)

@@ -174,6 +174,10 @@ class Projects:
         """Whether the account in the field `user` of GitLab's answer is the own account."""
         return number(user) == self.own()[0]
 
+    def is_assigned(self, item: dict[str, Any]) -> bool:
+        """Whether the own account is an assignee of the issue or merge request."""
+        return any(self.is_own(user) for user in item.get("assignees") or ())
+
     def is_person(self) -> bool:
         """Whether the own account may be the account of a person: GitLab does not mark the account as a bot (as it
         marks the users of project and group access tokens, and service accounts), and `bot_name` is not set.

@@ -46,21 +46,16 @@ def who_asked(
     path = f"{project.path}/{kind}/{item['iid']}"
     if label is None:
         return _assigned_by(wire, places, path, patience)
-    actor, is_shown = _who_labelled(wire, path, label, patience)
+    actor, is_shown = who_labelled(wire, path, label, patience=patience)
     if actor and is_shown:
         shown = {name: actor[name] for name in ("id", "username", "bot") if name in actor}
         wire.facts.put(_fact(path, label), shown)  # for `reviewer_of`, in a worker
     return actor, is_shown
 
 
-def who_labelled(wire: GitLabWire, path: str, label: str, *, patience: float) -> Any:
-    """The account that last added `label` to the issue or merge request with the API path `path`; None if GitLab does
-    not report that account."""
-    return _who_labelled(wire, path, label, patience)[0]
-
-
-def _who_labelled(wire: GitLabWire, path: str, label: str, patience: float) -> tuple[Any, bool]:
-    """(the account that last added `label`, whether the newest event about `label` adds it)."""
+def who_labelled(wire: GitLabWire, path: str, label: str, *, patience: float) -> tuple[Any, bool]:
+    """(the account that last added `label` to the issue or merge request with the API path `path`, whether the newest
+    event about `label` adds it); the account is None if GitLab does not report it."""
     actor, is_added = None, False
     # This version of GitLab has no label events, or the account may not read them.
     with suppress(ForgeRefused, ForgeAccessRefused):
@@ -250,7 +245,7 @@ def reviewer_of(items: Items, key: TaskKey, project: Project) -> int | None:
     path = items.path(key, project)
     who = items.wire.facts.find(_fact(path, items.labels.queued))
     if who is None:
-        who = who_labelled(items.wire, path, items.labels.queued, patience=PATIENT)
+        who, _ = who_labelled(items.wire, path, items.labels.queued, patience=PATIENT)
     if who is None:
         who = items.get(key)[1].get("author")
     return number(who) if not items.places.is_own(who) and items.places.may_ask(project, who) else None

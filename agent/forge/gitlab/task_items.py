@@ -112,7 +112,7 @@ class Items:
 
     def is_assigned(self, item: dict[str, Any]) -> bool:
         """Whether an issue is assigned to the bot, and the setting `start` lets assignments ask for work."""
-        return self.start.assignee and any(self.places.is_own(user) for user in item.get("assignees") or ())
+        return self.start.assignee and self.places.is_assigned(item)
 
     def may_be_assigned_again(self, item: dict[str, Any]) -> bool:
         """Whether an issue is open, shows the end of a task, and is assigned to the bot; the assignment may have been

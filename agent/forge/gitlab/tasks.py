@@ -112,7 +112,7 @@ class GitLabTaskGetter(BaseTaskGetter):
         present = self.forge.items.label_names(item)
         labelled = self.forge.labels.queued in self._labels() and self.forge.labels.queued in present
         if self._left:  # a task that a daemon has taken has the processing label, and no longer the bot label
-            labelled = not any(places.is_own(user) for user in item.get("assignees") or ())
+            labelled = not places.is_assigned(item)
         where = f"{names}{'!' if kind == 'merge_requests' else '#'}{item['iid']}"
         if project.archived:
             self._tell(IssueUnreadable(f"{where}: the project is archived, so nothing can be done there"), where)
