@@ -34,7 +34,7 @@ MARK = "MAKIMONO_UUID"
 found."""
 
 EXECUTING_SECONDS = 0.5
-"""Seconds for which the search for a task's processes waits for processes that are in execve."""
+"""Seconds for which `end_tree` continues to search because a process that is in execve may belong to the task."""
 
 CHUNK = 1 << 16
 PIPE = 1 << 20  # largest capacity of a pipe that needs no privileges (pipe(7))
@@ -73,8 +73,8 @@ class Tail:
 
 
 class Spool:
-    """The file `path` for the whole output of a command, up to `cap` bytes; the file is created only if the output
-    exceeds `kept`."""
+    """Writes the whole output of a command to the file `path`, up to about `cap` bytes; creates the file only when the
+    output becomes longer than `kept` can hold."""
 
     def __init__(self, path: Path, cap: int, kept: Tail) -> None:
         self.path = path
@@ -135,15 +135,15 @@ def run(
     `commands` counts it as a command that may change a work tree.
 
     The result has the head and tail of the output, together at most about `cap` bytes. The output is stdout and stderr
-    of the command together; with `merge=False` stderr is dropped, or written to the descriptor `errors` if one is
-    given. With `streams` the command has the descriptors in `streams` as stdin and stdout, and the output is the
+    of the command together; with `errors` stderr goes to this descriptor instead, and with `merge=False` alone it is
+    dropped. With `streams` the command has the descriptors in `streams` as stdin and stdout, and the output is the
     command's stderr alone. If the output is longer than `cap` (`dropped`), the file `spool` has the output, complete up
     to `spool_cap`. `run` returns soon after the direct child has ended, even if a grandchild still holds the pipe of
-    the output open. At the time-out of a command, or when `stop()` returns True, the whole process group is killed and
-    `timed_out` is set. If the calling thread is interrupted (`agent/deadline.py`), the process group of the command is
-    killed too, and the error of the interruption is raised. `returncode` is negative if a signal ended the command.
-    Raises OSError if the program cannot be started, DiskError if `spool` cannot be written (the command is then
-    killed).
+    the output open; before it returns, it kills the processes that are left in the command's process group. At the
+    time-out of a command, or when `stop()` returns True, the whole process group is killed and `timed_out` is set. If
+    the calling thread is interrupted (`agent/deadline.py`), the process group of the command is killed too, and the
+    error of the interruption is raised. `returncode` is negative if a signal ended the command. Raises OSError if the
+    program cannot be started, DiskError if `spool` cannot be written (the command is then killed).
 
     `memory` is the value of RLIMIT_DATA in bytes for the command and its children; the value must be more than this
     process uses. RLIMIT_CPU of the command is set to the CPU time that all cores have during `timeout`, so that the
@@ -203,12 +203,12 @@ def _ends(fed: bool, errors: int | None, *, merge: bool, streams: tuple[int, int
 
 
 def _limit_cpu(pid: int, seconds: float) -> None:
-    """Set the soft limit of CPU time of a process; the hard limit stays, so that the command can change its soft limit
-    itself."""
+    """Set the soft limit of CPU time of a process to the time that all cores have in `seconds`; the hard limit stays,
+    so that the command can raise its soft limit itself."""
     if not math.isfinite(seconds):
         return
     most = math.ceil(seconds * (os.cpu_count() or 1)) + 1
-    # the process has ended, has another uid, or has a lower limit already
+    # the process has ended, has another uid, or has a lower hard limit already
     with suppress(ProcessLookupError, PermissionError, ValueError):
         _, hard = resource.prlimit(pid, resource.RLIMIT_CPU)
         resource.prlimit(pid, resource.RLIMIT_CPU, (most, hard))
@@ -270,8 +270,9 @@ def _pump(
     until: float,
     stop: Callable[[], bool] | None,
 ) -> bool:
-    """Move the output of a command until the child has ended and its pipe is quiet; returns True if the child was
-    killed."""
+    """Write `stdin` to a command and read its output until the child has ended and the pipe is closed, or until LINGER
+    seconds after the end of the child; returns True at the time-out or when `stop()` returns True, so that the caller
+    kills the command."""
     pipe = child.stdout or child.stderr
     assert pipe is not None
     pending = memoryview(stdin or b"")
@@ -310,7 +311,7 @@ def _pump(
 
 
 def _take(output: int, kept: Tail, spooled: Spool | None) -> bool:
-    """Move one chunk of a command's output; returns False at the end of the pipe."""
+    """Read one chunk of a command's output from the pipe; returns False at the end of the pipe."""
     chunk = os.read(output, CHUNK)
     if spooled is not None:
         spooled.feed(chunk)
@@ -319,15 +320,15 @@ def _take(output: int, kept: Tail, spooled: Spool | None) -> bool:
 
 
 def _take_rest(pipes: select.poll, output: int, kept: Tail, spooled: Spool | None) -> None:
-    """Move the rest of the output before a command is killed: at most as many bytes as the largest pipe has, so that
-    the moving ends even if the command writes for ever."""
+    """Read the rest of the output before a command is killed: at most as many bytes as the largest pipe holds, so that
+    the reading ends even if the command writes for ever."""
     for _ in range(PIPE // CHUNK):
         if not any(descriptor == output for descriptor, _ in pipes.poll(0)) or not _take(output, kept, spooled):
             return
 
 
 def _wait_after_close(child: subprocess.Popen[bytes], until: float, stop: Callable[[], bool] | None) -> bool:
-    """Wait for the end of a child process that has closed its output."""
+    """Wait for the end of a child process that has closed its output; returns True as `_pump` does."""
     while child.poll() is None:
         deadline.check()
         if time.monotonic() >= until or (stop is not None and stop()):
@@ -351,14 +352,14 @@ def reap_group(pid: int) -> None:
 
 
 def waited() -> set[int]:
-    """The child processes for which `run`, in any thread, is waiting."""
+    """The pids of the child processes for which `run`, in any thread, is waiting."""
     with _STARTING:
         return set(_WAITED)
 
 
 def wait_gone(pid: int, seconds: float = 5.0, *, collect: bool = True) -> bool:
-    """Wait until the process `pid` is dead, and reap it if it is a child of this process; returns False if `pid` still
-    lives after the time limit."""
+    """Wait until the process `pid` is dead; returns False if it still lives after `seconds`. With `collect`, the
+    process is reaped if it is a dead child of this process."""
     try:
         descriptor = os.pidfd_open(pid)
     except OSError:
@@ -377,7 +378,7 @@ def wait_gone(pid: int, seconds: float = 5.0, *, collect: bool = True) -> bool:
 
 def end_namespace(pid: int, seconds: float = 5.0) -> None:
     """Kill `pid`, and with it all processes of its pid namespace, if `pid` is the first process of such a namespace and
-    its parent is this process or one of the processes above.
+    the parent of `pid` is this process or an ancestor of this process.
 
     If `pid` is any other process, nothing is killed, so an outdated pid does no harm.
     """
@@ -468,11 +469,11 @@ def _is_executing(pid: str) -> bool:
 
 
 def end_tree(uuid: str, seconds: float = 5.0, name: str = MARK, *, own: bool = False) -> int:
-    """Kill every process that is marked with the uuid until none is left; returns the number of processes that were
-    killed.
+    """Kill every process that is marked with the uuid until none is left or `seconds` have passed; returns the number
+    of processes that were killed.
 
-    `own`: this process started all processes with the task's uuid. If this process adopts orphans and has no child now,
-    no process is searched, since every remaining process of the task would be its child.
+    `own`: this process started all processes with the task's uuid. Then a process that adopts orphans (`reaps`) and has
+    no child does not search, since every remaining process of the task would be its child.
     """
     if own and not has_children() and reaps():
         return 0

@@ -1,9 +1,7 @@
-"""Reads from /proc which processes are below a process of this program: their pids, their memory, and which of them are
-dead.
+"""Finds the processes below a process of this program in /proc, measures their memory, and stops, kills or reaps them.
 
 A worker is a subreaper (`proc.become_subreaper`), so all processes that its commands start remain below the worker,
-even after setsid or a double fork; `end_strays` kills the processes that a command left running. On systems other than
-Linux the functions of `process_tree` find no process.
+even after setsid or a double fork; `end_strays` kills the processes that a command left running.
 """
 
 from __future__ import annotations
@@ -132,15 +130,16 @@ def kernel_memory() -> int | None:
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether the process is stopped (SIGSTOP, a debugger), and therefore does not hang."""
+    """Whether the process is stopped by a signal (SIGSTOP) or a debugger, so that its silence does not mean that it
+    hangs."""
     return _stat(str(pid))[:1] in ([b"T"], [b"t"])
 
 
 def reap_orphans() -> int:
     """Reap dead children that no code waits for: orphans of commands, which became children of this subreaper.
 
-    Children of `proc.run` and of `multiprocessing` are left to the code that waits for them. Returns the number of dead
-    children that were reaped.
+    Children of `proc.run`, and the fork server and resource tracker of `multiprocessing`, are left to the code that
+    waits for them. Returns the number of dead children that were reaped.
     """
     if not proc.has_children() or not proc.reaps():
         return 0
@@ -204,8 +203,8 @@ def _unattended(found: Iterable[int]) -> set[int]:
 
 
 def _of_multiprocessing() -> set[int]:
-    """Processes that the standard library started and waits for: children of multiprocessing, its fork server and its
-    resource tracker."""
+    """The pids of the fork server and of the resource tracker of `multiprocessing`, which the standard library starts
+    and waits for."""
     import multiprocessing.forkserver as server
     import multiprocessing.resource_tracker as tracker
 
@@ -217,7 +216,8 @@ def _of_multiprocessing() -> set[int]:
 
 
 def _memory(pid: int) -> tuple[int, int]:
-    """(bytes of private memory and of files on disk, bytes of shareable memory that are mapped) of a process."""
+    """(proportional memory without files in memory, mapped pages of files in memory, also proportional) of a process in
+    bytes; (all resident pages, 0) if the proportional memory (PSS) cannot be read."""
     with suppress(OSError):
         facts = dict(line.split()[:2] for line in Path(f"/proc/{pid}/smaps_rollup").read_bytes().splitlines()[1:])
         shared = int(facts.get(b"Pss_Shmem:", 0)) << 10

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def without(*modules: str) -> Iterator[None]:
-    """Hide `modules` while a library that can do without them is imported for the first time, and suppress its warning.
+    """Hide `modules`, and suppress warnings, while a library that can do without them is imported for the first time.
 
     Modules that are never used should not occupy memory in each process."""
     known = {name: sys.modules.get(name) for name in modules}
@@ -58,8 +58,7 @@ def dotted(name: str) -> str | None:
 class Registry:
     """A named table of lazily imported classes.
 
-    `kind` is the word for the classes of the registry in error messages ("llm provider"). `load(name)` returns the
-    class; for an unknown name it raises ConfigError, which lists the known names and the most similar one.
+    `kind` is the word for the classes of the registry in error messages ("llm provider").
     """
 
     def __init__(self, kind: str, entries: dict[str, str]) -> None:
@@ -71,8 +70,12 @@ class Registry:
         return sorted(self.entries)
 
     def load(self, name: str, guard: Guard | None = None) -> Any:
-        """The class that is registered as `name`, or, with a `guard`, that a dotted path `package.module:Class`
-        names."""
+        """The class that is registered as `name`, or, with a `guard`, the one that `name` names as a dotted path
+        `package.module:Class`.
+
+        Raises ConfigError if the name is unknown (the message lists the known names), if the class cannot be loaded, or
+        if the guard refuses the plug-in.
+        """
         target = self.entries.get(name)
         if target is None and guard is not None and (path := dotted(name)) is not None:
             return guard.load(self.kind, path)

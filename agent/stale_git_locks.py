@@ -27,7 +27,8 @@ _NAMED = (
 
 
 def lock_in_error(stderr: str, git_dir: Path) -> Path | None:
-    """The lock inside `git_dir` that git's error message names; None if the error has another cause."""
+    """The lock inside `git_dir` that git's error message says exists already; None if the message names no such
+    lock."""
     for pattern in _NAMED:
         for found in pattern.findall(stderr):
             path = Path(found if found.endswith(".lock") else f"{found}.lock")
@@ -50,7 +51,7 @@ def remove(path: Path) -> bool:
 
 
 def _is_open(path: Path) -> bool:
-    """Whether any process that is visible to this one has the file open."""
+    """Whether a process has the file open, among those whose descriptors this process may read."""
     try:
         wanted = path.stat(follow_symlinks=False)
     except OSError:

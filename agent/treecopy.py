@@ -35,8 +35,9 @@ class Copy:
     Pipes, sockets and devices are not copied.
 
     `owner` becomes the owner and the group of the copy. Without `owner`, `keep_owners` preserves the owners if this
-    process runs as root. Only with `keep_owners` the copies keep the setuid, setgid and sticky bits. `size` is the
-    number of bytes of the copied files, `missed` lists the entries that could not be copied, one line each.
+    process runs as root. Only with `keep_owners` the copies keep the setuid, setgid and sticky bits. `size` is the sum
+    of the sizes of the copied files in bytes. `missed` has one line for each entry that could not be copied, except
+    entries that vanished or changed their type meanwhile.
     """
 
     def __init__(self, owner: int | None = None, *, keep_owners: bool = False) -> None:
@@ -57,8 +58,8 @@ class Copy:
     ) -> None:
         """Copy the folder `source` to `target`, which may exist already.
 
-        `wanted(entry)` returns whether an entry is copied. Raises OSError if `source` is not a folder, DiskError if the
-        copy cannot be written.
+        `wanted(entry)` returns whether an entry is copied, a folder with its content; `order` sorts the names of each
+        folder (`filetree.walk`). Raises OSError if `source` is not a folder, DiskError if the copy cannot be written.
         """
         top = open_folder(source)
         try:
@@ -128,7 +129,8 @@ class Copy:
                 self._miss(entry, error)
 
     def file(self, entry: Entry, folder: int, target: Path) -> None:
-        """Copy one regular file into the folder with the descriptor `folder`."""
+        """Copy one regular file into the folder with the descriptor `folder`, which is inside `target`; does nothing if
+        the entry is no regular file any more."""
         reader = os.open(entry.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=entry.folder)
         try:
             status = os.fstat(reader)
@@ -176,8 +178,8 @@ class Copy:
 def copy_bytes(reader: int, writer: int, status: os.stat_result) -> None:
     """Copy the bytes of a file up to the size in `status`.
 
-    Holes of a file remain holes in the copy, since a file of a terabyte may occupy no block. A file that was truncated
-    while it is copied is copied up to its new end."""
+    In a file larger than BLOCK, holes remain holes in the copy, since a file of a terabyte may occupy no block. A file
+    that is truncated during the copying is copied up to its new end."""
     size = status.st_size
     if size <= BLOCK:
         durable_files.write_all(writer, os.read(reader, size))

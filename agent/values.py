@@ -48,7 +48,8 @@ class TaskKey:
 
     @classmethod
     def of(cls, key: TaskKey | Mapping[str, Any]) -> TaskKey:
-        """Make a task key from a mapping; unknown keys (`uuid`, `user`) are ignored, and `instance` may be missing."""
+        """Make a task key from a mapping, or return the given task key; other keys (`uuid`, `user`) are ignored, and
+        `instance` may be missing. Raises ValueError if one of the other fields is missing or empty."""
         if isinstance(key, TaskKey):
             return key
         names = ("task_source", "owner", "repo", "task_type", "task_id")
@@ -78,8 +79,7 @@ CLOSED_STATUSES = (Status.COMPLETED, Status.FAILED, Status.STOPPED)
 
 
 class End(StrEnum):
-    """How the run of a task's loop ended. A run that ends in one of the ways in `End` has ended without raising an
-    error."""
+    """How the loop of a task ended, if it raised no error."""
 
     FINISHED = "finished"  # the model called `finish`
     ANSWERED = "answered"  # the model answered without a tool call, even after hints
@@ -89,13 +89,13 @@ class End(StrEnum):
     DRAINED = "drained"  # the daemon shuts down, and the task's row becomes `queued` again
     LIMIT = "limit"  # one of the task's limits was reached (turns, tokens, money, wall time, memory or disk space)
     REPEATING = "repeating"  # the model repeated the same calls with the same results even after a hint
-    FAILED = "failed"  # the task cannot continue; `code` has the reason
+    FAILED = "failed"  # the task cannot continue; `Outcome.code` has the reason
 
 
 @dataclass(frozen=True, slots=True)
 class CommentAnswer:
-    """An answer of the model to one comment: the id of the comment, Markdown for its author, and whether what the
-    comment asks for is carried out."""
+    """An answer of the model to one comment: `comment` is the id of the comment, `text` Markdown for its author;
+    `settled` says that the model has done the work that the comment asks for."""
 
     comment: str
     text: str
@@ -104,8 +104,8 @@ class CommentAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of a task's run: `code` is a stable identifier, `title` one line, `summary` Markdown for a person,
-    `answers` are for single comments."""
+    """The result of a task's run: `code` is a stable identifier, `title` one line, `summary` Markdown for a person;
+    `answers` are the model's answers to single comments."""
 
     end: End
     summary: str = ""
@@ -129,7 +129,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """The numbers of tokens that the provider reported for one answer.
+    """The numbers of tokens that the provider reported for one answer, or their sums over several answers.
 
     `prompt` tokens include the `cached` tokens; `completion` tokens include the `reasoning` tokens. `reasoning` is None
     if the server does not report the tokens of reasoning; that is different from 0.
@@ -172,7 +172,7 @@ incomplete."""
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One complete answer of a model.
+    """One answer of a model, after its stream has ended; `finish_reason` shows whether the answer is complete (WHOLE).
 
     `calls` of an answer are objects `{"id", "name", "arguments": dict}`. A call with arguments that are not a JSON
     object has `arguments: {}` and `"invalid"` with a description of what was found, and must not be run. `fields` are
@@ -269,7 +269,7 @@ class Finished:
     """One command that has run to its end.
 
     `returncode` is negative if a signal ended the command; `output` is the output of the command, or its head and tail
-    if it is longer than the maximum.
+    if it is longer than the maximum that the caller set.
     """
 
     returncode: int
@@ -277,7 +277,7 @@ class Finished:
     duration: float
     timed_out: bool = False
     dropped: int = 0  # number of bytes of the output between head and tail that `output` lacks
-    # File with the whole output of the command, if one was requested and `output` lacks bytes.
+    # The file for the whole output that the caller named; the file exists only if `dropped` is not 0.
     spool: Path | None = None
     why: str = ""  # the reason why the program killed the command early, if the command itself is the cause
     contacts: tuple[Contact, ...] = ()  # hosts that the command reached, or that the sandbox refused to it
@@ -362,7 +362,8 @@ class FencedComment:
     """A person's comment as the model gets it: the text inside a fence, and its pictures.
 
     If the message has the kind `memory`, its text consists of recalled memories instead of a comment, and `memory` has
-    their ids and scores. `comments` has the `id` of the comment and the time of its last change.
+    their number, their tokens and the `seq` of their line in recalled.jsonl. `comments` has the `id` of the comment and
+    the time of its last change; it is empty if the text is not one person's comment.
     """
 
     text: str
