@@ -1,8 +1,9 @@
 """Writes the page of a whole task as one file that needs no server: `show UUID --html FILE`, to attach to a pull
 request.
 
-The file has the style sheet in it, no script, and no address of this machine. The conversation is read and written part
-by part, so that memory does not grow with the task. The log of the worker is left out.
+The file contains the style sheet, no script, and no link to this machine. The conversation is read and written part by
+part, so that memory does not grow with the task. The file leaves out the worker's log and the preview of the next
+request.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ if TYPE_CHECKING:
     from agent.values import Json
 
 CHANGE_SECONDS = 600.0
-"""The maximum number of seconds of the git that writes the diff; no browser waits for this page."""
+"""The maximum run time in seconds of the git command that writes the diff; it may be long, since no browser waits."""
 MOST_RECORDS = 2000
-"""The maximum number of records of each part of the page beside the conversation."""
+"""The maximum number of records of each list on the page; the conversation has no maximum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +40,11 @@ class WrittenPage:
 
 
 def write_page(settings: Settings, prefix: str, path: Path) -> WrittenPage:
-    """Write the page of the task of which the uuid begins with `prefix` to `path`, which is replaced if it exists.
+    """Write the page of the task with a uuid that begins with `prefix` to the file `path`; an existing file is
+    replaced.
 
-    Raises UsageError when no such task exists, or it has no folder on this host; DiskError when the file cannot be
-    written.
+    Raises UsageError when no task or more than one matches, or the task has no folder on this host; DiskError when the
+    file cannot be written.
     """
     redact = masker_of(settings)
     view = Pages(settings, LedgerReader(settings)).head(prefix)
@@ -62,7 +64,8 @@ def write_page(settings: Settings, prefix: str, path: Path) -> WrittenPage:
 
 
 def _entries(folder: Path, redact: Callable[[str], str]) -> Iterator[Json]:
-    """The entries of the conversation, from the first message on."""
+    """The entries of the conversation from the first message on, and between them `{"damage": sentence}` for each
+    damage that was found; both with secrets masked."""
     start = 1
     while True:
         try:
@@ -81,8 +84,8 @@ def _entries(folder: Path, redact: Callable[[str], str]) -> Iterator[Json]:
 
 
 def _parts(folder: Path, view: Json, threshold: float) -> Json:
-    """The parts of the task's page beside the conversation; for a part that cannot be read, the page names the
-    problem."""
+    """The parts of the task's page beside the conversation. A part that cannot be read is None, and `view["problems"]`
+    gets a sentence about it."""
     row = view["_row"]
     builds: dict[str, Callable[[], Any]] = {
         "chart": lambda: None if row is None else charts.tokens(folder, row, threshold),

@@ -4,9 +4,10 @@ A ledger file of this host (SQLite) is opened again for each use, so that a repl
 database server, one connection stays open. Waiting for a locked ledger ends after BUSY_SECONDS, or STATEMENT_SECONDS on
 a database server; the page then shows the error.
 
-A database server may also accept connections and answer nothing, because the server or its network is stopped. A reader
-waits for it TURN_SECONDS, then ends the connection that another reader uses; for SILENT_SECONDS no further reader
-waits.
+A database server may also accept connections and never answer, because the server or its network is stopped. A reader
+waits at most TURN_SECONDS for a new connection, or for the connection that another reader uses; in the second case it
+then ends that connection. For SILENT_SECONDS after such a wait, a reader that would have to wait for another one gets
+the error at once.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ if TYPE_CHECKING:
 
 BUSY_SECONDS = 0.5
 BUSY_REST_SECONDS = 2.0
-"""Seconds after a wait for a locked ledger file during which no reader waits for it."""
+"""Seconds after a vain wait for a locked ledger file in which each reader gets the error at once."""
 STATEMENT_SECONDS = 3.0
 TURN_SECONDS = 4.0
-"""Seconds that a reader waits for a new connection to the database server, or while another thread uses the
-connection."""
+"""The maximum number of seconds that a reader waits for a new connection to the database server, or for the connection
+that another thread uses."""
 SILENT_SECONDS = 10.0
-"""Seconds after such a wait during which no reader waits for the database server."""
+"""Seconds after such a wait in which no reader waits for a connection that another thread uses or opens."""
 
 
 class NoLedgerError(LedgerError):
@@ -60,9 +61,10 @@ class LedgerReader:
 
     @contextmanager
     def ledger(self) -> Iterator[Ledger]:
-        """The ledger, opened for reading alone.
+        """The ledger, opened only for reading.
 
-        Raises NoLedgerError when no ledger exists yet, LedgerError when the ledger is busy or cannot be read.
+        Raises NoLedgerError when no ledger exists yet, LedgerError when the ledger is busy or cannot be read, DiskError
+        when a disk fails, and HostError when this host cannot use this kind or version of database.
         """
         if not self.kind.exists():
             raise NoLedgerError(f"{self.settings.base_dir} has no {self.kind.title} yet: no task was ever queued here")
@@ -88,7 +90,8 @@ class LedgerReader:
             self._lock.release()
 
     def close(self) -> None:
-        """Close the connection that stays open, if there is one."""
+        """Close the connection that stays open, if there is one; a connection that a reader uses is interrupted
+        instead."""
         if not self._lock.acquire(timeout=BUSY_SECONDS):
             self._interrupt()
             return
@@ -97,7 +100,8 @@ class LedgerReader:
 
     @contextmanager
     def _not_waiting_again(self) -> Iterator[None]:
-        """A context manager for the use of a ledger file. After a wait in vain no reader waits for some time."""
+        """A context manager for the use of a ledger file. After a use that failed and took BUSY_SECONDS or more, each
+        use in the next BUSY_REST_SECONDS raises the same error at once."""
         started = clock.monotonic()
         if started < self._silent_until:
             raise LedgerError(self._why)
@@ -109,8 +113,8 @@ class LedgerReader:
             raise
 
     def _take_turn(self) -> None:
-        """Take the lock of the connection to the database server. Raises LedgerError when the server does not answer
-        another reader."""
+        """Take the lock of the connection to the database server. Raises LedgerError when another reader still uses the
+        connection after TURN_SECONDS, or at once if SILENT_SECONDS have begun."""
         is_used = self._lock.locked() or (self._opening is not None and not self._opening.done())
         if is_used and clock.monotonic() < self._silent_until:
             raise self._silent()
@@ -140,7 +144,8 @@ class LedgerReader:
             made.set_exception(error)
 
     def _silent(self) -> LedgerError:
-        """The error that the database server does not answer; the time without waiting begins, unless it has begun."""
+        """The error that the database server does not answer. The SILENT_SECONDS begin now, unless they have begun
+        already."""
         if clock.monotonic() >= self._silent_until:
             self._silent_until = clock.monotonic() + SILENT_SECONDS
         return LedgerError(f"{self.kind.where} does not answer")
@@ -170,7 +175,7 @@ class LedgerReader:
                 )
                 for setting in settings:
                     database.execute(f"SET {setting}")
-                if hasattr(database, "session_settings"):  # for a connection that is opened again after a failure
+                if hasattr(database, "session_settings"):  # for when it is opened again after a failure
                     database.session_settings = settings
         except MakimonoError:
             if self.kind.is_local:

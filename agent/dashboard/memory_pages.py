@@ -28,7 +28,7 @@ SHOWN_STATUSES = STATUSES[:-1]
 def listed(settings: Settings, given: Mapping[str, str]) -> Json:
     """The memory records that match the parameters of the address: `text` is a search, `namespace` filters; without
     `text`, `strategy` and `status` filter too, and `after` is the id of the last record of the previous page. Raises
-    MemoryUnavailable, or UsageError for a filter that is not allowed."""
+    MemoryUnavailable, or UsageError for a filter that is not allowed or an unknown `after`."""
     text, after = given.get("text", "").strip()[:500], given.get("after") or None
     namespace = given.get("namespace") or "/"
     strategy, status = given.get("strategy") or None, given.get("status") or None
@@ -62,7 +62,7 @@ def listed(settings: Settings, given: Mapping[str, str]) -> Json:
 
 
 def record(settings: Settings, record_id: str) -> Json | None:
-    """One memory record with the events and records from which it was made, and its history; None if there is no such
+    """One memory record with the events from which it was extracted, and its history; None if there is no such
     record."""
     from agent.errors import UsageError
 

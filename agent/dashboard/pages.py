@@ -1,5 +1,5 @@
-"""Builds what each page shows, as a value that can be written as JSON: the HTML templates and the JSON answers use the
-same value.
+"""Builds the content of each page as a value that can be written as JSON; the HTML templates and the JSON answers use
+the same value.
 
 The functions of `pages.py` block, so they run in threads of the server. A part that cannot be read is named in
 `problems`, and the rest of the page is shown.
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 ASKED = "asked"
 """The outcome of a task that waits for a person's answer."""
 MOST_FACTS = 1 << 20
-"""The maximum number of bytes of a small file with facts of a task; a longer file counts as damaged."""
+"""The maximum number of bytes of a task's `metadata.json` or `end.json`; a longer file counts as damaged."""
 PARTS = (
     *("timeline", "plan", "change", "request", "compactions", "requests", "memory", "deliberations", "effects", "log"),
 )
@@ -57,7 +57,8 @@ class Pages:
     def task(self, prefix: str, part: str, given: dict[str, str]) -> Json | None:
         """The value of one part of a task's page; None if there is no such task.
 
-        `given` are the parameters of the address: `before` and `at` are numbers of records.
+        `given` are the parameters of the address. With `before`, a list shows only records before that number; with
+        `at`, the conversation begins at the message with that number.
         """
         view = self.head(prefix)
         if view is None:
@@ -85,7 +86,8 @@ class Pages:
         return view
 
     def record(self, prefix: str, part: str, number: int, given: dict[str, str]) -> Json | None:
-        """The value of the page of one message (`part` is `messages`) or one compaction; None if there is none."""
+        """The value of the page of one message (`part` is `messages`) or one compaction; None if this record, its task
+        or, on this host, the task's folder does not exist."""
         view = self.head(prefix)
         if view is None:
             return None
@@ -104,7 +106,8 @@ class Pages:
     def head(self, prefix: str) -> Json | None:
         """The facts about a task that each of its pages shows; None if there is no such task.
 
-        If the ledger cannot be read or has no row of the task, the facts come from the task's folder.
+        If the ledger cannot be read or has no row of the task, the facts come from the task's folder, which is found
+        only by a whole uuid. If the ledger cannot be read and no folder is found, the page shows only this problem.
         """
         problem, is_known = "the ledger has no row of this task; this is what its folder has", False
         try:
@@ -147,7 +150,7 @@ class Pages:
         }
 
     def folder(self, view: Json) -> Path | None:
-        """The folder from which a task's page is read."""
+        """The folder from which a task's page is read; None if this host has none."""
         found: Path | None = view["_folder"]
         return found
 
@@ -220,7 +223,7 @@ class Pages:
 
 
 def _question(folder: Path | None) -> str:
-    """The newest question of the model to a person, "" if none is near the end of the conversation."""
+    """The newest question of the model to a person; "" if the last LAST_LINES messages have none or cannot be read."""
     if folder is None:
         return ""
     try:
@@ -244,5 +247,5 @@ def public(view: Json) -> Json:
 
 
 def whole_number(text: str | None) -> int | None:
-    """The number in `text`, if `text` consists of at most 15 digits; None for any other text."""
+    """The number in `text`, if `text` consists of 1 to 15 digits; None for any other text."""
     return int(text) if text and text.isascii() and text.isdigit() and len(text) < 16 else None

@@ -38,11 +38,11 @@ _free = BoundedSemaphore(MOST)
 
 
 def page_of(settings: Settings, address: str, uuid: str, part: str, given: Mapping[str, str]) -> Json:
-    """The value of a page of the task, from another host: `part` is a part of the page, or one of its records. Raises
-    HostError.
+    """The value of a page of the task from the dashboard at `address`. `part` is one of `pages.PARTS`, or one record,
+    such as `messages/7`. Raises HostError when no such value comes within SECONDS, or MOST answers are awaited already.
 
-    The request to the other host runs in a thread of its own, so that a server that sends its headers byte by byte
-    holds neither the caller nor more than MOST threads.
+    The request to the other host runs in a thread of its own. A server that sends its headers byte by byte thus blocks
+    the caller for at most SECONDS, and at most MOST threads for longer.
     """
     if not _free.acquire(blocking=False):
         raise HostError(f"{MOST} answers of the pages of other hosts are awaited already; try again in a moment")
@@ -64,7 +64,7 @@ def page_of(settings: Settings, address: str, uuid: str, part: str, given: Mappi
 
 
 def _asked(settings: Settings, address: str, uuid: str, part: str, given: Mapping[str, str]) -> Json:
-    """The other host's answer; waiting for its headers has no limit here."""
+    """The other host's answer. Each read of its headers has a time-out, but not all reads together."""
     import requests
     import urllib3
 

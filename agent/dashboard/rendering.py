@@ -1,8 +1,8 @@
 """Converts the values that a page shows into HTML and JSON.
 
-Every text on a page comes from outside: from models, forges, tools or files. `inert` masks secrets and removes terminal
-sequences, controls and invisible or reordering characters from all texts, before a template or the JSON encoder gets
-them; Jinja then escapes every value.
+The texts on a page come from models, forges, tools or files. Before a template or the JSON encoder gets them, `inert`
+masks secrets and removes terminal sequences, controls and invisible or reordering characters. In HTML, Jinja then
+escapes every value.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 FOLDER = Path(__file__).parent / "templates"
 STATIC = Path(__file__).parent / "static"
 DEEPEST = 30
-"""The maximum depth of nested values that a page shows; a record of a damaged file may be nested deeper."""
+"""The maximum depth of nested values that a page shows; a record of a damaged file may be nested deeper, and is cut."""
 
 _MAY_HIDE = re.compile(r"[^\n\t -~]")
 
 
 def inert(value: Any, redact: Callable[[str], str], depth: int = 0) -> Any:
-    """`value` with every text in it, keys included, made harmless and secrets masked; values that are no JSON become
-    text."""
+    """A copy of `value`: in each text, keys included, secrets are masked and unsafe characters removed. Values that
+    JSON cannot express become text, and lists and dicts nested deeper than DEEPEST become "…"."""
     if isinstance(value, str):
         text = redact(value)
         if not _MAY_HIDE.search(text):
@@ -64,8 +64,8 @@ def stream(template: str, view: Mapping[str, Any], **more: Any) -> Iterator[str]
 
 
 def to(base: Any, kind: str, number: Any) -> str:
-    """The address of a record of a task: `base` is the address of the task's page, or "#" in a page that is a single
-    file."""
+    """The address of a record of a task. `base` is the address of the task's page, or "#" in a page that is a single
+    file. `kind` is `messages`, `compactions`, or `at`, for the conversation from the message `number` on."""
     if base == "#":
         return f"#compaction-{number}" if kind == "compactions" else f"#message-{number}"
     return f"{base}?at={number}" if kind == "at" else f"{base}/{kind}/{number}"
@@ -110,12 +110,12 @@ def environment() -> Environment:
 
 
 def when(stamp: Any) -> str:
-    """A time stamp in the form `2026-01-31 09:15:00`."""
+    """A time stamp in the form `2026-01-31 09:15:00`; "" if it is missing."""
     return str(stamp or "")[:19].replace("T", " ")
 
 
 def since(stamp: Any) -> str:
-    """The time since a time stamp, in its largest unit: `3 h`."""
+    """The time since a time stamp, rounded to its largest unit, like `3 h`; "" for a value that is no time stamp."""
     try:
         passed = (clock.now() - clock.parse(str(stamp))).total_seconds()
     except (ValueError, TypeError):
@@ -127,24 +127,24 @@ def since(stamp: Any) -> str:
 
 
 def number(value: Any) -> str:
-    """A whole number with separators for thousands; "" for a value that is no number."""
+    """A number without decimals, with separators for thousands; "" for a value that is no number."""
     return f"{value:,.0f}" if _is_number(value) else ""
 
 
 def money(value: Any) -> str:
-    """An amount of money with four digits after the point; "" if it is unknown."""
+    """An amount of money with four digits after the point; "" for a value that is no number."""
     return f"{value:,.4f}" if _is_number(value) else ""
 
 
 def seconds(milliseconds: Any) -> str:
-    """A duration in milliseconds as text: `320 ms` or `1.4 s`."""
+    """A duration in milliseconds as text, like `320 ms` or `1.4 s`; "" for a value that is no number."""
     if not _is_number(milliseconds):
         return ""
     return f"{milliseconds:.0f} ms" if milliseconds < 1000 else f"{milliseconds / 1000:.1f} s"
 
 
 def size(value: Any) -> str:
-    """A number of bytes in its largest unit."""
+    """A number of bytes in its largest unit, like `1.5 MiB`; "" for a value that is no number."""
     if not _is_number(value):
         return ""
     for unit, length in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from agent.registry import without
 
-# uvicorn imports watchfiles if it is installed, to reload a program under development
+# uvicorn would import watchfiles, if it is installed, but only its reloader needs it
 with without("watchfiles"):
     import uvicorn
 
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 KEEP_ALIVE_SECONDS = 10
 END_SECONDS = 3
 SEND_BUFFER = 1 << 17
-"""The number of bytes that the kernel takes of an answer, which Linux doubles (socket(7)). It takes bytes again only
-when it has sent a part of the buffer. With the megabytes that it takes otherwise, a slow client would seem to read
-nothing for minutes, and `connections.py` would end it."""
+"""The size in bytes of the kernel's send buffer of a connection; Linux doubles the number (socket(7)). The kernel
+accepts more bytes only after it has sent a part of the buffer. With its default of megabytes, a slow client would seem
+to read nothing for minutes, and `connections.py` would end its connection."""
 EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - the addresses are only compared with the configured host
 
 
@@ -65,7 +65,7 @@ class PageServer:
             asyncio.run(self._run(ready))
 
     def stop(self) -> None:
-        """End `run`; any thread may call this."""
+        """End `run`; any thread may call this. It does nothing before `run` has made its server."""
         if self._server is not None:
             self._server.stop()
 
@@ -108,7 +108,7 @@ class _Server(uvicorn.Server):
         self.ready()
 
     async def main_loop(self) -> None:
-        """Serve until the end, and look after the connections."""
+        """Serve until the end; meanwhile, end connections of clients that let the server wait too long."""
         looking = asyncio.create_task(self._look())
         try:
             await super().main_loop()
@@ -124,7 +124,7 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Let SIGINT and SIGTERM end the server."""
+        """Let SIGINT and SIGTERM end the server; outside the main thread, leave the signals alone."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return

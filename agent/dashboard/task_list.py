@@ -105,7 +105,7 @@ def _searched(text: str) -> str:
 
 
 def listed(settings: Settings, ledger: Ledger, query: Query) -> Json:
-    """One page of the task list."""
+    """The value of one page of the task list."""
     reasons = TaskReasons(settings, ledger, row_holder.owner(settings.base_dir))
     name = f"page_tasks_{query.sort}_{'desc' if query.descending else 'asc'}"
     chosen = query.parameters()
@@ -153,7 +153,7 @@ class DamagedRow:
 
 
 def row_of(record: Mapping[str, Any]) -> Row | DamagedRow:
-    """The row in a record of the ledger."""
+    """The row in a record of the ledger; a DamagedRow if the record cannot be read."""
     try:
         return Row.from_record(record)
     except (RowUnreadable, ValueError) as error:
@@ -182,7 +182,7 @@ def _legible(rows: list[Row | DamagedRow]) -> list[Row]:
 
 def facts(settings: Settings, row: Row, issue: str | None) -> Json:
     """The columns of a row that a page shows. `issue` is the file or address of the issue of a private tracker, None
-    for any other task. The cost is None if it is unknown because the model's provider has no configured price."""
+    for any other task. The cost is None if it is 0 and the row names no provider with a configured price."""
     shown = {name: getattr(row, name) for name in FACTS}
     priced = row.llm_provider is not None and _is_priced(settings, row.llm_provider)
     return {

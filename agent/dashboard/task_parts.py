@@ -1,8 +1,8 @@
 """The parts of a task's page beside its conversation: plan, change, compactions, recalled memories, deliberations,
 outside effects, log, and requests to models.
 
-Each part of a task's page is the end of one file, or one record by its number; older records are reached by `before`,
-the number of the oldest record that is shown.
+A part that is a list shows the newest records of one file; the parameter `before`, the number of the oldest record that
+is shown, leads to older records.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ COMMIT = re.compile(r"[0-9a-f]{40,64}")
 MOST_DIFF = 1 << 20
 """The maximum number of bytes of a task's diff that the page shows."""
 CHANGE_SECONDS = 6.0
-"""The maximum number of seconds of the git that writes the diff for the page, less than the page has as a whole."""
+"""The maximum run time in seconds of the git command that writes the diff for the page; less than the whole page has
+(`app.PAGE_SECONDS`)."""
 MOST_LINES = 10_000
 """The maximum number of lines of a task's diff that the page shows."""
 
@@ -69,7 +70,8 @@ def listed(folder: Path, name: str, build: Callable[[Json], Json], before: int |
 
 
 def plan(folder: Path) -> Json:
-    """The newest plan of the model: `items` with `text` and `status`, and the time when it was written."""
+    """The newest plan of the model: `items` with `text` and `status`, and the time when it was written. It is read from
+    the newest calls of `update_plan`, or else from the carry-over of the newest compaction."""
     window = read_before(folder / TOOLS, PLAN_CALLS)
     for record in reversed(window.records):
         if record.get("tool") == UpdatePlan.name and record.get("status") == "success":
@@ -92,8 +94,8 @@ def _step(item: Any) -> Json:
 
 
 def change(folder: Path, row: Row | None, seconds: float = CHANGE_SECONDS) -> Json:
-    """The change of the task as a diff: the difference of its last pushed commit from its base commit, which git writes
-    in at most `seconds`, or the patch that it left."""
+    """The change of the task as a diff: a patch file in the task's folder, if there is one, else the difference of the
+    last pushed commit from the base commit, for which git has `seconds`. `why` says why the diff is missing or cut."""
     from agent.work import changes
 
     for name in ("changes.patch", "tree.patch", "committed.patch"):
@@ -152,7 +154,7 @@ def _diff(data: bytes, source: str) -> Json:
 
 def compaction(folder: Path, number: int) -> Json | None:
     """One compaction: the first COUNT of the messages that it covers, the number of all of them, and the summary and
-    carried state that the model sees after it; None if no compaction has this number."""
+    the carry-over that the model sees after it; None if no compaction has this number."""
     record, damage = _record(folder / COMPACTIONS, number, "id")
     if record is None:
         return None
@@ -183,7 +185,7 @@ def compaction(folder: Path, number: int) -> Json | None:
 
 
 def _carried(value: Any) -> list[Json]:
-    """The carried state, which is repeated to the model after a compaction, as names and texts."""
+    """The carry-over of a compaction as names and texts."""
     if value is None:
         return []
     if not isinstance(value, dict):
@@ -266,7 +268,7 @@ def _effect(record: Json) -> Json:
 
 
 def log(folder: Path) -> Json:
-    """The newest lines of a task's worker.log, the newest first."""
+    """The lines in the last LOG_BYTES of a task's worker.log, the newest first."""
     path = folder / "worker.log"
     try:
         size = path.lstat().st_size

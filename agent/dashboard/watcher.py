@@ -1,8 +1,9 @@
 """Detects changes of the ledger and of the tasks that open pages show, once for all these pages.
 
-One asyncio task checks for changes every SECONDS, and only while a page is open. The change counter of a SQLite file
-(`PRAGMA data_version`) shows whether another process has changed the ledger, so that nothing is read while nothing
-happens; of other ledgers a few sums are read. The sizes of a task's files show whether the task has changed.
+While a page is open, one asyncio task checks for changes every SECONDS, or every SHARED_SECONDS for a ledger without a
+change counter, and when another page is opened. The change counter of a SQLite file (`PRAGMA data_version`) shows
+whether another connection has changed the ledger, so that no rows are read while nothing changes; of other ledgers a
+query reads a few sums. The sizes of the files in WATCHED show whether a task has changed.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 SECONDS = 1.0
 SHARED_SECONDS = 3.0
-"""Seconds between two reads of a ledger that has no change counter."""
+"""Seconds between two checks of a ledger that has no change counter."""
 OPEN_SECONDS = 10.0
 """The maximum number of seconds that a page waits for the first check of what it shows."""
 MOST_PAGES = 100
@@ -47,7 +48,7 @@ class Watcher:
         self.run = run
         self.pages: dict[asyncio.Event, str] = {}
         self._new: list[asyncio.Event] = []
-        """For each page without a check yet: an event that is set after the first one."""
+        """For each open page that was not checked yet, an event that its first check sets."""
         self._woken = asyncio.Event()
         self._lock = Lock()
         self._state: Any = None
@@ -58,11 +59,11 @@ class Watcher:
 
     @asynccontextmanager
     async def page(self, uuid: str = "") -> AsyncIterator[asyncio.Event | None]:
-        """An event that is set when a row, or a file of the task `uuid`, has changed; None if MOST_PAGES pages are open
-        already.
+        """An event that is set when any row of the ledger, or a file in WATCHED of the task `uuid`, has changed; None
+        if MOST_PAGES pages are open already.
 
-        The block begins after a check of the rows and of these files, or after OPEN_SECONDS without one; every change
-        after the check sets the event.
+        The block begins after a first check of the rows and of these files, or after OPEN_SECONDS without a check. Each
+        change that a later check finds sets the event.
         """
         if len(self.pages) >= MOST_PAGES:
             yield None
@@ -103,7 +104,7 @@ class Watcher:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._woken.wait(), seconds)
         finally:
-            self._task = None  # the next page starts another one, also while this one ends
+            self._task = None  # a page opened from here on starts a new task, even before `_drop` is done
             await self.run(self._drop)
 
     def _look(self, uuids: set[str]) -> tuple[bool, set[str]]:
