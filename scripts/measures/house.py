@@ -110,11 +110,19 @@ class House:
         return [f"{one.replace('.', '/')}.py" for one in sorted(found)]
 
     def circles(self, package: str = "agent") -> list[str]:
-        """Imports that close a circle in a room, imports in functions and for types included: those that the engine of
-        import-linter would take out for the contract `acyclic_siblings`."""
+        """Imports that close a circle, imports in functions and for types included: those that the engine of
+        import-linter would take out for the contract `acyclic_siblings`, and imports of a package by a module in it
+        that the package imports, which that contract does not see."""
         graph = grimp.build_graph(package, cache_dir=None)
         rooms = [name for name in sorted(graph.modules) if graph.find_children(name) and "demo_data" not in name]
-        return [f"{room}: {a} -> {b}" for room in rooms for a, b in sorted(graph.nominate_cycle_breakers(room))]
+        between = [f"{room}: {a} -> {b}" for room in rooms for a, b in sorted(graph.nominate_cycle_breakers(room))]
+        through = [
+            f"{room}: {module} -> {room}"
+            for room in rooms
+            for module in sorted(graph.find_modules_that_directly_import(room))
+            if module.startswith(f"{room}.") and graph.find_shortest_chain(room, module)
+        ]
+        return between + through
 
     def judged(self) -> list[syntax.Raise]:
         """The raises that count: neither raised again nor demanded by a protocol."""

@@ -163,6 +163,19 @@ def test_a_circle_is_found_through_imports_in_functions_and_for_types(tmp_path, 
     assert len(house.House().circles("ringed")) == 1
 
 
+def test_a_module_that_imports_its_package_closes_a_circle_if_the_package_imports_it(tmp_path, monkeypatch):
+    room = tmp_path / "looped" / "room"
+    room.mkdir(parents=True)
+    (room.parent / "__init__.py").touch()
+    (room / "__init__.py").write_text("VERSION = 1\n")
+    (room / "a.py").write_text("def f():\n    from looped.room import VERSION\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert house.House().circles("looped") == []
+    (room / "b.py").write_text("from looped.room import a\n")
+    (room / "__init__.py").write_text("VERSION = 1\nfrom looped.room.b import a\n")
+    assert house.House().circles("looped") == ["looped.room: looped.room.a -> looped.room"]
+
+
 def test_the_path_is_what_the_head_of_architecture_names(tmp_path):
     (tmp_path / "agent").mkdir()
     (tmp_path / "agent" / "loop.py").write_text("a\nb\n")
