@@ -7,7 +7,7 @@ from agent.consensus.decision import ConsensusDecision, Decision
 from agent.consensus.engine import ConsensusEngine, ConsensusRequest
 from agent.consensus.quorum import QuorumManager, QuorumState
 from agent.consensus.streaming import StreamingEmitter
-from agent.consensus.token_budget import BudgetResult, ConsensusContext, TokenBudgetManager
+from agent.consensus.token_budget import BudgetResult, ConsensusContext, ReductionLog, TokenBudgetManager
 from agent.consensus.votes import SchemaValidator, ValidationResult, VotePayload
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "Decision",
     "QuorumManager",
     "QuorumState",
+    "ReductionLog",
     "SchemaValidator",
     "StreamingEmitter",
     "TokenBudgetManager",
