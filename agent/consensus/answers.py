@@ -33,11 +33,12 @@ VALIDATOR = SchemaValidator()
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One question to one reviewer, with all that is needed to send it: `ask` sends it until the answer is valid.
-    `thinking` and `debates` are the statements of the earlier phases, as this reviewer sees them.
+    """One question to one reviewer, with all that is needed to send it: `ask` sends it up to `tries` times, until an
+    answer is valid. `thinking` and `debates` are the statements of the earlier phases, as this reviewer sees them.
+    `reduced` is called with the log of each text that was shortened.
 
-    `may_retry` takes one of the retries that all reviewers of the deliberation share, and returns False if none is
-    left.
+    `may_retry` takes one of the retries that all reviewers of the deliberation share, and returns False if there is
+    none.
     """
 
     reviewer: Reviewer
@@ -54,7 +55,8 @@ class Question:
     log_reductions: bool = False
 
     def ask(self) -> Json:
-        """Ask the reviewer until the answer is valid; returns the vote or critique as JSON that fits the schema.
+        """Ask the reviewer until an answer is valid or no try is left; returns the vote or critique as JSON that fits
+        the schema.
 
         Raises RetryExceeded, BudgetExceeded, an error of the model client, or Interrupted.
         """
@@ -73,8 +75,9 @@ class Question:
             raise RetryExceeded(f"{self.reviewer.model} {said}; the last errors: {errors}")
 
     def _once(self, stream: PersonaStream, errors: Sequence[str]) -> Json:
-        """Send one request and read its answer. If the server refuses the request to a reviewer, the request is sent
-        once more without a tool, and the vote or critique is read from the text of the answer."""
+        """Send one request and read its answer. If the server refuses a request with a tool, the request is sent once
+        more without it, and the vote or critique is read from the text of the answer; so are all later ones of this
+        reviewer."""
         asked = self._build(errors)
         try:
             answer = self.reviewer.ask(asked, stream, output=self.builder(self.reviewer).answer)

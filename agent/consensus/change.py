@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 RULES = ("AGENTS.md", "CLAUDE.md", "CONTRIBUTING.md")
 AROUND = 30
-"""Number of lines before and after each changed line that the code for the reviewer `upkeep` contains."""
+"""Number of lines before and after each line of the diff that the reviewer `upkeep` sees of the new file."""
 MOST = 1 << 20
 """Maximum size of a diff, or of a file that is read, in bytes."""
 
@@ -44,7 +44,8 @@ def rules_of(git_dir: Path, commit: str) -> str:
 
 
 def code_around(git_dir: Path, commit: str, diff: str) -> str:
-    """The lines around each changed place in the new files, with their numbers."""
+    """The lines of the new files that are at most AROUND lines away from a line that the diff shows, with their
+    numbers."""
     places: dict[str, set[int]] = {}
     for path, line in diff_lines(diff):
         places.setdefault(path, set()).update(range(max(1, line - AROUND), line + AROUND + 1))

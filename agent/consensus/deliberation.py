@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 YOU = "You"
 Said = dict[str, Any]
-"""The VotePayload or Critique of each persona in one phase, from which findings at places that do not exist were
+"""The VotePayload or Critique of each persona that answered in one phase; findings at places that do not exist are
 removed."""
 
 
@@ -166,10 +166,10 @@ class Deliberation:
     # --- one phase ----------------------------------------------------------------------------------------------
 
     def _ask_all(self, number: int, provisional: Said, debates: list[Said]) -> Said:
-        """Get the statements of all reviewers in the present phase; their requests run at the same time.
+        """The statements of the reviewers that are left, for the present phase. A statement that an earlier process
+        recorded is used again; the other reviewers are asked, at the same time.
 
-        Raises _FailedSafe if fewer reviewers than the quorum are left; the requests of the other reviewers are then
-        cancelled.
+        Raises _FailedSafe if fewer reviewers than the quorum are left. Every error cancels the requests that still run.
         """
         self.quorum.begin_phase()
         said: Said = {}
@@ -372,6 +372,6 @@ class Deliberation:
         return Statement(name, vote, self._plain(said.reason), tuple(self._plain(one) for one in objections))
 
     def _plain(self, text: str) -> str:
-        """Join a reviewer's text into one paragraph, so that none of its lines can look like another reviewer's
+        """A reviewer's text, cleaned and masked, as one line, so that no part of it can look like another reviewer's
         statement."""
         return self.redact(" ".join(output(text).split()))

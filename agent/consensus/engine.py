@@ -1,9 +1,9 @@
 """ConsensusEngine lets three reviewers deliberate on a request, and returns one decision.
 
 The reviewers cast provisional votes without seeing each other, criticise each other in `consensus.rounds` rounds, and
-vote.  If fewer reviewers than the quorum can vote, if the material exceeds the token budget, or if neither side reaches
-the quorum, the decision is FAILED_SAFE and never APPROVED.  The caller runs all automatic checks before a deliberation;
-no vote can outweigh a failed check.
+vote. The decision is FAILED_SAFE, and never APPROVED, if fewer reviewers than the quorum can vote, a reviewer with a
+veto does not vote, neither side reaches the quorum, or the material exceeds the token budget. The caller runs all
+automatic checks before a deliberation; no vote can outweigh a failed check.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class ConsensusEngine:
         self.events = events
 
     def execute(self, request: ConsensusRequest) -> ConsensusDecision:
-        """Deliberate.
+        """Run one deliberation on `request` and return its decision.
 
         Raises ConfigError for an override of an unknown persona or prompt, Interrupted for a stop or a limit of the
         task, DiskError, and KeyboardInterrupt; before `execute` raises Interrupted, DiskError or KeyboardInterrupt, it

@@ -2,8 +2,8 @@
 
 The token budget of a request covers the whole request: system prompt, schema, texts, and the tokens of the answer. The
 question, the change and the conditions for an earlier version are never shortened; if they do not fit, no vote is
-possible. Of the tokens that remain, the statements of the reviewers get half, or more if their votes and objections
-need more (their reasons are shortened before their objections); inputs such as the issue share the rest.
+possible. Of the tokens that remain, the statements of the reviewers get at most half, or more if their votes and
+objections need more (their reasons are shortened before their objections); inputs such as the issue share the rest.
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ class RequestBuilder:
         debates: Sequence[Statement] = (),
         errors: Sequence[str] = (),
     ) -> Asked:
-        """Build the request to the reviewer for one phase. Raises BudgetExceeded; its message has the numbers of tokens
-        and the configuration key to change."""
+        """Build the request to the reviewer for one phase. Raises BudgetExceeded if the request cannot be made short
+        enough."""
         tool = CRITIQUE_TOOL if phase is Phase.DEBATE else VOTE_TOOL
         schema = orjson.dumps(tool if not self.plain else tool["function"]["parameters"]).decode()
         rules = self.templates.render("reviewer_rules", schema=schema if self.plain else "")
@@ -116,7 +116,8 @@ class _Fit:
     def into(
         self, room: int, thinking: Sequence[Statement], debates: Sequence[Statement]
     ) -> tuple[str, tuple[ReductionLog, ...], tuple[str, ...]]:
-        """Returns (text of the request, log of reductions, names of the parts that were left out)."""
+        """Returns (text of the request, log of reductions, names of the parts that were left out); the text may still
+        be a few tokens too long. Raises BudgetExceeded if the parts that are never shortened are too long."""
         builder, count = self.builder, self.builder.count
         seen = builder.prepared.seen_by(builder.persona)
         whole = [name for name in seen if name in WHOLE]

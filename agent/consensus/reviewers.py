@@ -39,8 +39,8 @@ CANCELLED, LOST = "cancelled", "stream_retries"
 
 @dataclass
 class ReviewerControl:
-    """Tells the model client of a reviewer to end its requests: the deliberation was cancelled, the reviewer's stream
-    broke too often, or the task ends."""
+    """Tells the model client of a reviewer to end its requests when the deliberation was cancelled, the reviewer's
+    stream broke too often, or the task ends."""
 
     inner: Control | None
     cancelled: threading.Event
@@ -101,8 +101,8 @@ class Reviewer:
     def ask(self, asked: Asked, stream: PersonaStream, *, output: int) -> Answer:
         """Send one request to the reviewer; the tokens of the answer go to the stream while they arrive.
 
-        Raises RequestRefused if the server refuses the tool in the request, NoVote if the answer cannot be read, and
-        the other errors of a model client.
+        Raises RequestRefused if the server refuses the request, NoVote if the answer cannot be read, and the other
+        errors of a model client.
         """
         self.events.stream, self.client.listener = stream, stream.token
         try:
@@ -159,7 +159,8 @@ def open_reviewers(
     learnt: LearntStore | None = None,
     templates: Sequence[str] = (),
 ) -> Iterator[dict[str, Reviewer]]:
-    """Makes the reviewers that the configuration describes, by persona.
+    """A context manager for the reviewers that the configuration describes, by persona; at its end their clients are
+    closed and their folders removed.
 
     `templates` are the names of the known prompt templates.  Raises ConfigError for an unknown prompt, provider or
     model.

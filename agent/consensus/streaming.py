@@ -64,8 +64,8 @@ class StreamingEmitter:
             self._ready.notify()
 
     def close(self, seconds: float | None = None) -> None:
-        """Wait until the consumer has received every queued event, but at most `seconds`; events after that are
-        ignored."""
+        """Wait until the consumer has received every queued event, but at most `seconds`; None means without limit.
+        Events that are put after this call are ignored."""
         with self._ready:
             self._closed = True
             self._ready.notify()

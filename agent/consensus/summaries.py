@@ -1,9 +1,9 @@
 """Summarises a reviewer's reason by a request to a model, if the statements do not fit into a request
 (`consensus.summaries`).
 
-Each text is summarised once in a deliberation. If the request for a summary fails, or the summary is empty or not
-shorter than the text, the result is None, and the caller uses the first sentences of the text instead. Since a model
-writes the summary, it is cleaned and masked like a reviewer's text; it replaces only a reason, never a vote or an
+Each text is summarised at most once in a deliberation. If the request for a summary fails, or the summary is empty or
+not shorter than the text, the result is None, and the caller uses the first sentences of the text instead. Since a
+model writes the summary, it is cleaned and masked like a reviewer's text; it replaces only a reason, never a vote or an
 objection.
 """
 

@@ -1,9 +1,9 @@
 """Shortens the statements of reviewers to a budget of tokens: no reviewer is removed, and objections are cut last.
 
 There are four steps, each used only if the text is still too long: duplicates are dropped; each reason is replaced by a
-summary, or by its first sentences; reasons are shortened further, down to nothing; objections are shortened, with at
-least FLOOR of the budget for each reviewer. The line with the vote of a reviewer is never cut or left out. Each step
-that shortens the statements adds a ReductionLog to the result.
+summary, or by its first sentences; reasons are shortened further, down to nothing; objections are shortened, and each
+reviewer first gets up to FLOOR of the budget for its own. The line with the vote of a reviewer is never cut or left
+out. Each step that shortens the statements adds a ReductionLog to the result.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from agent.values import Counter, Json
 
 FLOOR = 0.15
-"""Minimum share of the token budget for the objections of each reviewer, if they need it."""
+"""The share of the token budget that the objections of each reviewer get first, if they need it and the votes leave
+it."""
 SENTENCES = 2
 """The number of sentences of a reason that the step `summary` keeps if there is no summary."""
 WORTH = 300
@@ -70,8 +71,8 @@ class ConsensusContext:
 
 @dataclass(frozen=True, slots=True)
 class ReductionLog:
-    """One step that shortened the statements: the tokens before and after, the statements that lost text, and the
-    resulting text with its hash."""
+    """One step that shortened the statements or one input: the tokens before and after, the names of the statements or
+    of the input that lost text (`dropped`), and the resulting text with its hash."""
 
     reason: str
     before: int
@@ -230,7 +231,8 @@ class TokenBudgetManager:
         return replace(statement, reason="", objections=tuple(kept))
 
     def _cut(self, text: str, most: int) -> str:
-        """The beginning of a text in at most `most` tokens, cut at a space if there is one; "" if nothing fits."""
+        """The beginning of a text in at most `most` tokens, cut at a space or line end if one is in its second half; ""
+        if nothing fits."""
         tokens = self.count(text)
         if tokens <= most:
             return text

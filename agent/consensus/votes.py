@@ -118,7 +118,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class VotePayload:
-    """A vote as a reviewer cast it: `conditions` has entries only for CONDITIONAL."""
+    """One vote of a reviewer: `conditions` has entries only for CONDITIONAL."""
 
     vote: Vote
     reason: str
@@ -143,7 +143,7 @@ class VotePayload:
 
 @dataclass(frozen=True, slots=True)
 class Critique:
-    """A reviewer's contribution to the debate."""
+    """A reviewer's criticism of all statements so far, in one round of the debate; it contains no vote."""
 
     reason: str
     findings: tuple[Finding, ...] = ()
