@@ -1,2 +1,2 @@
-"""One process runs one task: it locks the folder, claims the row, handles the task, and exits.  `handler.py` handles
-one task."""
+"""One process runs one task: it locks the folder, claims the row, works on the task, and exits.  `handler.py` has the
+steps of the work."""

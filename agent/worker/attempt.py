@@ -53,10 +53,11 @@ class Mode:
 
     `named`: the process does nothing else than this task, so its title becomes `makimono: {uuid}`, and as a subreaper
     it becomes the parent of orphaned commands. `grouped`: the process joins a control group of its own. `drains`:
-    SIGTERM drains the task (ends it at the next turn and releases its row); SIGINT is ignored, because the daemon
-    handles it for its workers. `publishing`: if False, nothing is published outside of this machine. `asked_here`: the
-    run was started by a person at this machine. `report` is the connection on which CLAIMED is sent after the claim, so
-    that the daemon can acknowledge a broker's message. `begin` writes the initial data of the task into its folder.
+    SIGTERM drains the task (ends it at the next turn and releases its row); SIGINT is ignored, because the daemon gets
+    it too and then drains its workers. `publishing`: if False, nothing is published outside of this machine.
+    `asked_here`: a person at this machine started the run. `report` is the connection on which CLAIMED is sent after
+    the claim, so that the daemon can acknowledge a broker's message. `begin` writes the initial data of the task into
+    its folder.
     """
 
     named: bool = True
@@ -95,8 +96,8 @@ def attempt(wiring: Wiring, uuid: str, mode: Mode) -> tuple[Outcome, bool]:
 
     Returns (outcome, whether the task failed).
 
-    Raises ClaimLost, before anything is done, if the row is not free. Any error after the claim is raised only when the
-    row has been released; Fenced is raised if another attempt owns the row.
+    Raises ClaimLost, before anything is done, if the row is not free. An error after the claim is raised again after
+    `give_up_claim` has released or finished the row, if the row is still this attempt's.
     """
     settings = wiring.settings
     claim = wiring.ledger.claim(uuid, wiring.owner, LEASE_SECONDS)
@@ -149,13 +150,13 @@ def give_up_claim(wiring: Wiring, claim: Claim, error: BaseException, unopened_i
     """Release a row that is still `running` after `error`, because the handler had not opened the task yet, or because
     it could not write the row.
 
-    A final error (`error_disposition.FINAL`) ends the task as failed, and the daemon posts the failure on the issue. An
-    interrupt at the terminal ends the task as stopped. After any other error the task is tried again after
+    A final error (`error_disposition.reading_of`) ends the task as failed, and the daemon posts the failure on the
+    issue. An interrupt at the terminal ends the task as stopped. After any other error the task is tried again after
     AGAIN_SECONDS.
 
     `unopened_in`: the folder of a task that was not opened, else None. A task that an attempt could not open waits
     longer before each further try, and fails after `error_disposition.ATTEMPTS` tries, unless the error is one of this
-    host (`unopened_attempts.py`).
+    host or of a shared store (`unopened_attempts.OF_HOST`).
     """
     with suppress(MakimonoError):  # if the row cannot be written now, the daemon releases it later
         row = wiring.ledger.get(claim.uuid)

@@ -1,8 +1,9 @@
 """Chooses the commit at which a task starts and the branch to which it pushes: a new branch, a branch of this program,
 or none.
 
-An issue starts from its base branch. A task that is itself a pull request starts from that pull request's commits, and
-the push depends on the owner of its branch (docs/forges.md, "A pull request that is the task itself"):
+An issue starts from its base branch, or from the branch of an earlier task that it continues. For a task that is itself
+a pull request, start and push depend on the owner of its branch (docs/forges.md, "A pull request that is the task
+itself"):
 
 - a branch of this program (`makimono/…`): the work continues on it, and the same pull request is updated;
 - a person's branch of this repository: nothing is pushed to that branch; a new branch gets a pull request that targets
@@ -29,8 +30,9 @@ if TYPE_CHECKING:
 class BranchPlan:
     """The branches of a task.
 
-    `branch` receives the commits. `base` is the branch with which the diff is made and which the pull request targets
-    (None: the default branch). `start_at` is a branch, ref or commit from which the work starts instead of the base.
+    `branch` receives the commits. `base` is the branch against which the diff is made and which the pull request
+    targets (None: the default branch). `start_at` is a branch, ref or commit from which the work starts instead of the
+    base.
     `refs` are fetched in addition to branches and tags. `pushes`: if False, nothing is pushed and the result is a
     patch. `about` describes the pull request to the model and to people."""
 
@@ -43,7 +45,7 @@ class BranchPlan:
 
 
 def own_branch(key: TaskKey, uuid: str, name: str, prefix: str) -> str:
-    """The name of a new branch of a task. `name` takes the place of the issue number, if the issue has no number;
+    """The name of a new branch of a task. If `name` is not empty, the branch has it instead of the issue number;
     `prefix` is the value of `branch.prefix`."""
     return f"{prefix}{name or key.task_id}-{uuid[:8]}"
 
@@ -62,8 +64,8 @@ def plan_branch(
     """The branches of a task at its start.
 
     `earlier`: the branch of an earlier task, if this task continues on it. `own`: the name of a new branch. `decided`:
-    the branch that this task already has, None for a new task; it takes precedence over all other choices. `prefix` is
-    the value of `branch.prefix`. `start`: the commit of a fork from which the task has started, "" if it has not.
+    the branch that this task already has, None for a new task; it takes precedence over `earlier` and `own`. `prefix`
+    is the value of `branch.prefix`. `start`: the commit of a fork from which the task has started, "" if it has not.
     `request`: the word of the forge for a pull request ("merge request" on GitLab).
     """
     own = decided or own

@@ -1,10 +1,10 @@
-"""Makes the first two messages of a task: the system prompt of this program, and the briefing with the texts of people.
+"""Makes the briefing of a task, which is the first message after the system prompt and has the texts of people.
 
 Text from outside is cleaned by `security.sanitise` and put between random markers that only this run uses, so that it
-cannot be taken for an instruction of this program (docs/security.md, "Text from outside"). System prompt and briefing
-are written once; a resumed task reads them from its files. For a smaller window of the model, `choose_again` makes a
-shorter briefing from the first one. Rules and comments are shortened to their budgets (`BriefingBudget`); the title and
-the body of the issue have no budget.
+cannot be taken for an instruction of this program (docs/security.md, "Text from outside"). The briefing is written
+once; a resumed task reads it from its files. For a smaller window of the model, `choose_again` makes a shorter briefing
+from the existing one. Rules and comments are shortened to their budgets (`BriefingBudget`); the title and the body of
+the issue have no budget.
 """
 
 from __future__ import annotations
@@ -40,12 +40,11 @@ issue gets a comment about that (docs/design/compression.md, FR-5).
 """
 
 OF_ONE = 3
-"""One comment gets at most 2/OF_ONE of the budget that is left for comments, so that a long comment does not displace
-all earlier comments."""
+"""A comment that is not the oldest gets at most 2/OF_ONE of the budget that is left for comments, so that a long
+comment does not displace all earlier comments. The summary of an earlier task gets 1/OF_ONE of the whole budget."""
 
 QUERY, QUERY_COMMENTS, QUERY_COMMENT = 9_900, 3, 1_000
-"""Maximum number of characters of a query for memories, of comments in the query, and of characters of each of these
-comments."""
+"""The maxima of a query for memories: its characters, its comments, and the characters of each comment."""
 
 FENCE = 60
 """Tokens of the two marker lines around a text from outside."""
@@ -125,8 +124,8 @@ def recall_query(issue: IssueText, comments: Sequence[Comment]) -> str:
 
 
 def pinned_file(settings: Settings) -> str | None:
-    """The path of a further file of rules that each task of the repository gets (`memory.pinned`), None if there is
-    none."""
+    """The path of a further file of rules that each task of the repository gets (`memory.pinned`), None if none is
+    configured or `memory.enabled` is false."""
     return settings.memory.pinned if settings.memory.enabled else None
 
 
@@ -134,7 +133,8 @@ def repository_rules(
     workspace: Workspace, marker: str, budget: BriefingBudget, pinned: str | None = None
 ) -> Iterable[str]:
     """The files of rules, fenced: AGENTS.md, CLAUDE.md and the `pinned` file as they are in the base commit, and the
-    instructions of the workspace, together within `budget.rules`; a shortened file has a note on how to read the rest.
+    instructions in `.makimono.yaml`, together within `budget.rules`; a shortened file has a note on how to read the
+    rest.
     Files of rules are not read from the work tree, because anybody may have written them there (a command, an earlier
     task, the author of a pull request). A file of rules that has the same text as an earlier one is left out."""
     found: dict[str, str] = {}
@@ -181,7 +181,8 @@ def _most(high: int, fits: Callable[[int], bool]) -> int:
 
 
 def task_text(comment: Comment) -> str:
-    """The cleaned text of a comment, with the id by which the model can answer it, and its place if it has one."""
+    """The cleaned text of a comment, after the id by which the model can answer it, the file and line or the review to
+    which it belongs, and the quoted lines of a review comment."""
     about = ", ".join(filter(None, ["" if comment.id.startswith("text") else f"comment {comment.id}", comment.place]))
     hunk = "\n".join(f"    {line}" for line in comment.hunk.splitlines())
     body = "\n\n".join(filter(None, [f"[{about}]" if about else "", hunk, comment.body]))
@@ -204,8 +205,8 @@ def fence_comments(
     """Comments that arrived together, each with its fenced text, in about `tokens` tokens.
 
     Short comments are shown whole; of longer ones the beginning and end are shown, with the name of a file that has the
-    whole text. If the comments are too many for `tokens`, the oldest are saved together in a file, and a first line
-    names the file."""
+    whole text. If the comments are too many for `tokens`, the oldest are saved together in a file; the first item of
+    the result is then (None, a line that names the file)."""
     texts: list[str] = []
     needed = 0
     for comment in reversed(comments):
@@ -235,8 +236,9 @@ def _not_shown(number: int, name: str) -> str:
 def earlier_comments(comments: Sequence[Comment], marker: str, budget: BriefingBudget) -> list[str]:
     """The comments for the briefing, oldest first, as fenced texts within `budget.comments`.
 
-    The newest comments are shown whole; of longer and older ones the beginning and end are shown, with the name of a
-    file that has the whole text. When the budget for comments is used up, the oldest comments are saved together in a
+    A comment is shown whole if it fits into its part of the budget (OF_ONE), which is larger for newer comments; of a
+    longer one the beginning and end are shown, with the name of a file that has the whole text. When the budget for
+    comments is used up, the oldest comments are saved together in a
     file; the first item of the result names the file, and the items of the other saved comments are "".
     """
     shown: list[str] = []

@@ -1,10 +1,10 @@
-"""Publishes a finished step of the plan as a draft pull request between two turns, and updates the progress comment and
-the replica.
+"""Publishes a finished step of the model's plan as a draft pull request after a turn, and updates the progress comment
+and the replica.
 
 The loop calls `Checkpoint` after the results of an answer's tool calls are recorded, and after the heartbeat has
-confirmed that this attempt still owns the row. Any error in a checkpoint other than a refusal of the forge or the
-repository ends the run, as in any other step. If the forge or the repository refuses a request of a checkpoint, an
-event is emitted, and the report at the end of the task mentions the refusal.
+confirmed that this attempt still owns the row. If a commit, a push or a request to the forge fails in a checkpoint
+(`Delivery.checkpoint`), an event is emitted and the run continues; the delivery at the end of the task tries again. Any
+other error ends the run.
 """
 
 from __future__ import annotations

@@ -30,8 +30,8 @@ MOST = 5
 
 @dataclass(frozen=True, slots=True)
 class CiFailures:
-    """`red` are the red checks, and `logs` the ends of the logs of the first of them. `over`: the reason why the task
-    has nothing left to do, for example because no check is red any more; "" if the task has work."""
+    """`red` are the red checks, and `logs` the ends of the logs of the first MOST of them. `over`: the reason why the
+    task has nothing left to do (the pull request has changed, or no check is red any more); "" if the task has work."""
 
     red: tuple[Check, ...] = ()
     logs: tuple[str, ...] = ()
@@ -39,8 +39,8 @@ class CiFailures:
 
 
 def read_failures(run: TaskRun) -> CiFailures:
-    """The checks that are red now on the commit for which the task was started; empty if the task was not started
-    because of red checks.
+    """The checks that are red now on the commit for which the task was started, or the reason why they do not matter
+    any more (`over`); empty if the task was not started because of red checks.
 
     Raises ForgeError."""
     row = run.wiring.ledger.get(run.uuid)

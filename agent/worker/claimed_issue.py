@@ -1,4 +1,4 @@
-"""Reads the issue of a task, checks that the task may work on it, and shows on the issue that the task does.
+"""Reads the issue of a task, checks that the task may work on it, and shows on the issue that the task works on it.
 
 `read_and_claim` is the first part of `preparation.prepare` and may be repeated.
 """
@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 class ClaimedIssue:
     """The result of `read_and_claim`.
 
-    `read_at` is the time of the monotonic clock at which the issue and its comments were read.  `trusts_author`:
+    `read_at` is the time of the monotonic clock just before the issue and its comments were read.  `trusts_author`:
     whether the author of the issue may request work.  `parent` is the earlier task that this one continues, None if
-    there is none.  `ci` has the red checks for which the task was started.
+    there is none.  `ci` has the red checks for which the task was started; it is empty if the briefing is written
+    already.
     """
 
     issue: IssueText
@@ -39,9 +40,12 @@ class ClaimedIssue:
 
 
 def read_and_claim(run: TaskRun) -> ClaimedIssue:
-    """Read the issue with its comments, claim it, move its label and post the progress comment.
+    """Read the issue with its comments, check that the task may work on it, set the processing label if the issue still
+    has that of an earlier state, and claim it by the progress comment. A run that does not publish neither checks nor
+    claims.
 
-    Raises TakenElsewhere, EndedBefore or IssueUnreadable if the task may not work on the issue."""
+    Raises TakenElsewhere, EndedBefore or IssueUnreadable if the task may not work on the issue, ForgeError if the forge
+    does not answer."""
     context, forge = run.context, run.forge
     parent = read_parent(run.settings, run.wiring.ledger, forge, context.row.get("parent_uuid"))
     started_by = context.row.get("started_by")

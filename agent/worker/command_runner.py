@@ -109,17 +109,19 @@ class CommandRunner:
         return replace(done, why=memory.why) if memory.why else done
 
     def settle(self) -> None:
-        """Flush the files that a command wrote to disk, and free disk space if the command took too much."""
+        """Free disk space if the task must end because the disk is full, then sync the files that a command wrote,
+        unless `context_storage.durability` is "none"."""
         # Without free space, the output of the command could not be recorded.
         self.run.reports.extend(self.run.disk_overuse.free())
         if self.settings.context_storage.durability != "none":
             durable_files.sync_tree(self.workspace.tree)  # the files of the command must be on disk before its record
 
     def set_up(self) -> None:
-        """Run `workspace.setup`, or copy the stored result of an earlier run of it; `home` is then the home folder of
-        that result.
+        """Run `workspace.setup`, if it is configured, or copy the stored result of an earlier run of it; `home` is then
+        the home folder of that result.
 
-        Raises SetupFailed, or Interrupted if a stop or a drain ended the command.
+        Raises SetupFailed, CommandRefused if other users can write the file that contains the command, or Interrupted
+        if a stop or a drain ended the command.
         """
         wanted = self.settings.workspace.setup
         if wanted is None:
@@ -148,8 +150,9 @@ class CommandRunner:
         """Run the verify command on a clean check-out of `commit`, so that the commit that is checked is the one that
         is published.
 
-        Raises CommandRefused if other users can write the file that contains the command, or Interrupted if a stop or a
-        drain ended the command, because its result then proves nothing about the work.
+        Raises CommandRefused if other users can write the file that contains the command, SandboxUnavailable,
+        SetupFailed if the set-up for the check-out fails, or Interrupted if a stop or a drain ended the command,
+        because its result then proves nothing about the work.
         """
         configured_commands.check(self.settings, configured_commands.VERIFY)
         with checked_out(self.workspace, commit) as place:

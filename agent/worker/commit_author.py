@@ -20,7 +20,8 @@ _MAIL = re.compile(r"[^<>@\s\x00-\x1f\x7f]+@[^<>@\s\x00-\x1f\x7f]+")
 
 
 def author_at(forge: Forge) -> tuple[str, str] | None:
-    """(name, mail address) of the account at the host; None if the host does not give them, or does not answer."""
+    """(name, mail address) of the account at the host; None if the host does not give a name and a valid address, or
+    does not answer."""
     try:
         found = ForgeReports(forge).commit_identity()
     except ForgeError:  # if the host does not answer, the caller uses the default author

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 def check_commit(run: TaskRun, commands: CommandRunner, report: Report, command: str) -> Report:
-    """Returns `report` with the result of the verify command on its commit; if the command failed there, also with the
-    result on the base commit.
+    """Returns `report` with the result of the verify command on its commit; if the command ran and failed there, also
+    with the result on the base commit, if the repository had one.
 
     Raises Interrupted if a stop or a drain ends the verify command.
     """

@@ -1,9 +1,9 @@
 """Requests to a running task from outside: signals, the column `requested` of its row, the forge (a removed label, a
 command).
 
-Each run of a task has one `TaskControl`. The loop calls `TaskControl.poll` before each turn and between two tool calls;
-while the model answers, a watcher thread calls `TaskControl.poll` about once a second. A poll of the control reads the
-row and the forge only if a certain time has passed since the last read, and only one thread reads at a time.
+Each attempt has one `TaskControl`. The loop calls `TaskControl.poll` before each turn and between the tool calls of a
+turn; while the model answers, a watcher thread calls `TaskControl.poll` about once a second. A poll reads the row at
+most every ROW_SECONDS and the forge at most every FORGE_SECONDS, and only one thread reads at a time.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 ROW_SECONDS = 2.0
 FORGE_SECONDS = 15.0
-"""Maximum seconds between two reads of the forge. If the daemon polls the forge more often, the running task does so
-too."""
+"""Seconds between two reads of the forge; `scheduling.interval` if that is shorter, so that a running task reads the
+forge as often as the daemon."""
 BY_COMMAND = "A person asked for it by a command, where the program runs."
 
 
@@ -66,10 +66,10 @@ class TaskControl:
             self.draining.set()
 
     def has_request(self) -> bool:
-        """Whether the work has to end and no step has ended because of that yet: a person has asked for a stop or a
-        pause, the task drains, a limit is reached, or another attempt owns the task. A step that waits, such as git,
-        should then end (`deadline.is_stopping`). While the result is published, a drain has an effect only after
-        `patience`, so that a push that has begun is finished and reported."""
+        """Whether a step that waits, such as git, must end now (`deadline.is_stopping`): a person has asked for a stop
+        or a pause, the task drains, a limit is reached, or another attempt owns the task. While the result is
+        published, a drain has an effect only after `patience`, so that a push that has begun is finished and reported.
+        If such a reason has ended the model's work already, only a person's stop after a limit ends the publication."""
         if self.settled:
             return self._stops_publication()
         return self.poll(answering=self.concluding) is not None
@@ -118,9 +118,9 @@ class TaskControl:
             self.forge_at = -FORGE_SECONDS
 
     def poll(self, *, answering: bool = False) -> Outcome | None:
-        """The reason to end the task now: STOPPED or PAUSED on a person's request, DRAINED after SIGTERM, LIMIT for a
-        limit, else None; later calls return the first reason again. While the model is `answering`, DRAINED is returned
-        only after `patience`."""
+        """The reason to end the task now: STOPPED or PAUSED on a person's request, DRAINED after SIGTERM or if another
+        attempt owns the task, LIMIT for a limit, else None; later calls return the first reason again. While the model
+        is `answering`, DRAINED after SIGTERM is returned only after `patience`."""
         if self.outcome is None and self.lock.acquire(blocking=False):
             try:
                 self.outcome = self._look(answering=answering)

@@ -166,8 +166,8 @@ class Conversation:
         )
 
     def new_comments(self, last: bool = False) -> Iterator[FencedComment]:
-        """New comments of people, fenced, and memories about these comments; with `last`, the forge is read at once,
-        because the run is about to end.
+        """New comments of people, fenced, and messages with memories (`LaterRecall`); with `last`, the forge is read at
+        once, because the run is about to end, and only memories about the new comments are retrieved.
 
         The comment cursor moves past the newest comment when the loop has appended all new comments.
         """

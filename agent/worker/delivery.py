@@ -1,8 +1,8 @@
 """Publishes a changed work tree as a branch that can be reviewed: commit, push, pull request, check, ready.
 
-`checkpoint` is called while the task runs, as soon as the task has a commit to show, and `deliver` at its end. Every
-outside step of a delivery is recorded in `effects.jsonl` or is idempotent by itself, so that a restarted process can
-repeat it without harm (docs/files.md, "Outside effects"; docs/operations.md, "The check").
+`checkpoint` is called after a turn that finished a step of the model's plan, and `deliver` when the model's work has
+ended. Every outside step of a delivery is recorded in `effects.jsonl` or is idempotent by itself, so that a restarted
+process can repeat it without harm (docs/files.md, "Outside effects"; docs/operations.md, "The check").
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class Delivery:
         """Commit the changes under `title`, push them, and open the draft pull request, which has the title of the
         issue.
 
-        Findings, and refusals by the repository or the forge, are returned in the report and not raised: the run
-        continues, and the report at its end mentions them.
+        Findings and errors (ForgeError, GitError, WorkError) are returned in the report and not raised: the run
+        continues, and `deliver` at its end tries again.
         """
         report = self.commits.report()
         try:

@@ -6,7 +6,8 @@ that of the other running tasks of this base_dir. The task with the largest grow
 file ensures that only one task at a time ends because of a full disk.
 
 The task that ends because of a full disk removes files that commands left in its work tree (files unknown to git that
-no tool wrote), the largest or newest first, until enough space is free. The freed space is for the other tasks and for
+no tool wrote) until enough space is free: the largest first if bytes are missing, the newest first if inodes are
+missing. The freed space is for the other tasks and for
 the commit of the task that ends, in which git stores each remaining file a second time as an object. After the removal
 of these files, the checks of the other tasks find enough free space again.
 
@@ -45,8 +46,8 @@ CODE = "limit_disk"
 SECONDS = 1.0
 """Seconds between two checks of the free disk space."""
 PATIENCE = 10.0
-"""Seconds after a check of the disk in which no task had to end until folders are measured again; also the longest time
-that a task waits while another task checks or removes its files."""
+"""Seconds until this task measures the folders again after it found that it need not end; also the longest time that
+`DiskOveruse.judge` waits while another task measures the folders or removes its files."""
 TICK = 0.1
 LONGEST = 5.0
 """Maximum seconds for measuring one task's folder; after that, the count so far is used."""
@@ -95,7 +96,7 @@ class Leftovers:
 class DiskOveruse:
     """Checks for the task with the folder `folder` whether the task must end because the disk is full.
 
-    A call returns an outcome if the disk is full and this task's folder has grown most; otherwise, and within SECONDS
+    A call returns an outcome if the task must end by the rules in the module's docstring; otherwise, and within SECONDS
     after the last check, it returns None. `left` is a function that returns the files that commands left, None while
     the task has no work tree.
     """
@@ -137,10 +138,12 @@ class DiskOveruse:
             self.lock.release()
 
     def judge(self) -> Outcome | None:
-        """Check the disk now, because a write has failed; a decision to end the task stays as it is.
+        """Check the disk now, because a write has failed; returns as `__call__` does. A decision to end the task stays
+        as it is.
 
-        `judge` waits while another task checks or removes its files. `judge` is called before a task pauses because of
-        a full disk: a paused task would keep all its files, and no other task could end it."""
+        `judge` waits up to PATIENCE while another task measures the folders or removes its files. `judge` is called
+        before a task pauses because of a full disk: a paused task would keep all its files, and no other task could end
+        it."""
         until = clock.monotonic() + PATIENCE
         with self.lock:
             while clock.monotonic() < until:
@@ -150,10 +153,10 @@ class DiskOveruse:
         return None
 
     def _look(self) -> Outcome | None:
-        """The outcome that ends this task because of a full disk; None if the disk has enough space, or if another task
-        should end.
+        """The outcome that ends this task because of a full disk; None if the disk has enough space, or if this task is
+        not the one that should end.
 
-        Raises LockHeld while another task checks the disk or ends.
+        Raises LockHeld while another task measures the folders or ends because of the full disk.
         """
         if self.outcome is not None:
             return self.outcome
@@ -216,10 +219,11 @@ class DiskOveruse:
             return outcome
 
     def retry_with_space(self, call: Callable[[], T], reports: list[str]) -> T:
-        """Run `call`; if that fails because the disk is full, remove all files that commands left, and run `call` once
-        more.
+        """Run `call`; if that fails because the disk is full and this task ends because of that, remove all files that
+        commands left, and run `call` once more.
 
-        Sentences about the removed files are added to `reports`.  Raises DiskError if no file could be removed.
+        Sentences about the removed files are added to `reports`.  Raises DiskError if no file was removed, or if `call`
+        fails again.
         """
         try:
             return call()
