@@ -55,7 +55,8 @@ def own_memory(run: TaskRun, prepared: Prepared) -> TaskRecall | None:
 
 
 def recall_tool(context: TaskContextManager, own: TaskRecall | None) -> Recall | None:
-    """The tool `recall` for the task; None if the program's memory was off when the task began."""
+    """The tool `recall` for the task; None if it was not offered when the task began, because the program's memory was
+    off."""
     effects, records = context.get_effect_store(), context.get_recalled_store()
     if (receipt := effects.receipt(OFFERED)) is not None:
         offered = bool(receipt.get("offered"))
@@ -73,8 +74,9 @@ class MemoryQuestions:
         self.own = own
 
     def __call__(self, query: str) -> str:
-        """The memories that match the query, inside a fence; "" if no memory matches. Raises ToolError if the memory
-        cannot be used."""
+        """The memories that match the query, inside a fence; "" if no memory matches. Without memory (in a replay, or
+        if it is off by now), the result is the recorded one of the same query, "" if there is none. Raises ToolError if
+        the memory cannot be used."""
         records: RecalledStore = self.context.get_recalled_store()
         if self.own is None:
             same = (one for one in records.records() if one.get("purpose") == TOOL and one.get("query") == query)
@@ -106,8 +108,8 @@ class _Search:
 
 
 def request_index(run: TaskRun, workspace: Workspace, own: TaskRecall | None) -> None:
-    """Before the briefing, request that the daemon indexes the history of the base branch, unless that history is
-    indexed already.
+    """Before the briefing, request that the daemon indexes the history of the base branch, unless its commit is indexed
+    already or the index does not answer.
 
     If no commit is indexed yet, a receipt records the request, so that the task can retrieve similar files later
     (`awaited_index`).

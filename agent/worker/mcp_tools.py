@@ -44,8 +44,8 @@ NAMED = 12
 class TaskMcpTools:
     """The MCP tools and servers of one task.
 
-    `tools` are the MCP tools for the toolbox; `servers` is None in a replay.  Raises ConfigError if mcp.lock cannot be
-    read.
+    `tools` are the MCP tools for the toolbox; `servers` is None in a replay. Raises ConfigError if mcp.lock cannot be
+    read or the servers have too many tools.
     """
 
     def __init__(self, run: TaskRun, commands: CommandRunner) -> None:
@@ -117,8 +117,8 @@ class TaskMcpTools:
     def _offered(
         self, lock: McpLock, name: str, listed: Sequence[ListedTool], before: Sequence[OfferedTool]
     ) -> list[OfferedTool]:
-        """The tools of one MCP server that are pinned in mcp.lock; the first list of a server is pinned here, and tools
-        that changed later are reported."""
+        """The tools of one MCP server for the model. The first list of a server is pinned in mcp.lock here; tools that
+        changed later are left out and reported or, with `trust_changes`, pinned anew."""
         run, server = self.run, self.settings[name]
         changes = lock.pin_first(name, listed)
         refused: set[str] = set()

@@ -36,8 +36,9 @@ SHARE = 20
 
 @dataclass
 class TaskMemory:
-    """Measures the memory of one attempt. A call returns an outcome if the task uses too much memory; it returns None
-    if a control group limits the task's memory."""
+    """Measures the memory of one attempt. A call returns an outcome if it measures that the task uses more than
+    `limits.memory`, else None. It measures nothing if the last measurement was just before, or if a control group
+    enforces the limit."""
 
     settings: Settings
     uuid: str

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def notices_of(context: TaskContextManager) -> list[str]:
-    """The notices about tool calls in text, missing memory, unseen pictures and a restored work tree."""
+    """The notices about tool calls in text, missing long-term memory and unseen pictures."""
     index = context.get_message_store().index
     return [*_on_text_calls(index.forms), *_on_memory(index.memory), *notes(context.context_dir)]
 

@@ -53,7 +53,8 @@ def notify_paused(run: TaskRun, outcome: Outcome) -> None:
 
 
 def compose(run: TaskRun, outcome: Outcome, report: Report | None, decision: Decision) -> FinalState:
-    """Compose the end of the run with the texts for people, at any stage of the run; secrets are masked."""
+    """Make the final state of the run, with the texts for people; this is possible at any stage of the run. Secrets are
+    masked."""
     replies = replies_of(run, outcome, report, decision)
     if replies.lost:
         outcome = replace(outcome, summary="\n\n".join([outcome.summary, *replies.lost]).strip())
@@ -81,7 +82,9 @@ def compose(run: TaskRun, outcome: Outcome, report: Report | None, decision: Dec
 
 
 def notify_finished(run: TaskRun, ending: FinalState) -> None:
-    """Post the final comment of a run, once, and update the progress comment. Raises ForgeError."""
+    """Post the answers to comments and the final comment of a run, each once, and update the progress comment. If an
+    answer has the final text (`quiet`), the progress comment is the last comment; only if it cannot be edited, its text
+    is posted anew. Raises ForgeError, or Fenced if another attempt owns the task."""
     if not run.publishing:
         return
     run.check_held()
@@ -96,7 +99,7 @@ def notify_finished(run: TaskRun, ending: FinalState) -> None:
 
 
 def _edit(run: TaskRun, words: Public, *, ends: bool = False) -> bool:
-    """Write the progress comment, which with `ends` is also the last comment; returns whether the comment exists."""
+    """Write the progress comment, which with `ends` is also the last comment; returns whether it now has this text."""
     try:
         return run.progress.write(words, ends=ends)
     # a failed edit of the progress comment is no problem, since the final comment has the same content
@@ -106,8 +109,7 @@ def _edit(run: TaskRun, words: Public, *, ends: bool = False) -> bool:
 
 
 def _post(run: TaskRun, name: str, words: Callable[[], Public], *, is_new: bool = False) -> None:
-    """Post a comment once. `is_new`: nobody but this process can have posted it, since an earlier attempt would have,
-    and the comment was not there at the start."""
+    """Post a comment once. `is_new`: only this process can have posted it, so it is not searched for on the forge."""
     run.check_held()
 
     def held() -> Public:

@@ -84,7 +84,8 @@ def parent_of(settings: Settings, ledger: Ledger, key: TaskKey) -> str | None:
 
 
 def read_parent(settings: Settings, ledger: Ledger, forge: Forge, uuid: str | None) -> Parent | None:
-    """The task `uuid` with its branch, summary and unpublished commits; None if it has no row any more."""
+    """The task `uuid` with its branch, summary and unpublished commits; None if `uuid` is None or has no row any
+    more."""
     row = ledger.get(uuid) if uuid else None
     if row is None:
         return None

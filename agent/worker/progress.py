@@ -131,7 +131,8 @@ class Progress:
             self.last, self.waiting = "" if self.waiting else self.last, False
 
     def update(self, *, now: bool = False) -> None:
-        """Edit the progress comment if the last edit is long enough ago, or if `now` is set.
+        """Edit the progress comment if the last edit was at least EDIT_SECONDS ago, if it does not show the first plan
+        or pull request yet, or if `now` is set.
 
         If the forge refuses to edit the progress comment, only an event is emitted. Raises Fenced.
         """
@@ -160,9 +161,9 @@ class Progress:
         self.write(self.compose(state, **values))
 
     def write(self, words: Public, *, ends: bool = False) -> bool:
-        """Set the text of the progress comment; if there is no comment, for example in a run that fails early, nothing
-        is done and the result is False.  With `ends` the progress comment also gets the marker of a task's last
-        comment."""
+        """Set the text of the progress comment; returns whether the comment has it. In a replay, and if there is no
+        comment, for example in a run that fails early, nothing is done. With `ends` the progress comment also gets the
+        marker of a task's last comment."""
         if self.comment is None and (receipt := self.run.effects.receipt(PROGRESS)) is not None:
             self.comment = str(receipt["id"])
         if self.comment is None or not self.run.publishing:
@@ -208,7 +209,8 @@ class WaitEvents:
         self.progress = progress
 
     def emit(self, name: str, /, **fields: Any) -> None:
-        """Emit the event; if the event announces a wait, edit the progress comment as well."""
+        """Emit the event. If it announces a wait for the model's server, update the progress comment as well: at once
+        for a wait of at least WAIT_SECONDS, else only if an edit is due."""
         self.run.events.emit(name, **fields)
         if name == "model_wait":
             self.progress.update(now=float(fields.get("seconds") or 0.0) >= WAIT_SECONDS)

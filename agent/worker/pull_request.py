@@ -65,8 +65,9 @@ class PullRequest:
         it is a draft.  `title` is None while the model works, `summary` is the model's summary, `ended` the code of the
         end if it is not `finish`.
 
-        Raises PushRejected if the branch cannot have an open pull request; ForgeError; or Fenced, before anything is
-        done."""
+        Raises PushRejected if the branch cannot have an open pull request or the forge refuses its text; Fenced if
+        another attempt owns the task; or ForgeError.
+        """
         if report.base_gone:
             name = ForgeReports(self.run.forge).pull_name()
             said = (
@@ -84,7 +85,7 @@ class PullRequest:
 
     def retract(self) -> None:
         """Make an open pull request a draft before more is pushed to its branch, since the new commits are not checked
-        yet."""
+        yet; also note whether the remote has the branch (`is_branch_new`)."""
         head, there = self.workspace.head(), self.workspace.mirror.commit_of(self.workspace.branch)
         self.is_branch_new = there is None
         if head is None or there in (None, head):

@@ -24,8 +24,10 @@ class GitLab(Forge, Protocol):
 
     `lists`: the API paths of the projects and groups in which the last poll searched for issues with the label.
     `groups`: owners of projects that are groups, not people. `members`: (time of the request by the monotonic clock,
-    (path, project) of each project of which the account is a member). Each poll of GitLab has a new task getter, so
-    `told`, `askers` and `unanswered`, which a later poll needs, are stored in the adapter."""
+    (path, project) of each project of which the account is a member). Each poll of GitLab has a new task getter, so the
+    adapter stores the facts that a later poll needs: `told` (the problems that were reported already), `askers` (state
+    of a waiting issue → account that asked for the work) and `unanswered` (the lists that GitLab did not answer).
+    """
 
     section: Any
     wire: GitLabWire

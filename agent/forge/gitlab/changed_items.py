@@ -50,8 +50,8 @@ def recent_in(
     forge: GitLab, served: Mapping[tuple[str, str], Project], owner: str, repo: str, collection: str, since: str
 ) -> Iterator[tuple[TaskKey, Comment, str]]:
     """(key, title and text as a comment, time of the last change) of each open issue or merge request (`collection`)
-    that has changed since `since`; merge requests that the program has opened are left out. `served`: (owner,
-    repository) as in task keys → project."""
+    that has changed since `since`; merge requests that the program has opened, and confidential issues, are left out.
+    `served`: (owner, repository) as in task keys → project."""
     query = {"scope": "all", "state": "opened", "order_by": "updated_at", "sort": "asc", "updated_after": since}
     kind, path = KINDS[collection], f"{served[owner, repo].path}/{collection}"
     # The poll for waiting issues reports a project that cannot be read.
@@ -86,8 +86,9 @@ def number_in(url: str | None) -> str | None:
 
 
 def _lists(forge: GitLab, places: Mapping[TaskKey, set[Place]]) -> list[str]:
-    """The API paths of the groups and projects of which the lists of changes are requested: those that the last poll
-    searched; if the last poll searched no group, each project with a task."""
+    """The API paths of the groups and projects for which the lists of changes are requested: the groups that the last
+    poll searched and, of the projects that it searched, those with a task; if it searched no group, each project with a
+    task."""
     projects = sorted({f"/projects/{project}" for ones in places.values() for project, _, _ in ones})
     groups = [path for path in forge.lists if path.startswith("/groups/")]
     return groups + [path for path in forge.lists if path in projects] if groups else projects

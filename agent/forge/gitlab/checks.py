@@ -36,7 +36,8 @@ class CheckReader:
     def read(self, commit: str, merge_request: str | None) -> Checks:
         """The CI checks of a commit; with `merge_request`, the commit is the newest one of that merge request.
 
-        The result has no checks if the merge request has got a newer commit. Raises ForgeError.
+        The result has no checks if the commit has no pipeline, or is not the newest one of the merge request any more.
+        If the account may not see pipelines, `unread` of the result says so. Raises ForgeError for every other failure.
         """
         try:
             pipeline = self._newest(commit) if merge_request is None else self._of_head(commit, merge_request)

@@ -1,6 +1,7 @@
 """Parses a section `gitlab` of the settings: the host and the projects.
 
-If a setting is missing or wrong, the functions of this module raise ConfigError, which names the key to set.
+If the token is missing or a project is written in a wrong form, `listed` raises ConfigError, which names the key to
+set.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ def error_of(what: str, verb: str, status: int, reasons: tuple[str, ...]) -> For
 
 def retry_delay(headers: Mapping[str, str]) -> float | None:
     """Seconds to wait after GitLab answered 429: the value of Retry-After, else the time until `RateLimit-Reset`; None
-    if both headers are missing."""
+    if neither header has a valid value."""
     wait = retry_after(headers)
     if wait is not None:
         return wait
@@ -79,8 +79,8 @@ def retry_delay(headers: Mapping[str, str]) -> float | None:
 
 
 def budget(headers: Mapping[str, str]) -> tuple[int, int, float] | None:
-    """The rate limit from the `RateLimit-*` headers: (remaining requests, limit, seconds until the reset); None if the
-    headers are missing."""
+    """The rate limit from the `RateLimit-*` headers: (remaining requests, limit, seconds until the reset); None if a
+    header is missing or malformed."""
     try:
         remaining, limit = int(headers["ratelimit-remaining"]), int(headers["ratelimit-limit"])
         return remaining, limit, float(headers["ratelimit-reset"]) - server_now(headers)

@@ -125,9 +125,10 @@ class GitLabForge:
     def per_hour(self, interval: float) -> float:
         """The number of requests that polls send in an hour in which nothing changes.
 
-        At each poll the adapter requests two lists of waiting issues and two lists of changes (as if each project had
-        ended tasks) per project or group, and two lists of assignments; each project is requested again when its stored
-        facts are too old.
+        At each poll the adapter requests, for each project or group, two lists of changes (this is counted as if each
+        project had ended tasks), two lists of issues with the label and two lists in which mentions are searched for;
+        and two lists of assignments for all projects together. A way to ask for work that `start` switches off needs no
+        lists. Each project is requested again when its stored facts are too old.
         """
         looks = 3600 / interval
         places = self.projects or self.lists

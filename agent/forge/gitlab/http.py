@@ -1,7 +1,8 @@
 """The HTTP client for GitLab: the parts of the client in `forge/rest_wire.py` that are specific to GitLab's API.
 
 The adapter sends its requests to the API through `GitLabWire.call`, and python-gitlab transmits them (`requester.py`).
-This module handles HTTP and GitLab's rules for clients; it does not interpret issues, labels or merge requests.
+This module knows GitLab's error answers, rate-limit headers and page headers; it does not interpret issues, labels or
+merge requests.
 """
 
 from __future__ import annotations

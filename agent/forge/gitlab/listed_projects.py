@@ -44,8 +44,12 @@ class ListedProjects:
         return self.owner is None or name.startswith(f"{self.owner}/".casefold())
 
     def served(self) -> list[tuple[str, Project]]:
-        """(path as in task keys, project) of each listed project that can have tasks; for every other listed project a
-        problem is stored (`take_problems`)."""
+        """(path as in task keys, project) of each listed project that can have tasks. For another listed project a
+        problem is stored (`take_problems`); a refusal that was reported before is not stored again.
+
+        Raises ForgeUnreachable when GitLab as a whole does not answer, or the last error when no listed project can
+        have tasks and at least one could not be read.
+        """
         found: list[tuple[str, Project]] = []
         refused: ForgeError | None = None
         in_a_row = 0

@@ -80,7 +80,9 @@ class MergeRequests:
         If the result of the POST for a new merge request is unknown, `open` searches for the merge request before the
         second attempt; if GitLab reports "already exists", `open` returns the existing merge request.
 
-        Raises BranchUnknown when GitLab does not know the branch; after BranchUnknown the caller waits and tries again.
+        Raises BranchUnknown when GitLab does not know the branch (the caller then waits and tries again),
+        ForgeAccessRefused or ForgeRefused when GitLab refuses for another reason, and ForgeUnreachable when it does not
+        answer.
         """
         wanted: dict[str, Any] = {
             "source_branch": head,
@@ -126,7 +128,8 @@ class MergeRequests:
         state: Literal["open", "closed"] | None,
         reviewer: Callable[[], int | None],
     ) -> PullRef:
-        """Update a merge request; only the fields that differ from the present ones are sent to GitLab.
+        """Update a merge request; only the fields that differ from the present ones are sent to GitLab. Raises
+        ForgeError if there is no merge request with this number.
 
         If the update makes a draft ready for review, `reviewer` becomes the reviewer of the merge request, unless the
         merge request has reviewers already.
@@ -163,8 +166,10 @@ class MergeRequests:
         """Ask an account for a review of the merge request, also if the account has reviewed it before.
 
         GitLab's API cannot ask the same reviewer again; the quick action `/request_review` can, in a note that GitLab
-        does not store (docs.gitlab.com, "GitLab quick actions"). If GitLab refuses the reviewer of a merge request, the
-        refusal is logged and no error is raised."""
+        does not store (docs.gitlab.com, "GitLab quick actions"). For a name with other characters than usernames have,
+        nothing is done. If GitLab refuses the reviewer of a merge request, the refusal is logged and no error is
+        raised.
+        """
         if re.fullmatch(r"[A-Za-z0-9_.-]+", name) is None:
             return
         path = f"{self.path}/{number}"

@@ -104,7 +104,7 @@ class NoteReader:
         return tuple(comments), replace(cursor, since=newest, digests=kept, new=()), left_out
 
     def find(self, marker: str) -> str | None:
-        """The id of the oldest note of the own account with the marker."""
+        """The id of the first note of the own account with the marker; None if there is none."""
         return next((one.id for one in self.marked() if marker in one.markers), None)
 
     def marked(self) -> list[MarkedComment]:
@@ -118,7 +118,7 @@ class NoteReader:
         return sorted(found, key=lambda one: int(one.id))
 
     def own(self) -> Iterator[dict[str, Any]]:
-        """Every note of the own account, oldest first."""
+        """Every note of the own account that is no system note, oldest first."""
         for note in self.wire.pages(self.notes(self.thing), query=COMMENTS, patience=self.patience):
             if not note.get("system") and self.places.is_own(note.get("author")):
                 yield note

@@ -35,8 +35,8 @@ class OwnNotes:
         return path
 
     def written(self, talk: NoteReader, note: str) -> str | None:
-        """The id of the note that a POST without an answer may have written; the note is found by its marker or, if it
-        has none, by its text."""
+        """The id of the note that a POST without an answer has written, None if it has written none; the note is found
+        by its marker or, if it has none, by its text."""
         marker = hidden_in(note)
         if marker is not None:
             return talk.find(marker)

@@ -215,9 +215,9 @@ class Projects:
         return self.is_own(user) and self.is_person() and username(user).casefold() not in self.allowed
 
     def may_ask(self, project: Project, user: Any, *, patience: float = PATIENT) -> bool:
-        """Whether a person has permission to ask for work: that person must have the Developer role or a higher one,
-        which may be inherited, and must be in the setting `allowed_users` when the setting is not empty.  A machine
-        account, and an own account that is no person's, have permission only when `allowed_users` lists them."""
+        """Whether an account has permission to ask for work: it must have the Developer role or a higher one, which may
+        be inherited, and must be in the setting `allowed_users` when the setting is not empty. For a machine account
+        and an account of the agent (`is_agents`) an empty setting is not enough: `allowed_users` must list them."""
         name = username(user).casefold()
         if not name or (self.allowed and name not in self.allowed):
             return False

@@ -57,7 +57,7 @@ def who_labelled(wire: GitLabWire, path: str, label: str, *, patience: float) ->
     """(the account that last added `label` to the issue or merge request with the API path `path`, whether the newest
     event about `label` adds it); the account is None if GitLab does not report it."""
     actor, is_added = None, False
-    # This version of GitLab has no label events, or the account may not read them.
+    # GitLab refuses if its version has no label events, or the account may not read them.
     with suppress(ForgeRefused, ForgeAccessRefused):
         for event in wire.pages(f"{path}/resource_label_events", patience=patience):
             if (event.get("label") or {}).get("name") == label:
@@ -73,7 +73,7 @@ def _fact(path: str, label: str) -> str:
 def _assigned_by(wire: GitLabWire, places: Projects, path: str, patience: float) -> tuple[Any, bool]:
     """(the account that last assigned the bot, whether the newest system note about the bot assigns it)."""
     is_shown = True
-    with suppress(ForgeRefused, ForgeAccessRefused):  # the account may not read the system notes
+    with suppress(ForgeRefused, ForgeAccessRefused):  # GitLab refuses if the account may not read the system notes
         for note in _activity(wire, path, patience):
             meant = assigned(str(note.get("body") or ""), places.own()[1])
             if meant is True:
@@ -177,7 +177,8 @@ def times_of_requests(
 
 
 def taken_away(wire: GitLabWire, places: Projects, path: str, label: str) -> bool:
-    """Whether the bot was unassigned from the issue after `label` (the processing label) was last added."""
+    """Whether the bot was unassigned from the issue after `label` (the processing label) was last added, and not
+    assigned again since."""
     name = places.own()[1]
     words = [
         (clock.parse(str(note["created_at"])), meant)
@@ -195,8 +196,9 @@ def taken_away(wire: GitLabWire, places: Projects, path: str, label: str) -> boo
 
 
 def who_ended(wire: GitLabWire, places: Projects, path: str, labels: Labels, act: Act) -> str:
-    """The account that last ended the task in the way `act`: removed the program's label, set the stopped label, or
-    unassigned the bot; "" if that account is unknown, or if it is an own account that no person uses."""
+    """The account that last ended the task in the way `act`: removed the label that asks for work or the one of a
+    running or paused task, set the stopped label, or unassigned the bot; "" if that account is unknown, or if it is an
+    own account that no person uses."""
     who: Any = None
 
     def is_agent(user: Any) -> bool:

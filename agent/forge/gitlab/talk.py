@@ -31,8 +31,8 @@ def react(wire: GitLabWire, project: str, item: str, comment: Comment | None) ->
     A review that requests changes is a system note, which takes no emoji, so the merge request gets it:
     https://gitlab.com/gitlab-org/gitlab/-/blob/master/app/models/note.rb (`emoji_awardable?`).
 
-    If the account has given the note this emoji already, GitLab answers 404 and "has already been taken":
-    https://docs.gitlab.com/api/emoji_reactions/ and https://gitlab.com/gitlab-org/gitlab/-/issues/26060.
+    If the account has given the note this emoji already, GitLab answers 404 and "has already been taken", which is no
+    error here: https://docs.gitlab.com/api/emoji_reactions/ and https://gitlab.com/gitlab-org/gitlab/-/issues/26060.
     """
     path = item if comment is None else f"{project}/{place_of(comment)}"
     if comment is not None and not comment.requests_changes:
@@ -60,7 +60,8 @@ def _place(comment: Comment) -> tuple[str, str]:
 
 def reply(wire: GitLabWire, project: str, comment: Comment, text: str, is_own: Callable[[Any], bool]) -> str:
     """Answer a note in its discussion; a note without a discussion becomes the first note of a new discussion. If the
-    discussion is gone, the answer is posted as a separate note: https://docs.gitlab.com/api/discussions/."""
+    discussion is gone, or `comment` is a review that requests changes, the answer is posted as a separate note:
+    https://docs.gitlab.com/api/discussions/."""
     item = f"{project}/{place_of(comment)}"
     thread = "" if comment.requests_changes else discussion_of(wire, project, comment)
     marker = hidden_in(text)

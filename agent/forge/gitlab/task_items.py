@@ -43,8 +43,8 @@ class Items:
 
     @contextmanager
     def about(self, key: TaskKey, *, change: bool = False) -> Iterator[None]:
-        """A context manager that raises IssueUnreadable if GitLab refuses a request because the issue does not exist or
-        its project is archived."""
+        """A context manager that raises IssueUnreadable if GitLab answers a request of its block with 404 or, with
+        `change`, refuses it because the project is archived."""
         try:
             yield
         except ForgeRefused as error:

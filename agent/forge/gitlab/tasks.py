@@ -102,8 +102,8 @@ class GitLabTaskGetter(BaseTaskGetter):
     # --- selection --------------------------------------------------------------------------------------------
 
     def _task(self, names: str, project: Project, kind: str, item: dict[str, Any]) -> Task | None:
-        """The task of an issue or merge request of GitLab; None when it does not wait for work, or when the person who
-        asked for work cannot be determined."""
+        """The task of an issue or merge request of GitLab; None if it does not wait for work, its project is archived,
+        the person who asked for the work has no permission, or this poll cannot find out who asked."""
         places = self.forge.places
         items = self.forge.items
         again = not self._left and items.may_be_assigned_again(item)
@@ -154,8 +154,8 @@ class GitLabTaskGetter(BaseTaskGetter):
 
     def _assigned_again(self, key: TaskKey, project: Project, kind: str, item: dict[str, Any]) -> Task | None:
         """The task of an issue or merge request that was assigned to the bot again after the end of a task; None if it
-        was not assigned again, or if a person without permission assigned it. The system note about an assignment is
-        read again only when the issue has changed."""
+        was not assigned again, a person without permission assigned it, or this poll may not look that up any more. The
+        system note about an assignment is read again only when the issue has changed."""
         places = self.forge.places
         state = (project.id, kind, item["iid"], item.get("updated_at"), "again")
         if state not in self.forge.askers:

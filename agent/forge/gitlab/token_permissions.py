@@ -1,4 +1,4 @@
-"""Checks the rights of a GitLab token: its scopes, its expiry, and the account's role in each project.
+"""Checks the rights of a GitLab token: its scopes, its expiry, and the account's role in the first listed projects.
 
 The check of a GitLab token changes nothing on GitLab, and no text of this module contains the token.
 """
