@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from agent import clock, durable_files
 from agent.context.folder import read_end, write_metadata
 from agent.daemon.finalize import move_leftovers
-from agent.errors import DiskError, LedgerError
+from agent.errors import ClaimLost, DiskError
 from agent.intake.restore_rows import restore_rows
 from agent.issue.close_ended_row import adopt_end
 from agent.taskqueue.row_holder import is_alone
@@ -119,7 +119,7 @@ def adopt_ended(wiring: Wiring, rows: Iterable[Row]) -> list[str]:
             # The row is read again, since a worker closes the row before it moves the folder.
             now = wiring.ledger.get(row.uuid)
             if now is not None and now.status not in CLOSED_STATUSES:
-                with suppress(LedgerError):  # another process has closed the row already
+                with suppress(ClaimLost):  # another process has claimed or closed the row meanwhile
                     _settle(wiring, now, folder)
                     adopted.append(row.uuid)
     items.finish()
@@ -137,7 +137,8 @@ def _settle(wiring: Wiring, row: Row, folder: Path) -> None:
 
 
 def recreate_folders(wiring: Wiring) -> None:
-    """Make the missing folders of tasks that this base_dir has worked on."""
+    """Make the missing folders of open tasks that this base_dir has worked on, if `context_storage.enabled`.  A new
+    folder has only the metadata, so its task begins anew."""
     settings = wiring.settings
     if not settings.context_storage.enabled:
         return

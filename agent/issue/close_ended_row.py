@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agent.values import Status
+from agent.errors import ClaimLost, LedgerError, UsageError
+from agent.values import CLOSED_STATUSES, Status
 
 if TYPE_CHECKING:
     from agent.taskqueue import Ledger, Row
@@ -23,12 +24,21 @@ def adopt_end(
     error_message: str | None = None,
     error_code: str | None = None,
 ) -> None:
-    """Close an open row with the status with which its task has ended.  Raises LedgerError (ClaimLost) if another
-    process claims or closes the row meanwhile."""
+    """Close an open row with the status with which its task has ended.
+
+    `row` is the row as the caller has read it.  Raises ClaimLost if another process has claimed or closed the row since
+    then, and LedgerError for every other failure of the ledger.
+    """
     attempt = row.attempt
-    # the ledger lets only the process that has claimed a row complete the row, so the row is claimed first
-    if row.status is not Status.RUNNING:
-        ledger.request(row.uuid, "resume")
-        ledger.offer(row.uuid)
-        attempt = ledger.claim(row.uuid, owner, LEASE_SECONDS).attempt
-    ledger.finish(row.uuid, attempt, status, outcome=outcome, error_message=error_message, error_code=error_code)
+    try:
+        # the ledger lets only the process that has claimed a row complete the row, so the row is claimed first
+        if row.status is not Status.RUNNING:
+            ledger.request(row.uuid, "resume")
+            ledger.offer(row.uuid)
+            attempt = ledger.claim(row.uuid, owner, LEASE_SECONDS).attempt
+        ledger.finish(row.uuid, attempt, status, outcome=outcome, error_message=error_message, error_code=error_code)
+    except (LedgerError, UsageError) as error:
+        newest = ledger.get(row.uuid)
+        if newest is None or newest.status in CLOSED_STATUSES or newest.attempt != attempt:
+            raise ClaimLost(f"task {row.uuid}: another process has claimed or closed it meanwhile") from error
+        raise
