@@ -505,7 +505,7 @@ class ModelUnreachable(ModelError):
 
 
 class ModelStalled(ModelError):
-    """The stream of the model's answer was idle for too long or was cut, or the whole call took longer than allowed.
+    """The server took or sent nothing for too long or cut its answer off, or the whole call took longer than allowed.
 
     No part of the stalled answer was used.
 

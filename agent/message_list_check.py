@@ -83,12 +83,13 @@ class Shape:
     ids: set[str] = field(default_factory=set)  # the id of every tool call in the list
     user_after_tool: bool = False  # a user message directly follows the result of a tool call
     answers: int = 0  # number of assistant messages in the list
-    # field of a server → number of assistant messages in which this field has a value
+    # Name of a field that only some servers add (Gemini's thought signature, for example) → number of assistant
+    # messages in which it has a value.
     fields: dict[str, int] = field(default_factory=dict)
-    call_fields: set[str] = field(default_factory=set)  # names of the fields of a server in tool calls
-    # names of the fields of a server, in messages or calls, before the last user message
+    call_fields: set[str] = field(default_factory=set)  # names of such fields in tool calls
+    # names of such fields, in messages or calls, before the last user message
     older_fields: set[str] = field(default_factory=set)
-    unsigned: bool = False  # whether the first tool call of an answer has no field of a server
+    unsigned: bool = False  # whether in some assistant message the first tool call has no such field
     images: int = 0  # number of pictures in the user messages of the list
     loop: int = 0  # number of messages up to and including the last user message; 0 if there is no user message
     answer: int = 0  # number of messages before the newest assistant message

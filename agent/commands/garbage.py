@@ -157,7 +157,7 @@ def borrowed(base_dir: Path) -> set[Path]:
 
 @contextmanager
 def _alone(lock: Path) -> Iterator[bool]:
-    """Take a lock without waiting; yields False if another process holds the lock."""
+    """Take a lock, waiting 0.1 s at most; yields False if another process holds the lock."""
     try:
         held = durable_files.lock(lock)
     except LockHeld:

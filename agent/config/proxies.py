@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 SCHEMES = ("http", "https", "socks5", "socks5h", "socks4", "socks4a")
 UNCLEAR = "socks"
-"""The URL scheme that desktop settings write for a SOCKS 5 proxy that resolves names itself."""
+"""A URL scheme that desktop settings write; it is read as `socks5h`, with which the proxy resolves the host names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Proxy:
 
 
 def proxy(chosen: str, scheme: str, environ: Mapping[str, str]) -> Proxy:
-    """The proxy with the address `chosen` that the library `requests` chose for addresses with this scheme.
+    """The checked proxy with the address `chosen`, which the environment names for URLs with this scheme.
 
     Raises ConfigError for an unusable address of a proxy.
     """

@@ -262,8 +262,11 @@ class MessageIndex:
         return cost.text if self.reports.skips_fields else cost.tokens
 
     def _account(self, record: Json, seq: int, kind: str | None) -> None:
-        """Count the turns, and the tokens that the provider reported; tokens are counted here only for a record without
-        a `request`."""
+        """Count an answer's turn, and hand the reported usage to `reports`.
+
+        The field `request` of a record is a line of requests.jsonl, from which `totals` takes the call and its tokens.
+        They are added here only for a record without it, which a version before requests.jsonl wrote.
+        """
         usage = record.get("usage")
         self.turns += kind != "summary"
         if "request" not in record and (usage or kind != "summary"):

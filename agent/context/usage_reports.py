@@ -117,7 +117,7 @@ class UsageReports:
             self.added = NOTHING
 
     def add_message(self, cost: MessageCost) -> None:
-        """Add the cost of a message of the view."""
+        """Add the estimated cost of a message that joined the view to every running sum."""
         self.since += cost
         self.added += cost
         self._growth += cost
@@ -125,7 +125,8 @@ class UsageReports:
             self._kept_so_far += cost
 
     def unseen(self) -> None:
-        """Handle an answer that is not in the view because it has neither text nor calls."""
+        """Take back what `add_answer` added for the answer itself, which no later prompt contains because it has
+        neither text nor calls.  The report about its prompt stays."""
         self.stored, self.since = 0, NOTHING
 
     def lacks_growth(self, prompt: int) -> bool:

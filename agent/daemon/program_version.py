@@ -41,8 +41,8 @@ class InstalledProgram:
         self.looked_at = clock.monotonic()
 
     def change(self) -> str:
-        """A sentence about changed files, "" if there are none; a file that was rewritten with the same content is not
-        a change."""
+        """A sentence that names files that changed since this object was made, "" if the content of all is the same.
+        Once found, the sentence stays, also if the files are restored."""
         now = clock.monotonic()
         if self.changed or now - self.looked_at < SECONDS:
             return self.changed

@@ -40,7 +40,7 @@ class StartDelays:
         self.known: dict[str, tuple[int, float]] = {}
         # The newest delay of each task, if it has a reason, after the time (of the monotonic clock) at which it ends.
         self.reasons: dict[str, tuple[float, StartDelay]] = {}
-        self.held_back: set[str] = set()  # the tasks that wait until a hold ends (`start_holds.py`)
+        self.held_back: set[str] = set()  # tasks delayed by a start hold (`start_holds.py`)
         # Uuid of a task → number of its workers that were killed in a row without progress.
         self.killed: dict[str, int] = {}
 

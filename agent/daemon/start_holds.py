@@ -234,7 +234,8 @@ class StartHolds:
 
 
 def resources_of(settings: Settings, row: Row) -> dict[Kind, str]:
-    """For each kind of place, the name of the place at which the task works."""
+    """The model server, the repository and the host that the task uses, by the kind of place that a start hold
+    names."""
     return {
         "server": _server_of(settings),
         "repository": f"the repository {row.task_source} {row.instance} {row.owner}/{row.repo}",

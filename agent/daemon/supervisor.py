@@ -114,7 +114,8 @@ class Supervisor:
     def step(self, *, woken: bool = True) -> None:
         """Collect workers that have ended, requeue tasks of dead workers, and start due tasks.
 
-        `woken`: the queue may have changed; if False, the queue is checked only at its interval (`queue_seconds`).
+        `woken`: the queue may have changed; if False, the queue is checked only if its interval (`queue_seconds`) is
+        over, after a sweep, or if a worker has ended.
         """
         with self.here.one_step():
             self._step(woken=woken)
@@ -155,7 +156,7 @@ class Supervisor:
         return self.sweep_seconds() if self.tells else QUEUE_SECONDS
 
     def seconds_to_next_step(self) -> float:
-        """Seconds until the next step is due if no event comes."""
+        """Seconds until `step` must be called again if no event comes; at most WORK_SECONDS while workers run."""
         now = clock.monotonic()
         wait = min(self.swept_at + self.sweep_seconds(), self.queue_at) - now
         return max(0.0, min(wait, WORK_SECONDS) if self.children else wait)

@@ -121,8 +121,8 @@ class CommentPoller:
     def handle(self, started: list[str]) -> bool:
         """Obey the requests that `read` has found; returns whether any watched issue has changed.
 
-        `started` has the uuids of the tasks that were queued just now; the comments on their issues are read at the
-        next poll.  The uuids of tasks that this poll starts are added to `started`.  Raises ForgeError when the forge
+        The uuids of tasks that are started here are added to `started`.  If a newer task of an issue was queued since
+        `read`, the comments on that issue wait for the next poll.  Raises ForgeError when the forge
         does not answer; then the next poll processes the remaining changes.
         """
         self.calls.handle(started)

@@ -230,8 +230,8 @@ class ModelClient(Protocol):
         ...
 
     def check(self) -> Check:
-        """Check that the model server answers and serves the model. `check` never raises ModelError; its result
-        describes the failure."""
+        """Ask the model server whether it serves the model. A failure is described by the result; ModelError is never
+        raised."""
         ...
 
     def close(self) -> None:

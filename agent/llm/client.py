@@ -186,8 +186,8 @@ class ChatClient(Learner, ABC):
         return {}
 
     def validate(self, answer: Answer, plan: Plan | None) -> None:
-        """Raise an error when a complete answer must not be used.  If `plan` is None, the answer may belong to a
-        request outside the conversation."""
+        """Raise ContextOverflow if the server has cut the prompt off, although its answer is complete; this client
+        accepts every answer.  `plan` is None for a request outside the conversation."""
 
     # --- the conversation -------------------------------------------------------------------------------------
 

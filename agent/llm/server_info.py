@@ -288,8 +288,8 @@ class Server:
         return self.url_of(self.call)
 
     def recognise(self, dialect: Dialect | None) -> None:
-        """Use `dialect`, which the server's answers indicate, unless the configuration or the address has already
-        selected a dialect."""
+        """Use `dialect`, which the server's answers indicate, unless the configuration, the address or an earlier
+        answer has already selected a dialect."""
         if dialect is not None and self.dialect is self.own_dialect and not self.keys.dialect:
             self.dialect = dialect
             self.recognised = "by what it says of itself"

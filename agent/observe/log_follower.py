@@ -1,7 +1,7 @@
 """Reads the events of other processes from their log files.
 
-Each task has a process of its own, which writes its events to `worker.log`. A daemon that counts events, or a page that
-shows them, reads the new lines of these `worker.log` files. Log files are used because a pipe to the daemon could block
+Each task has a process of its own, which writes its events to `worker.log`. The daemon reads the new lines of these
+`worker.log` files for its metrics and its status line. Log files are used because a pipe to the daemon could block
 a worker, or break when the daemon ends.
 """
 

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 MOST_LABELS = 64
 """The maximum number of values of one label of a metric.
 
-The number is limited because a model may invent tool names, and each new value would take memory for ever.
+Further values count as `other`: a model may invent tool names, and each label value takes memory until the process
+ends.
 """
 
 LATENCY = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1)

@@ -31,14 +31,14 @@ def added_lines(
     kind = b""
     number = left_old = left_new = 0
     for block, is_rest, suspect in _blocks(diff, suspects, overlap):
-        continued = is_rest
+        continued = is_rest  # whether the next line is the rest of a long line of the block before
         if not suspect and not continued and left_old <= 0 < left_new and (count := _added(block, left_new)):
             left_new, number, kind = left_new - count, number + count, b"+"
             where = f"{path or 'the change'}, line {number - 1}"
             continue
         for line in block.split(b"\n"):
             if continued:
-                continued = False  # whether the block continues a long line of the block before
+                continued = False
             elif left_old > 0 or left_new > 0:
                 # Inside a hunk `+++ x` is an added line `++ x`; the hunk's header gives the number of its lines.
                 kind = line[:1]

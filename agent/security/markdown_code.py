@@ -94,7 +94,7 @@ def _walk(text: str) -> Iterator[Code | Doubt]:
     if _FRONT_MATTER.match(text):
         yield Doubt(0, "")
         return
-    position, paragraph = 0, -1  # `paragraph`: the start of the current one, -1 if there is none
+    position, paragraph = 0, -1  # `paragraph`: offset of the current one, -1 outside a paragraph
     html = False  # whether raw HTML may have begun since the last blank line
     while position < len(text):
         line_end, after = _line(text, position)

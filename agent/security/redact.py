@@ -48,7 +48,7 @@ class Redactor:
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._lock = threading.Lock()
-        # secret → time from which the secret is not masked any more; None: the secret is masked for ever
+        # secret → time from which the next `learn` of a new secret may drop the secret; None: it is masked for ever
         self._forgotten: dict[str, datetime | None] = {}
         self.secrets: tuple[str, ...] = ()
         self.needles: tuple[str, ...] = ()
@@ -56,8 +56,8 @@ class Redactor:
         self.learn(*secrets)
 
     def learn(self, *secrets: str, until: datetime | None = None) -> None:
-        """Mask the values in `secrets` too from now on.  `until` is the time at which the values expire; a day later
-        they are no longer masked.
+        """Mask the values in `secrets` too from now on.  `until` is the time at which the values expire; the
+        first new secret that is learnt more than a day later ends their masking.
         """
         with self._lock:
             new = [one for one in secrets if self._is_news(one, until)]

@@ -14,9 +14,9 @@ A compaction strategy is a class with one method,
 
     steps() -> tuple[str, ...] the means of compaction to try, in this order, of "mask", "summary", "window", "reset"
 
-A compaction strategy is registered by one line in STRATEGIES. A strategy only names the means of compaction, which
-`compressor.py` applies. "reset" is appended if the strategy does not name it: it needs no model, and lets a task
-continue if all other means have failed.
+A compaction strategy has one line in STRATEGIES, or the setting `strategy` has its dotted path. A strategy only names
+the means of compaction, which `compressor.py` applies. "reset" is appended if the strategy does not name it: it needs
+no model, and lets a task continue if all other means have failed.
 
 A layer of long-term memory is a class that is constructed with the validated settings, has the one method of
 `values.MemoryLayer`, and has a line in MEMORIES (or is a dotted path in `assembler.memory`).  A layer is queried for

@@ -28,14 +28,14 @@ previous one, which then stays whole if it fits."""
 
 
 def merge_missing(before: str, text: str, budget: int, count: Count) -> str:
-    """Merge into `text` the parts of the previous summary (`before`) that it lacks.
+    """Combine a new summary (`text`) with the previous one (`before`), so that few names are lost.
 
     If the new summary `text` contains enough names, further lines of the previous summary are added as far as they fit
     into `budget` tokens. If `text` lacks names, two candidates for the merged summary are tried, first within the
     budget, then within the budget and its tolerance. If `text` has less than HALF of the names, the first candidate has
     all lines of both summaries. The second candidate is the whole `text` with those lines of the previous summary that
     contain missing names. If neither candidate fits, the result is the previous summary, or those of its lines that are
-    needed for the names, with the first lines of `text`. Raises BadSummary if no merged summary fits.
+    needed for the names, with the first lines of `text`. Raises BadSummary if nothing with enough names fits.
     """
     weight = weights([*names_in(before), *values_in(before)])
     known = present_in(weight, text)

@@ -52,8 +52,8 @@ def missing(settings: Settings, forges: Iterable[Forge], places: Mapping[Place, 
 
 
 def without_source(settings: Settings, places: Mapping[Place, int]) -> list[str]:
-    """Sentences about each task source (source, instance) that has open tasks and is not configured; none if an adapter
-    cannot be built, since that is reported as another error."""
+    """One sentence for each task source (source, instance) that has open tasks and is not configured, except private
+    trackers; none if an adapter cannot be built, since that is reported as another error."""
     try:
         forges = [
             one

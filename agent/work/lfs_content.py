@@ -75,7 +75,8 @@ class Content:
                 yield from as_added(self.own.path(pointer), path)
 
     def _lacking(self, wanted: Iterable[Pointer]) -> tuple[list[Pointer], set[Pointer]]:
-        """(pointers to download, pointers above the limit)."""
+        """(pointers with content that must be downloaded, pointers that exceed what is left of `limit`, which holds for
+        all content together)."""
         room, lacking, large = self.limit, [], set()
         for pointer in dict.fromkeys(wanted):
             if self.own.has(pointer):

@@ -342,9 +342,10 @@ class Workspace:
         self.update_state(**fields)
 
     def import_commits(self, git_dir: Path, commit: str, *, refused: bool) -> None:
-        """Start with the commits that another task of this program has not published, from its git directory `git_dir`
-        with HEAD at `commit`; the tree must not contain any work yet.  `refused`: the checks refused to publish these
-        commits, so the next commit replaces them.  If GitError is raised, the tree stays as it was created."""
+        """Start with commits that an earlier task has not published: fetch them from its git directory `git_dir`, whose
+        HEAD is `commit`, and set this task's branch and files to `commit`.  This tree must not contain any work yet.
+        `refused`: the checks refused to publish these commits, so the next commit replaces them.  If GitError is
+        raised, the tree stays as it was created."""
         ref = "refs/makimono/earlier"
         serve = ("--upload-pack", "git -c safe.directory=* upload-pack")
         git(
@@ -429,8 +430,8 @@ class Workspace:
         return changes.changed_paths(self.git_dir, *self._span(own=own))
 
     def history(self, since: str | None = None) -> Iterator[bytes]:
-        """Everything that a push would publish: every commit since the start of the task, or since `since`, with its
-        message and content."""
+        """The messages and changes, as a diff, of every commit since `since` or else since the start of the task;
+        without the content of Git LFS, which a push uploads too."""
         head, old = self.head(), since or self.start
         return changes.history(self.git_dir, old, head) if head and head != old else iter(())
 

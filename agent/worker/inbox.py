@@ -38,10 +38,10 @@ class CommentInbox:
     """Reads the comments of people on one running task.
 
     `moved` is a function that writes the comment cursor into the row. `refused` is a function that tells a person on
-    the issue that a command has no effect. `often` is the value of `scheduling.interval`: comments may be read as often
-    as the daemon polls. `pulls` is a function that returns the addresses of the task's pull requests; comments on them
-    are read too. `seen` is a function that marks a person's comment on the forge as read. `asked_by` is a sentence
-    about the author and the command of the last comment that was executed."""
+    the issue that a command has no effect. Comments are read every `forge.news_interval` seconds, or every `often`
+    seconds (`scheduling.interval`) if that is shorter. `pulls` is a function that returns the addresses of the task's
+    pull requests; comments on them are read too. `seen` is a function that marks a person's comment on the forge as
+    read. `asked_by` is a sentence about the author and the command of the last comment that was executed."""
 
     def __init__(
         self,

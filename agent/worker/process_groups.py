@@ -72,7 +72,8 @@ def in_bytes(limit: int | str | None) -> int | None:
 
 
 def memory_used(base_dir: Path, uuid: str, attempt: int) -> int | None:
-    """Bytes of memory that the attempt's control group uses; None if no group counts them."""
+    """Bytes that the attempt's control group uses and that the kernel cannot reclaim; None unless the calling process
+    is in that group and the group counts memory."""
     return cgroups.used(_name(base_dir, uuid, attempt), group_places())
 
 

@@ -17,9 +17,11 @@ if TYPE_CHECKING:
 
 
 def edit_of(items: Items, key: TaskKey, seen: str, who: dict[str, Any] | None) -> tuple[tuple[Comment, ...], str]:
-    """(the edit of the issue's title or text as a comment, the digest of the present title and text); there is such an
-    edit if the digest is no longer `seen`, and an edit by an account without permission is left out. `who` is the
-    author of GitLab's system note about the edit; None means that nobody edited the text, and no request is sent."""
+    """(the edit of the issue's title or text as a comment, the digest of the present title and text).
+
+    `seen` is the digest at the last read; the first value is () if the digest is the same, or if the editor has no
+    permission.  `who` is the author of GitLab's system note about the edit, None if nobody edited the text.  If `who`
+    is None, `seen` is "" or the issue is unreadable, the result is ((), `seen`)."""
     if not seen or who is None:
         return (), seen
     try:

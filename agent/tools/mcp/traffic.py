@@ -1,7 +1,7 @@
 """Counts the traffic of an MCP server, so that a server that sends too much is ended.
 
-Between two requests an MCP server may send only a limited number of bytes and messages. The transport of an MCP session
-calls `add` for the bytes and messages that it receives.
+From one request of this program to the next, an MCP server may send at most MOST_BYTES bytes and MOST_MESSAGES
+messages, its answers included. The transport of an MCP session calls `add` for the bytes and messages that it receives.
 """
 
 from __future__ import annotations
