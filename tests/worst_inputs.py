@@ -10,7 +10,6 @@ import inspect
 import pkgutil
 import re
 import signal
-import time
 from collections.abc import Mapping
 from contextlib import contextmanager
 from functools import cache
@@ -18,6 +17,8 @@ from pathlib import Path
 from re import _constants as sre
 from re import _parser
 from typing import NamedTuple
+
+from cpu_time import cpu_seconds
 
 CANDIDATES = "a1 A<\n-_.:/\\\"'`([{}])>!@#*=+|&%;,~$^?\t\u3042\x1b"
 EVERYWHERE = [
@@ -283,15 +284,11 @@ def _first(items):
 
 
 def seconds(met, text):
-    """CPU time of the slowest of the program's uses of the pattern on a text.
-
-    It is the thread's: with a timer of `at_most` the process's time advances only in steps of some milliseconds.
-    """
-    return max(_seconds(met.pattern, use, text) for use in met.uses or ("search", "finditer"))
+    """CPU time of the slowest of the program's uses of the pattern on a text."""
+    return max(cpu_seconds(_apply, met.pattern, use, text) for use in met.uses or ("search", "finditer"))
 
 
-def _seconds(pattern, use, text):
-    begin = time.thread_time()
+def _apply(pattern, use, text):
     if use in ("sub", "subn"):
         pattern.sub(text[:0], text)
     elif use in ("finditer", "findall"):
@@ -299,7 +296,6 @@ def _seconds(pattern, use, text):
             pass
     else:
         getattr(pattern, use)(text)
-    return time.thread_time() - begin
 
 
 def least(met, text, times=3):

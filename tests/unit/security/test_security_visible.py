@@ -1,9 +1,7 @@
 """What a diff hides, or shows as something else, is shown and counted."""
 
-import math
-import time
-
 import pytest
+from cpu_time import cpu_seconds
 
 from agent.security.hidden_diff_lines import hidden_lines, show_hidden
 
@@ -104,11 +102,8 @@ def test_text_in_other_languages_takes_hardly_longer_than_english():
     def cost(lines):
         body = "".join(f"+{line}\n" for line in lines)
         parts = [f"+++ b/x.py\n@@ -1,0 +1,{len(lines)} @@\n{body}".encode()]
-        best = math.inf
-        for _ in range(3):
-            started = time.process_time()
-            assert hidden_lines(parts) == []
-            best = min(best, time.process_time() - started)
+        assert hidden_lines(parts) == []
+        best = min(cpu_seconds(hidden_lines, parts) for _ in range(3))
         return best / sum(map(len, parts))
 
     english = cost([*(f"value_{number} = compute(number, {number})" for number in range(8000)), "\u00e9"])
