@@ -2,7 +2,7 @@
 
 The store, the planner and the clients all use the rules of this module, so that they cannot disagree:
 `context/message_rules.py` applies the rules of calls and results before a message is appended, `window/counted_view.py`
-checks the whole view before a request is planned, and `llm/message_lines.py` checks the lines to send.
+checks the whole view before a request is planned, and `llm/request_lines.py` checks the lines to send.
 `message_reader.py` reads the files of a message list; `message_list_check.py` does no I/O.
 
 A rule of the message list is as strict as the strictest server (docs/wire.md, "The request"), or as the check in
@@ -71,7 +71,7 @@ _NOT_OF_AN_ANSWER = MESSAGE - KEYS["assistant"]
 class Shape:
     """Properties of the legal messages that a MessageList has checked so far: ids, names and numbers, but no contents.
 
-    For a server with a strict template, a conversation that is not `tidy` is translated (`llm/normalize.py`).
+    For a server with a strict template, a conversation that is not `tidy` is translated (`llm/role_alternation.py`).
     """
 
     count: int = 0

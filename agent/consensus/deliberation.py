@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from agent import deadline
-from agent.consensus.answers import VALIDATOR, Question
+from agent.consensus.ask_reviewer import VALIDATOR, Question
 from agent.consensus.citations import CheckedVote, Citable, check_citations
 from agent.consensus.decision import EXIT_CODES, ConsensusDecision, Decision, decide, final_vote
 from agent.consensus.errors import BudgetExceeded, ConsensusError, NoVote, StreamLost

@@ -5,7 +5,7 @@ derived (`projection.py`); the messages stay in files, and a process reads them 
 docs/design/context.md, sections 2 to 4.
 """
 
-from agent.context.compactions import CompactionStore
+from agent.context.compaction_store import CompactionStore
 from agent.context.cost_totals import Totals
 from agent.context.manager import TaskContextManager
 from agent.context.messages import MessageStore

@@ -19,7 +19,7 @@ import orjson
 
 from agent import clock, durable_files
 from agent.context import shortened_message
-from agent.context.compactions import STRATEGIES
+from agent.context.compaction_store import STRATEGIES
 from agent.context.index import BESIDE, CUTTING, Cut, MessageIndex
 from agent.context.message_records import LOST, is_legible, is_seen
 from agent.context.projection import lines, shorter_pointer
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from agent.context.compactions import CompactionStore
+    from agent.context.compaction_store import CompactionStore
     from agent.context.provider_fields import Origin
     from agent.context.requests import RequestStore
     from agent.context.summaries import SummaryStore

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from agent import clock
 from agent.context import stores
 from agent.context.base import Store
-from agent.context.compactions import CompactionStore
+from agent.context.compaction_store import CompactionStore
 from agent.context.cost_totals import Totals, cost_of
 from agent.context.folder import TaskFolder, checked_uuid
 from agent.context.mcp import McpStore

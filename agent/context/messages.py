@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent import clock
-from agent.context import compaction, pictures, plain_messages_conversion, projection, shortened_message
-from agent.context.compactions import CompactionStore
+from agent.context import compaction, old_format_import, pictures, projection, shortened_message
+from agent.context.compaction_store import CompactionStore
 from agent.context.cost_totals import Totals, cost_of
 from agent.context.index import MessageIndex
 from agent.context.message_records import INTERRUPTED, NO_OUTPUT, calls_of, content_of, is_legible, is_seen, wire
@@ -93,8 +93,8 @@ class MessageStore:
         self.current_path = self.context_dir / "current.jsonl"
         self.repairs: list[str] = []
         self._count = self.plain.count
-        if plain_messages_conversion.is_plain(self.messages_path):
-            self.repairs.append(plain_messages_conversion.convert_file(self.messages_path))
+        if old_format_import.is_plain(self.messages_path):
+            self.repairs.append(old_format_import.convert_file(self.messages_path))
         self._file = JsonlFile(self.messages_path, durability=durability)
         self._file.make()
         self._view = ViewFile(self.current_path, sync=durability != "none")

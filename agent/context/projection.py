@@ -37,7 +37,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent import durable_files
-from agent.context import carry_over as carrying
+from agent.context import carry_over_text as carrying
 from agent.context import comments, pictures, shortened_message
 from agent.context.index import Cut, MessageIndex
 from agent.context.message_records import LOST, is_legible, is_seen, open_calls_of, result_line, wire

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agent.context.compactions import CompactionStore
+from agent.context.compaction_store import CompactionStore
 from agent.context.deliberations import DeliberationStore
 from agent.context.mcp import McpStore
 from agent.context.outside_effects import EffectStore

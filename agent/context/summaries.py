@@ -1,7 +1,7 @@
 """SummaryStore has summaries.jsonl, every summary of a compaction (docs/design/context.md, 3.5 and 4.3).
 
 A line in summaries.jsonl alone does not change the view: the summary becomes part of the view when a compaction refers
-to it (`compactions.py`).
+to it (`compaction_store.py`).
 """
 
 from __future__ import annotations

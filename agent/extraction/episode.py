@@ -10,13 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from agent import clock
-from agent.extraction.events import PLAN, SUMMARY, command_text, outcome_text, paths_text
+from agent.extraction.session_events import PLAN, SUMMARY, command_text, outcome_text, paths_text
 from agent.extraction.task_record import memory_requests
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from agent.extraction.events import TaskEvent
+    from agent.extraction.session_events import SessionEvent
     from agent.extraction.task_record import TaskRecord
     from agent.taskqueue import Row
     from agent.taskqueue.base import MemoryRequest
@@ -27,7 +27,7 @@ LONGEST_STEP = 120
 SUMMARY_LENGTH = 4000
 
 
-def episode_text(task: TaskRecord, row: Row, events: Iterable[TaskEvent]) -> str:
+def episode_text(task: TaskRecord, row: Row, events: Iterable[SessionEvent]) -> str:
     """The text of the episode, one line for each part."""
     trusted = {one.token for one in events if one.trust > 0}
     plan = next((one.text for one in events if one.source == PLAN), "")
@@ -45,7 +45,7 @@ def episode_text(task: TaskRecord, row: Row, events: Iterable[TaskEvent]) -> str
     return "\n".join(line for line in lines if line)
 
 
-def summary_text(events: Sequence[TaskEvent]) -> str:
+def summary_text(events: Sequence[SessionEvent]) -> str:
     """The summary of the session: the model's final text, or the message of the end if there is none; then the plan."""
     parts = [next((one.text for one in events if one.source == source), "") for source in (SUMMARY, PLAN)]
     return "\n".join(part for part in (parts[0][:SUMMARY_LENGTH], parts[1]) if part.strip())

@@ -12,10 +12,10 @@ import re
 from typing import TYPE_CHECKING
 
 from agent import clock
-from agent.extraction.events import OUTCOME, VERIFIED
+from agent.extraction.session_events import OUTCOME, VERIFIED
 from agent.gitcmd import git
 from agent.memory import NewEvent
-from agent.memory.history_reader import HistoryReader, TreeFile
+from agent.memory.commit_reader import CommitReader, TreeFile
 from agent.memory.namespaces import of_actor
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class FactCheck:
     def __init__(self, store: MemoryStore, mirror: Path, branch: str) -> None:
         self.store = store
         self.mirror = mirror
-        self.reader = HistoryReader(mirror)
+        self.reader = CommitReader(mirror)
         self.tip = self.reader.tip(branch)
 
     def run(self, actor: str) -> int:

@@ -20,7 +20,7 @@ from agent import clock
 from agent.config.environment import network_environment
 from agent.errors import MakimonoError
 from agent.extraction.episode import amended, notes_of
-from agent.extraction.events import INFERENCE, OUTCOME, VERIFIED
+from agent.extraction.session_events import INFERENCE, OUTCOME, VERIFIED
 from agent.extraction.suspicion import suspicion
 from agent.extraction.task_record import COMMENT, read_task
 from agent.forge.base import ForgeReports, IssueText

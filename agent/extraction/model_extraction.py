@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from agent.context.requests import RequestStore
 from agent.errors import UsageError
 from agent.extraction import model_request, proposals
+from agent.extraction.echoed_sentences import words
 from agent.extraction.fact_check import BLOBS
 from agent.extraction.feedback import PENDING
-from agent.extraction.repetition import words
 from agent.extraction.suspicion import suspicion
 from agent.extraction.task_record import memory_requests
 from agent.memory.records import similarity
@@ -22,9 +22,9 @@ from agent.memory.records import similarity
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from agent.extraction.events import TaskEvent
     from agent.extraction.proposals import Proposal
     from agent.extraction.record_writer import RecordWriter
+    from agent.extraction.session_events import SessionEvent
     from agent.memory import MemoryRecord
     from agent.taskqueue import Row
     from agent.values import Json
@@ -52,7 +52,7 @@ class ModelExtraction:
     row: Row
     check: Callable[[], None]
 
-    def run(self, events: Sequence[TaskEvent], ids: Mapping[str, int]) -> tuple[int, int]:
+    def run(self, events: Sequence[SessionEvent], ids: Mapping[str, int]) -> tuple[int, int]:
         """Ask the model and store the accepted proposals; return (number of records, number of dropped proposals).
 
         `events` are those that the model may see. No request is sent for a task that has only an outcome, or that has

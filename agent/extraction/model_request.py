@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from agent.config import Settings
-    from agent.extraction.events import TaskEvent
+    from agent.extraction.session_events import SessionEvent
     from agent.llm.base import LearntStore
     from agent.memory import MemoryRecord
     from agent.observe.events import Events
@@ -61,7 +61,7 @@ def recorded_answer(folder: Path) -> Json | None:
 def ask(
     settings: Settings,
     folder: Path,
-    events: Sequence[TaskEvent],
+    events: Sequence[SessionEvent],
     known: Sequence[MemoryRecord],
     *,
     verified: bool,
@@ -89,7 +89,7 @@ def _ask(
     settings: Settings,
     folder: Path,
     store: MessageStore,
-    events: Sequence[TaskEvent],
+    events: Sequence[SessionEvent],
     known: Sequence[MemoryRecord],
     verified: bool,
     announce: Events | None,
@@ -135,7 +135,7 @@ def model_of(settings: Settings) -> tuple[str, str | None]:
 
 
 def prompt_of(
-    events: Sequence[TaskEvent], known: Sequence[MemoryRecord], room: int, counter: Counter, *, verified: bool
+    events: Sequence[SessionEvent], known: Sequence[MemoryRecord], room: int, counter: Counter, *, verified: bool
 ) -> str:
     """The text of the extraction request, with the events in at most about `room` tokens. Of a long event, the request
     contains only beginning and end."""

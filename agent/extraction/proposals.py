@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from jsonschema import Draft202012Validator
 
-from agent.extraction.events import COMMENT_TEXT, ISSUE_TEXT
-from agent.extraction.repetition import words
+from agent.extraction.echoed_sentences import words
+from agent.extraction.session_events import COMMENT_TEXT, ISSUE_TEXT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from agent.extraction.events import TaskEvent
+    from agent.extraction.session_events import SessionEvent
     from agent.memory import MemoryRecord
     from agent.values import Json
 
@@ -72,7 +72,7 @@ class Proposal:
 
     strategy: str
     text: str
-    event: TaskEvent
+    event: SessionEvent
     updates: str = ""
 
 
@@ -93,7 +93,7 @@ def problem_of(answer: Any) -> str:
     return f"{where}: {error.message[:200]}"
 
 
-def judge(answer: Json, events: Sequence[TaskEvent], known: Sequence[MemoryRecord]) -> Judged:
+def judge(answer: Json, events: Sequence[SessionEvent], known: Sequence[MemoryRecord]) -> Judged:
     """Accept or drop each proposal of an answer that fits the schema.  A proposal names its event by the position in
     `events`, from 1."""
     shown = {record.id: record for record in known}
@@ -109,7 +109,9 @@ def judge(answer: Json, events: Sequence[TaskEvent], known: Sequence[MemoryRecor
     return Judged(tuple(accepted), tuple(dropped))
 
 
-def _accepted(strategy: str, entry: Json, events: Sequence[TaskEvent], shown: Mapping[str, MemoryRecord]) -> Proposal:
+def _accepted(
+    strategy: str, entry: Json, events: Sequence[SessionEvent], shown: Mapping[str, MemoryRecord]
+) -> Proposal:
     event = events[entry["event"] - 1]
     old = shown.get(str(entry.get("id"))) if entry.get("action") == UPDATE else None
     if old is not None and (old.strategy != strategy or old.trust > event.trust or old.pinned):
@@ -118,11 +120,11 @@ def _accepted(strategy: str, entry: Json, events: Sequence[TaskEvent], shown: Ma
     return Proposal(strategy, " ".join(entry["text"].split()), event, old.id if old is not None else "")
 
 
-def _refusal(strategy: str, entry: Json, events: Sequence[TaskEvent]) -> str:
+def _refusal(strategy: str, entry: Json, events: Sequence[SessionEvent]) -> str:
     return next(_refusals(strategy, entry, events), "")
 
 
-def _refusals(strategy: str, entry: Json, events: Sequence[TaskEvent]) -> Iterator[str]:
+def _refusals(strategy: str, entry: Json, events: Sequence[SessionEvent]) -> Iterator[str]:
     if not 1 <= entry["event"] <= len(events):
         yield f"there is no event {entry['event']}"
         return

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from agent.extraction.repetition import sentences
+from agent.extraction.echoed_sentences import sentences
 from agent.memory.events import shortened
 from agent.security.finding_catalogue import RULES
 from agent.security.sanitise import clean

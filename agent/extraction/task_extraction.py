@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from agent.errors import Fenced, MemoryUnavailable
 from agent.extraction.episode import AFTERWARDS, amended, episode_text, notes_of, summary_text
-from agent.extraction.events import events_of, new_events
 from agent.extraction.fact_check import FactCheck
 from agent.extraction.feedback import Feedback
 from agent.extraction.model_extraction import ModelExtraction
 from agent.extraction.record_writer import RecordWriter
+from agent.extraction.session_events import events_of, new_events
 from agent.extraction.suspicion import suspicion
 from agent.extraction.task_record import read_task, recalled_ids
 from agent.gitcmd import git
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from agent.extraction.events import TaskEvent
+    from agent.extraction.session_events import SessionEvent
     from agent.memory import MemoryStore
     from agent.taskqueue import Row
     from agent.wiring.wiring import Wiring
@@ -59,7 +59,7 @@ class TaskExtraction:
         self.check = check
         self.task = read_task(folder)
         self.extracted = Extracted()
-        self.events: list[TaskEvent] = []
+        self.events: list[SessionEvent] = []
         self.ids: dict[str, int] = {}  # token of an event → the event's number; forgotten events are left out
 
     def run(self) -> Extracted:

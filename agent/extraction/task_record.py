@@ -20,7 +20,7 @@ from agent.taskqueue.base import MemoryRequest
 from agent.tools.plan_and_files import WORDS
 from agent.values import End, TaskKey, Usage
 from agent.window.command_history import COMMAND, Commands, one_line
-from agent.window.command_output import printed_lines
+from agent.window.stored_output import printed_lines
 from agent.worker.final_state import FinalState
 from agent.worker.fork_task import read_fork_point
 from agent.worker.task_facts import DELIVERY, ORIGIN

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, BinaryIO, ClassVar
 from agent.llm import urls, wire_anthropic, wire_openai
 from agent.llm.client import ChatClient
 from agent.llm.dialects import DIALECTS
-from agent.llm.message_lines import lines
-from agent.llm.normalize import system_text
+from agent.llm.request_lines import lines
+from agent.llm.role_alternation import system_text
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

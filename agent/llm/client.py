@@ -43,10 +43,10 @@ from agent.llm.dialects import COMPATIBLE, DIALECTS, When, by_headers, by_host, 
 from agent.llm.error_mapping import RESAMPLE_TRIES, STALLED_TRIES
 from agent.llm.fields_sent_back import ReturnedFields
 from agent.llm.learnt_from_refusals import Learner
-from agent.llm.message_lines import Lines
-from agent.llm.normalize import parsed
+from agent.llm.request_lines import Lines
 from agent.llm.request_record import RequestLog
 from agent.llm.retry import call_with_retries
+from agent.llm.role_alternation import parsed
 from agent.llm.text_call_formats import whole_calls
 from agent.llm.tool_call_mode import CallMode
 from agent.llm.tool_calls_as_text import PER_CALL
@@ -59,8 +59,8 @@ if TYPE_CHECKING:
 
     from agent.llm.base import EventSink, LearntStore
     from agent.llm.dialects import Dialect
-    from agent.llm.normalize import Change
     from agent.llm.request_record import Bill, PendingRequest
+    from agent.llm.role_alternation import Change
     from agent.llm.stream_accumulator import StreamAccumulator
     from agent.llm.transport import Stream, Transport
     from agent.message_list_check import Shape

@@ -18,9 +18,9 @@ from agent.errors import HistoryRefused, ModelError, ModelNotFound, RequestRefus
 from agent.llm import model_info, truncation_detector, urls, wire_openai
 from agent.llm.client import ChatClient
 from agent.llm.dialects import DIALECTS, by_headers, by_owner
-from agent.llm.message_lines import sized
 from agent.llm.model_info import positive_int
-from agent.llm.normalize import normalized
+from agent.llm.request_lines import sized
+from agent.llm.role_alternation import normalized
 from agent.llm.server_info import same_model
 from agent.values import Span
 

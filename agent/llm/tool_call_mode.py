@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.errors import HistoryRefused, ModelError, RequestRefused, ToolsRefused
 from agent.llm.error_wordings import NO_ANSWER_TO_TOOLS
-from agent.llm.message_lines import lines
+from agent.llm.request_lines import lines
 from agent.llm.text_call_formats import MOST, ends_in_calls, whole_calls
 from agent.llm.tool_calls_as_text import HEAD, RECOVERED, TEXT, TextForm, new_id
 from agent.store.storable_text import fit_json

@@ -22,7 +22,7 @@ from uuid import uuid4
 import orjson
 
 from agent.llm.images import NAME as PICTURES
-from agent.llm.normalize import GO_ON
+from agent.llm.role_alternation import GO_ON
 from agent.llm.stream_accumulator import legal_name
 from agent.prompts import render
 from agent.store.storable_text import fit_json, replace_surrogates

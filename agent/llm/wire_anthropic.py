@@ -16,8 +16,8 @@ from agent.llm.answer_fields import index_in, object_in, objects_in, text_in
 from agent.llm.call_ids import ANTHROPIC, translate_id
 from agent.llm.error_body import parse_document, parse_error_body
 from agent.llm.error_mapping import map_error
-from agent.llm.normalize import GO_ON, arguments_of, parsed
 from agent.llm.opaque_fields import is_shallow, merge
+from agent.llm.role_alternation import GO_ON, arguments_of, parsed
 from agent.llm.sse import DONE, events, is_stream
 from agent.llm.stream_accumulator import read_arguments, usage_of_counts
 from agent.llm.wire_openai import cut_off
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from agent.llm.base import SideRequest
-    from agent.llm.normalize import Change
+    from agent.llm.role_alternation import Change
     from agent.llm.stream_accumulator import StreamAccumulator
     from agent.llm.transport import Stream
     from agent.values import Json, Span, Usage

@@ -16,8 +16,8 @@ from agent.errors import AnswerUnreadable
 from agent.llm.answer_fields import object_in, objects_in, text_in
 from agent.llm.error_body import parse_document, parse_error_body
 from agent.llm.error_mapping import RESAMPLE_TRIES, map_error
-from agent.llm.message_lines import lines
-from agent.llm.normalize import arguments_of, normalized
+from agent.llm.request_lines import lines
+from agent.llm.role_alternation import arguments_of, normalized
 from agent.llm.sse import parse
 from agent.llm.stream_accumulator import usage_of_counts
 from agent.llm.wire_openai import cut_off, own_fields
@@ -25,7 +25,7 @@ from agent.llm.wire_openai import cut_off, own_fields
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from agent.llm.normalize import Change
+    from agent.llm.role_alternation import Change
     from agent.llm.stream_accumulator import StreamAccumulator
     from agent.llm.transport import Stream
     from agent.message_list_check import Shape

@@ -17,7 +17,7 @@ from agent.errors import ConfigError, HistoryRefused, ModelStalled
 from agent.llm.answer_fields import index_in, object_in, objects_in, text_in
 from agent.llm.error_body import parse_document, parse_error_body
 from agent.llm.error_mapping import STALLED_TRIES, map_error
-from agent.llm.message_lines import sized
+from agent.llm.request_lines import sized
 from agent.llm.sse import DONE, events, is_stream
 from agent.llm.stream_accumulator import StreamAccumulator, usage_of_counts
 from agent.values import Span, Usage
@@ -90,7 +90,7 @@ class WrittenRequest:
         `out` is positioned where that span follows.
 
         Returns None, and sets `out` to its beginning, when the new request does not begin like the previous one.
-        `parts` are the parts of the new request (`message_lines.sized`). If `shape` is the same object as in the
+        `parts` are the parts of the new request (`request_lines.sized`). If `shape` is the same object as in the
         previous request, the earlier message lines are unchanged (`message_reader.py`).
         """
         *fixed, (path, start, end) = parts

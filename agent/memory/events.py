@@ -10,20 +10,20 @@ from agent import clock
 from agent.errors import UsageError
 from agent.memory import ranking
 from agent.memory.base import EventHit, NewEvent
-from agent.memory.context_index import AFTER, BEFORE, BLOCK
-from agent.memory.context_search import as_json
+from agent.memory.full_text_index import AFTER, BEFORE, BLOCK
+from agent.memory.full_text_search import as_json
+from agent.memory.log_projection import sha_of
 from agent.memory.namespaces import check_name
 from agent.memory.terms import words
 from agent.memory.tombstones import event_tombstone, token_tombstone
-from agent.memory.views import sha_of
 from agent.security.terminal import marked
 from agent.store.storable_text import fit_json, replace_surrogates
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from agent.memory.context_search import ContextSearch, Query
     from agent.memory.database import MemoryDatabase
+    from agent.memory.full_text_search import FullTextSearch, Query
     from agent.memory.terms import Terms
     from agent.memory.write_transaction import Writing
 
@@ -154,7 +154,7 @@ def speaker_of(event: NewEvent) -> str:
 class EventSearch:
     """The search in the events of an actor."""
 
-    def __init__(self, database: MemoryDatabase, terms: Terms, search: ContextSearch) -> None:
+    def __init__(self, database: MemoryDatabase, terms: Terms, search: FullTextSearch) -> None:
         self.database = database
         self.terms = terms
         self.search = search

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from agent.memory.base import Entry
-    from agent.memory.history import History
+    from agent.memory.commit_index import CommitIndex
     from agent.memory.log import LocalLog
-    from agent.memory.views import Views
+    from agent.memory.log_projection import LogProjection
 
 
 class Follower:
@@ -22,9 +22,9 @@ class Follower:
     memory.db and its exports no longer contain these parts.
     """
 
-    def __init__(self, local: LocalLog, views: Views, history: History) -> None:
+    def __init__(self, local: LocalLog, projection: LogProjection, history: CommitIndex) -> None:
         self.local = local
-        self.views = views
+        self.projection = projection
         self.history = history
         self.pieces: list[bytes] = []
 
@@ -34,8 +34,8 @@ class Follower:
             self.local.insert(entry)
             if entry.operation == FORGOTTEN and entry.payload is not None:
                 self._forget(entry.payload)
-            self.views.apply(entry)
-        self.views.flush()
+            self.projection.apply(entry)
+        self.projection.flush()
 
     def take_pieces(self) -> list[bytes]:
         """Return the collected pieces of forgotten texts and clear their list."""

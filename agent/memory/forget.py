@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import UsageError
-from agent.memory.context_search import as_json
+from agent.memory.full_text_search import as_json
 from agent.memory.namespaces import actor_in, session_of, span
 from agent.memory.tombstones import event_tombstone, record_tombstone, token_tombstone
 
@@ -142,7 +142,7 @@ def forget(write: Writing, found: Selection, reason: str, *, commits: Sequence[s
     for record_id in sorted(found.records):
         (row,) = write.run("record_row", id=record_id)
         tombstones.append(record_tombstone(row["namespace"], row["sha"]))
-    numbers = entries_of(write.views.database, found.events, found.records)
+    numbers = entries_of(write.projection.database, found.events, found.records)
     payload: dict[str, Any] = {
         "events": sorted(found.events),
         "records": sorted(found.records),

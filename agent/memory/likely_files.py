@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from agent.memory.base import FileHit, RetrievalConfig
-from agent.memory.context_index import match_of
-from agent.memory.context_search import as_json, rare
+from agent.memory.full_text_index import match_of
+from agent.memory.full_text_search import as_json, rare
 from agent.memory.namespaces import of_actor
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from agent.errors import MemoryUnavailable
 from agent.memory import schema
 from agent.memory.database import FILE
 from agent.memory.log import data_of
-from agent.memory.views import APPLIED, UNPURGED
+from agent.memory.log_projection import APPLIED, UNPURGED
 from agent.store.db import module, read_only
 from agent.store.queries import queries
 
@@ -24,50 +24,50 @@ if TYPE_CHECKING:
     from agent.memory.base import Log
     from agent.memory.database import MemoryDatabase
     from agent.memory.jobs import ExtractionJobs
-    from agent.memory.views import Views
+    from agent.memory.log_projection import LogProjection
 
 PAGE = 1000
 
 
-def rebuild(log: Log, views: Views) -> int:
+def rebuild(log: Log, projection: LogProjection) -> int:
     """Rebuild every table that is used for searching from the log, in one transaction; return the number of entries.
 
     `rebuild` also makes tables and indexes again that are missing or damaged (`schema.py`). Raises MemoryUnavailable
     when the log has fewer entries than the number from which the tables were made.
     """
     try:
-        if not schema.is_whole(views.database):  # `rebuilding` of a shared log needs the tables
-            with views.database.transaction():
-                _make(log, views)
+        if not schema.is_whole(projection.database):  # `rebuilding` of a shared log needs the tables
+            with projection.database.transaction():
+                _make(log, projection)
         with log.rebuilding():
-            return _make(log, views)
+            return _make(log, projection)
     except BaseException:
-        views.forget_stale()
+        projection.forget_stale()
         raise
 
 
-def _make(log: Log, views: Views) -> int:
-    schema.remake(views.database)
-    applied = next((int(row["value"]) for row in views.database.run("state_get", name=APPLIED)), 0)
-    if (last := int(views.database.run("log_last")[0]["number"])) < applied:
+def _make(log: Log, projection: LogProjection) -> int:
+    schema.remake(projection.database)
+    applied = next((int(row["value"]) for row in projection.database.run("state_get", name=APPLIED)), 0)
+    if (last := int(projection.database.run("log_last")[0]["number"])) < applied:
         raise MemoryUnavailable(
-            f"the log of {views.database.where} ends at entry {last:,}, and the tables were made from {applied:,}; "
-            f"they stay as they are. Put a backup of the file in its place"
+            f"the log of {projection.database.where} ends at entry {last:,}, and the tables were made from "
+            f"{applied:,}; they stay as they are. Put a backup of the file in its place"
         )
-    views.clear()
-    found = apply_entries(log, views, 0)
-    views.optimize()
+    projection.clear()
+    found = apply_entries(log, projection, 0)
+    projection.optimize()
     return found
 
 
-def apply_entries(log: Log, views: Views, after: int) -> int:
+def apply_entries(log: Log, projection: LogProjection, after: int) -> int:
     """Apply the log's entries with a higher number than `after` to the tables, inside a transaction; return how many
     entries were applied."""
     found = 0
     while entries := log.entries(after, PAGE):
         for entry in entries:
-            views.apply(entry)
-        views.flush()
+            projection.apply(entry)
+        projection.flush()
         after = entries[-1].number
         found += len(entries)
     return found

@@ -15,13 +15,13 @@ import orjson
 
 from agent import clock, durable_files
 from agent.memory.log import data_of
-from agent.memory.views import UNPURGED
+from agent.memory.log_projection import UNPURGED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from agent.memory.database import MemoryDatabase
-    from agent.memory.views import Views
+    from agent.memory.log_projection import LogProjection
 
 SIZE = 32
 """Maximum number of bytes of a piece of a forgotten text; `purge` searches files for such pieces.  The boundary of a
@@ -45,7 +45,7 @@ ELSEWHERE = (
 """Places that may contain forgotten texts, and that `forget` does not change."""
 
 
-def purge(database: MemoryDatabase, views: Views, exports: Path, pieces: Sequence[bytes]) -> list[str]:
+def purge(database: MemoryDatabase, projection: LogProjection, exports: Path, pieces: Sequence[bytes]) -> list[str]:
     """Remove the bytes of everything that was ever forgotten from memory.db and its exports.
 
     At the end memory.db, its write-ahead log and the exports are searched for `pieces` (from `pieces_of`, parts of the
@@ -55,7 +55,7 @@ def purge(database: MemoryDatabase, views: Views, exports: Path, pieces: Sequenc
     dies before that, the state remains, and the next purge repeats the work.
     """
     unpurged = database.run("state_get", name=UNPURGED)
-    views.optimize()
+    projection.optimize()
     _remove_lines(exports, _forgotten_ids(database))
     busy = _truncate_log(database)
     files = [database.path, database.path.with_name(f"{database.path.name}-wal"), *_exports(exports)]

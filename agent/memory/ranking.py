@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from agent.memory.context_index import Scores
+    from agent.memory.full_text_index import Scores
 
 TURN, WINDOW, SESSION = 0.5, 0.5, 0.4
 """Weights of the three scores of a text: of the text alone, with its neighbours, and of its session (docs/memory.md,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from agent.memory import standing
+from agent.memory import standing_preferences
 from agent.memory.base import TRUST
 from agent.memory.namespaces import expand, session_of
 from agent.security.sanitise import clean
@@ -160,7 +160,7 @@ def _is_phrase(path: str) -> bool:
 def _of_record(hit: MemoryHit) -> Mapping[str, Any]:
     record = hit.record
     session = record.session_id or session_of(record.namespace)
-    strategy = record.strategy if hit.score > standing.RELEVANCE else f"{record.strategy}, for every task"
+    strategy = record.strategy if hit.score > standing_preferences.RELEVANCE else f"{record.strategy}, for every task"
     origin = [strategy, *([f"task {session[:SHORT]}"] if session else []), record.timestamp[:10]]
     title = record.title.strip()
     return {

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from agent import clock
 from agent.errors import UsageError
-from agent.memory.context_index import BLOCK
+from agent.memory.full_text_index import BLOCK
 from agent.memory.log import entry_of
 
 if TYPE_CHECKING:

@@ -10,16 +10,16 @@ from agent import clock
 from agent.memory import ranking
 from agent.memory.base import MemoryHit
 from agent.memory.containment import COMMON_WORDS, LONGEST_TEXT, Containment
-from agent.memory.context_index import Scores
-from agent.memory.context_search import MOST, as_json
+from agent.memory.full_text_index import Scores
+from agent.memory.full_text_search import MOST, as_json
 from agent.memory.namespaces import span
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from agent.memory.base import RetrievalConfig
-    from agent.memory.context_search import ContextSearch, Query
     from agent.memory.database import MemoryDatabase
+    from agent.memory.full_text_search import FullTextSearch, Query
     from agent.memory.records import Records
     from agent.memory.terms import Terms
     from agent.memory.vectors import Vectors
@@ -38,7 +38,7 @@ class RecordSearch:
         database: MemoryDatabase,
         terms: Terms,
         records: Records,
-        search: ContextSearch,
+        search: FullTextSearch,
         half_life_days: Mapping[str, float],
         vectors: Vectors,
     ) -> None:

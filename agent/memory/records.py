@@ -20,20 +20,20 @@ import orjson
 from agent import clock
 from agent.errors import UsageError
 from agent.memory.base import MemoryRecord
-from agent.memory.context_search import as_json
 from agent.memory.events import masked, shortened, stamp_of
+from agent.memory.full_text_search import as_json
 from agent.memory.log import data_of
+from agent.memory.log_projection import sha_of
 from agent.memory.namespaces import check_namespace, scope, session_of, span
 from agent.memory.record_changes import newest_block
 from agent.memory.terms import words
 from agent.memory.tombstones import record_tombstone
-from agent.memory.views import sha_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from agent.memory.context_search import ContextSearch
     from agent.memory.database import MemoryDatabase
+    from agent.memory.full_text_search import FullTextSearch
     from agent.memory.terms import Terms
     from agent.memory.write_transaction import Writing
 
@@ -71,7 +71,7 @@ class Records:
     """Creates records, and reads them by id."""
 
     def __init__(
-        self, database: MemoryDatabase, terms: Terms, search: ContextSearch, mask: Callable[[str], str], cap: int
+        self, database: MemoryDatabase, terms: Terms, search: FullTextSearch, mask: Callable[[str], str], cap: int
     ) -> None:
         self.database = database
         self.terms = terms
@@ -175,7 +175,8 @@ class Records:
 
     def _similar(self, write: Writing, namespace: str, text: str) -> list[dict[str, Any]]:
         """Active records of the namespace with a similarity of at least SIMILAR to the text, most similar first."""
-        write.views.records.flush()  # the search for similar records must also find those that this transaction added
+        # the search for similar records must also find those that this transaction added
+        write.projection.records.flush()
         asked = self.search.query(self.terms.of_query(text))
         if not asked.known:
             return []

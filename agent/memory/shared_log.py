@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from agent.memory.base import Entry, SharedPlace
+    from agent.memory.commit_index import CommitIndex
     from agent.memory.database import MemoryDatabase
-    from agent.memory.history import History
-    from agent.memory.views import Views
+    from agent.memory.log_projection import LogProjection
 
 JOB = ("id", "actor_id", "session_id", "strategy", "attempts", "error", "created_at", "updated_at")
 """Columns of a job, besides its status, that are copied when jobs are moved."""
@@ -40,10 +40,12 @@ PATIENCE = 3.0
 class SharedLog(SharedEntries):
     """The shared log in PostgreSQL, together with its copy in memory.db."""
 
-    def __init__(self, place: SharedPlace, database: MemoryDatabase, views: Views, history: History) -> None:
+    def __init__(
+        self, place: SharedPlace, database: MemoryDatabase, projection: LogProjection, history: CommitIndex
+    ) -> None:
         super().__init__(place, database)
-        self.views = views
-        self.follower = Follower(self.local, views, history)
+        self.projection = projection
+        self.follower = Follower(self.local, projection, history)
 
     @contextmanager
     def transaction(self) -> Iterator[Any]:
@@ -80,7 +82,7 @@ class SharedLog(SharedEntries):
             try:
                 page = self.page(position)
             except Diverged:
-                imported += Join(self, self.views).run()
+                imported += Join(self, self.projection).run()
                 continue
             if not page:
                 return entries, imported
@@ -91,7 +93,7 @@ class SharedLog(SharedEntries):
                         self.follower.apply(page)
                         entries += len(page)
             except BaseException:
-                self.views.forget_stale()
+                self.projection.forget_stale()
                 raise
 
     def _move_jobs(self) -> None:

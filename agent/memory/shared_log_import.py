@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Any
 from agent.memory.events import append_event, event_of_token, forgotten_by
 from agent.memory.forget import entries_of
 from agent.memory.log import entry_of
+from agent.memory.log_projection import sha_of
 from agent.memory.maintenance import apply_entries
 from agent.memory.record_changes import newest_block
 from agent.memory.tombstones import record_tombstone
-from agent.memory.views import sha_of
 from agent.memory.write_transaction import Writing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from agent.memory.base import Entry
+    from agent.memory.log_projection import LogProjection
     from agent.memory.shared_entries import SharedEntries
-    from agent.memory.views import Views
 
 PAGE = 500
 ABOUT_A_RECORD = frozenset(("merged", "superseded", "invalidated", "promoted", "pinned"))
@@ -36,9 +36,9 @@ class Join:
     """One import of entries from memory.db into the shared log, in one transaction of memory.db and one of
     PostgreSQL."""
 
-    def __init__(self, log: SharedEntries, views: Views) -> None:
+    def __init__(self, log: SharedEntries, projection: LogProjection) -> None:
         self.log = log
-        self.views = views
+        self.projection = projection
         self.local = log.local
         self.common = 0
         """The last number up to which memory.db and the shared log have the same entries."""
@@ -60,7 +60,7 @@ class Join:
                 self._blank_what_was_forgotten()
                 return found
         except BaseException:
-            self.views.forget_stale()
+            self.projection.forget_stale()
             raise
 
     def _common(self, most: int) -> int:
@@ -97,17 +97,17 @@ class Join:
         numbers."""
         self.database.run("log_set_aside", after=self.common)
         self.log.refill()
-        views = self.views
-        views.clear()
+        projection = self.projection
+        projection.clear()
         self.database.run("vectors_clear")  # the keys of stored vectors may now be keys of other records
-        apply_entries(self.local, views, 0)
+        apply_entries(self.local, projection, 0)
         for entry in self._pages(self.common):
             self.known[_key(entry)] = entry.number
-        write, found = Writing(self.log, views, "import"), 0
+        write, found = Writing(self.log, projection, "import"), 0
         for entry in self._aside():
             if entry.payload is not None and self._append(write, entry, entry.payload):
                 found += 1
-        views.flush()
+        projection.flush()
         self.database.run("log_drop_aside")
         self.log.send()
         return found

@@ -12,7 +12,7 @@ import orjson
 
 from agent import clock
 from agent.errors import MemoryUnavailable, UsageError
-from agent.memory import forget, maintenance, purge, record_changes, standing
+from agent.memory import forget, maintenance, purge, record_changes, standing_preferences
 from agent.memory.base import (
     STATUSES,
     STRATEGIES,
@@ -27,15 +27,15 @@ from agent.memory.base import (
     RetrievalConfig,
     Selector,
 )
-from agent.memory.context_search import as_json
 from agent.memory.database import BUSY_SECONDS, FILE
+from agent.memory.database_objects import DatabaseObjects
 from agent.memory.events import LONGEST_QUERY, add_event, hit_of
+from agent.memory.full_text_search import as_json
 from agent.memory.jobs import JOB_STATUSES
 from agent.memory.log import entry_of
+from agent.memory.log_projection import UNPURGED
 from agent.memory.namespaces import expand, span
-from agent.memory.parts import Parts
 from agent.memory.records import NewRecord
-from agent.memory.views import UNPURGED
 from agent.memory.write_transaction import Writing, writing
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class MemoryStore:
         self.shared = shared
         self.guard = guard
         self._lock = threading.RLock()
-        self._parts: Parts | None = None
+        self._parts: DatabaseObjects | None = None
         self._stopped = False
 
     @property
@@ -97,12 +97,14 @@ class MemoryStore:
         return self.base_dir / FILE
 
     @property
-    def _open(self) -> Parts:
+    def _open(self) -> DatabaseObjects:
         with self._lock:
             if self._stopped:
                 raise MemoryUnavailable(f"{self.path} was closed while it was asked")
             if self._parts is None:
-                self._parts = Parts(self.path, self.config, self.mask, self.busy_timeout, self.shared, self.guard)
+                self._parts = DatabaseObjects(
+                    self.path, self.config, self.mask, self.busy_timeout, self.shared, self.guard
+                )
             return self._parts
 
     def close(self) -> None:
@@ -126,7 +128,7 @@ class MemoryStore:
             parts.database.stop()
 
     @contextmanager
-    def _reading(self) -> Iterator[Parts]:
+    def _reading(self) -> Iterator[DatabaseObjects]:
         """Read several tables in one state of memory.db, while other processes may forget texts or rebuild tables."""
         with self._lock:
             parts = self._open
@@ -135,7 +137,7 @@ class MemoryStore:
 
     def writing(self) -> AbstractContextManager[Writing]:
         """A transaction in which entries are appended to the log."""
-        return writing(self._open.log, self._open.views, self.who)
+        return writing(self._open.log, self._open.projection, self.who)
 
     # --- events ----------------------------------------------------------------------------------------------
 
@@ -295,14 +297,14 @@ class MemoryStore:
         return self._within(found, self.config.max_tokens if budget_tokens is None else budget_tokens), files
 
     def standing_preferences(self, actor_id: str) -> list[MemoryHit]:
-        """The preferences of an actor that every task gets, with a relevance of 0 (`standing.py`), in at most
-        `standing.TOKENS` tokens."""
+        """The preferences of an actor that every task gets, with a relevance of 0 (`standing_preferences.py`), in at
+        most `standing_preferences.TOKENS` tokens."""
         # The namespace of facts is not included, since it may have thousands of records.
         templates = self.retrieval_config.items()
         wanted = [(expand(one, actor_id), config) for one, config in templates if one.startswith("/preferences/")]
         with self._reading() as parts:
-            found = [standing.standing_preferences(parts.database, parts.records, *one) for one in wanted]
-        return self._within([hit for hits in found for hit in hits], standing.TOKENS)
+            found = [standing_preferences.standing_preferences(parts.database, parts.records, *one) for one in wanted]
+        return self._within([hit for hits in found for hit in hits], standing_preferences.TOKENS)
 
     def _ranked(self, hits: Iterable[Iterable[MemoryHit]]) -> list[MemoryHit]:
         """The hits of several namespaces, pinned records first, then by relevance and age."""
@@ -463,7 +465,7 @@ class MemoryStore:
         parts = self._open
         try:
             parts.history.optimize()
-            return purge.purge(parts.database, parts.views, self.exports, pieces)
+            return purge.purge(parts.database, parts.projection, self.exports, pieces)
         except MemoryUnavailable as error:
             return [f"{self.path}: {error}"]
 
@@ -480,7 +482,7 @@ class MemoryStore:
     def rebuild(self) -> int:
         """Rebuild the tables that are used for searching from the log; return the number of its entries."""
         with self._lock:
-            found = maintenance.rebuild(self._open.log, self._open.views)
+            found = maintenance.rebuild(self._open.log, self._open.projection)
             self._purge(())
             return found
 

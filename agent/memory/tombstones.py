@@ -13,7 +13,7 @@ def tombstone(*parts: str) -> str:
 
 
 def event_tombstone(actor_id: str, session_id: str, sha: str) -> str:
-    """The hash for a forgotten event; `sha` is `views.sha_of` of its text."""
+    """The hash for a forgotten event; `sha` is `log_projection.sha_of` of its text."""
     return tombstone("event", actor_id, session_id, sha)
 
 
@@ -23,5 +23,5 @@ def token_tombstone(client_token: str) -> str:
 
 
 def record_tombstone(namespace: str, sha: str) -> str:
-    """The hash for a forgotten record; `sha` is `views.sha_of` of its text."""
+    """The hash for a forgotten record; `sha` is `log_projection.sha_of` of its text."""
     return tombstone("record", namespace, sha)

@@ -18,7 +18,7 @@ from operator import mul
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import ConfigError, MemoryUnavailable
-from agent.memory.context_search import as_json
+from agent.memory.full_text_search import as_json
 from agent.registry import Registry
 
 if TYPE_CHECKING:

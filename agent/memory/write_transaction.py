@@ -12,15 +12,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from agent.memory.base import Appending, Entry, Log
-    from agent.memory.views import Views
+    from agent.memory.log_projection import LogProjection
 
 
 class Writing:
     """The open transaction of a `writing` block: runs queries, and appends entries to the log."""
 
-    def __init__(self, log: Appending, views: Views, who: str) -> None:
+    def __init__(self, log: Appending, projection: LogProjection, who: str) -> None:
         self.log = log
-        self.views = views
+        self.projection = projection
         self.who = who
         self.blocks: dict[tuple[str, str], tuple[int, int]] = {}
         """(actor, session) → (key of the newest session document, number of events in it); a cache of this
@@ -28,7 +28,7 @@ class Writing:
 
     def run(self, name: str, /, **params: Any) -> list[dict[str, Any]]:
         """Run a named query and return its rows; the query also sees the entries that this transaction has appended."""
-        return self.views.database.run(name, **params)
+        return self.projection.database.run(name, **params)
 
     @cached_property
     def has_forgotten(self) -> bool:
@@ -48,17 +48,17 @@ class Writing:
         """Append an entry and apply it to the tables; `who` defaults to the writer."""
         named = self.who if who is None else who
         entry = self.log.append(operation, subject, payload, who=named, reason=replace_surrogates(reason), at=at)
-        self.views.apply(entry)
+        self.projection.apply(entry)
         return entry
 
 
 @contextmanager
-def writing(log: Log, views: Views, who: str) -> Iterator[Writing]:
+def writing(log: Log, projection: LogProjection, who: str) -> Iterator[Writing]:
     """A write transaction of the memory; if the block raises, neither the log nor a table is changed."""
     try:
         with log.transaction():
-            yield Writing(log, views, who)
-            views.flush()
+            yield Writing(log, projection, who)
+            projection.flush()
     except BaseException:
-        views.forget_stale()
+        projection.forget_stale()
         raise

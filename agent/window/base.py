@@ -6,7 +6,7 @@
     ├── BadSummary           an answer is not used as a summary; never leaves this room (`summary_check.py`)
     │   ├── TooLong          it is over its budget
     │   └── NotAsked         it was not requested, since it would not be used
-    ├── MemoryUnreadable     a layer's answer is no list of memories; never leaves this room (`memory_recall.py`)
+    ├── MemoryUnreadable     a layer's answer is no list of memories; never leaves this room (`recall_layers.py`)
     └── ContextError
         └── IllegalContext   the view is not a legal message list (docs/design/assembler.md, 3.5; also a ValueError)
 

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from agent.store.storable_text import dumps, replace_surrogates
 from agent.window.command_kinds import ends_early, is_check, kind_of, speaks_for
-from agent.window.command_output import ENDING, printed_lines, recorded_output
 from agent.window.output_lines import names_test
 from agent.window.shell_programs import steps_of
+from agent.window.stored_output import ENDING, printed_lines, recorded_output
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

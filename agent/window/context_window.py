@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from agent.errors import RequestRefused
     from agent.values import Answer, MemoryLayer, Plan, PresentWork, Ratios
     from agent.window.context_layers import ContextMetadata
-    from agent.window.memory_recall import OwnMemory
+    from agent.window.recall_layers import OwnMemory
     from agent.window.store_interfaces import Announce
 
 BLIND = 0.75

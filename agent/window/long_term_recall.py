@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from agent.window.memory_recall import recall_memories
+from agent.window.recall_layers import recall_memories
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from agent.values import Json, MemoryLayer
-    from agent.window.memory_recall import OwnMemory, Recalled
+    from agent.window.recall_layers import OwnMemory, Recalled
 
 
 class RecalledRecords(Protocol):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from agent.context.carry_over import note_line
+from agent.context.carry_over_text import note_line
 from agent.store.storable_text import replace_surrogates
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from agent.context.carry_over import LEFT_OUT, has_references
+from agent.context.carry_over_text import LEFT_OUT, has_references
 from agent.context.message_records import is_legible, is_seen
 from agent.context.projection import shorter_pointer
 from agent.message_reader import lines

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from agent.context.carry_over import lines_of
+from agent.context.carry_over_text import lines_of
 from agent.store.storable_text import replace_surrogates
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from agent.store.token_ratios import RatioTable
 from agent.taskqueue.row_holder import owner
 from agent.tokens import LearntRatios
 from agent.window.base import MEMORIES
-from agent.window.memory_recall import FailedLayer
+from agent.window.recall_layers import FailedLayer
 from agent.wiring import private_tracker
 
 if TYPE_CHECKING:

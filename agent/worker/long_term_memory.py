@@ -15,7 +15,7 @@ from agent.context.recalled import HISTORY, TOOL, RecalledStore
 from agent.errors import MakimonoError, ToolError
 from agent.security.fence import fence
 from agent.tools.recall import Recall
-from agent.window.memory_recall import OWN, OWN_PATIENCE, answer_within, recall_memories
+from agent.window.recall_layers import OWN, OWN_PATIENCE, answer_within, recall_memories
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -79,7 +79,7 @@ def part(place: Path) -> None:
     from agent.window import ContextAssembler
     from agent.window.budgets import Shares
     from agent.window.limits import WindowLimits
-    from agent.window.memory_recall import recall_memories
+    from agent.window.recall_layers import recall_memories
     from benchmarks import texts
     from benchmarks.settings import settings
 

@@ -125,7 +125,7 @@ def fork_instead():
 def wait_for_memory():
     """Let a task wait for its memories as long as it takes: under `strace` on a busy machine they may need more than the
     second that a task has for them, and the test then saw a task without memories."""
-    from agent.window.memory_recall import recall_memories
+    from agent.window.recall_layers import recall_memories
     from agent.worker import long_term_memory
 
     recall_memories.__kwdefaults__["own_patience"] = long_term_memory.OWN_PATIENCE = MEMORY_SECONDS

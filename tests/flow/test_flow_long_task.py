@@ -31,7 +31,7 @@ CASES = [
 
 
 def joined(messages):
-    """The view as it is sent: neighbouring messages of the user are one (llm/normalize.py)."""
+    """The view as it is sent: neighbouring messages of the user are one (llm/role_alternation.py)."""
     sent = []
     for one in messages:
         if sent and one["role"] == sent[-1]["role"] == "user":

@@ -9,7 +9,7 @@ import pytest
 
 from agent.context import MessageStore
 from agent.errors import HistoryRefused
-from agent.llm.message_lines import Lines
+from agent.llm.request_lines import Lines
 from agent.message_list_check import MessageList
 from agent.message_reader import MessageReader
 from agent.tokens import counter_for

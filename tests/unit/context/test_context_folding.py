@@ -4,7 +4,7 @@ import orjson
 import pytest
 
 from agent.context import CompactionStore, MessageStore, SummaryStore
-from agent.context.carry_over import GO_ON
+from agent.context.carry_over_text import GO_ON
 from agent.errors import RecordRefused
 from agent.tools.run_command import exit_line
 from agent.values import Finished, Usage

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests_context import Characters
 
 from agent.context import CompactionStore, MessageStore, SummaryStore, ToolStore, projection
-from agent.context.carry_over import GO_ON, carried_text
+from agent.context.carry_over_text import GO_ON, carried_text
 from agent.errors import RecordRefused
 from agent.values import Usage
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from agent.errors import HistoryRefused
 from agent.llm import wire_openai
-from agent.llm.message_lines import Lines, lines
-from agent.llm.normalize import normalized
+from agent.llm.request_lines import Lines, lines
+from agent.llm.role_alternation import normalized
 from agent.llm.sse import events
 from agent.message_list_check import Shape
 from agent.values import Span

@@ -10,7 +10,7 @@ import pytest
 from agent.config import Settings
 from agent.errors import UsageError
 from agent.memory import MemoryStore, NewEvent, Selector, maintenance
-from agent.memory.context_search import ContextSearch
+from agent.memory.full_text_search import FullTextSearch
 
 WORD = "zanzibarquokka"
 
@@ -125,7 +125,7 @@ def test_a_reader_that_keeps_the_log_is_said(store, tmp_path, monkeypatch):
 @pytest.mark.parametrize("ask", ["search_events", "retrieve"])
 def test_what_another_process_forgets_during_a_search_does_not_break_it(store, tmp_path, monkeypatch, ask):
     filled(store)
-    scores, forgotten = ContextSearch.scores, []
+    scores, forgotten = FullTextSearch.scores, []
 
     def after_it_forgets(*args):
         if not forgotten:
@@ -134,7 +134,7 @@ def test_what_another_process_forgets_during_a_search_does_not_break_it(store, t
 
     with closing(MemoryStore(tmp_path, Settings().memory, busy_timeout=0.05)) as other, monkeypatch.context() as patch:
         patch.setattr("agent.memory.purge.PATIENCE", 0.0)  # the search keeps the write-ahead log
-        patch.setattr(ContextSearch, "scores", after_it_forgets)
+        patch.setattr(FullTextSearch, "scores", after_it_forgets)
         assert getattr(store, ask)(f"{WORD} is the name", "a")[0].score > 0
     assert forgotten
     assert getattr(store, ask)(f"{WORD} is the name", "a") == []

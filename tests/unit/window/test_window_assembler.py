@@ -10,13 +10,13 @@ import pytest
 from agent.config.sections import Assembler
 from agent.context import RecalledStore
 from agent.errors import MakimonoError
-from agent.llm.message_lines import Lines, lines
+from agent.llm.request_lines import Lines, lines
 from agent.tokens import MemoryRatios, count_message
 from agent.values import Answer, Usage
 from agent.window import AssemblyOptions, ContextAssembler, DoesNotFit, WindowLimits
 from agent.window.budgets import Shares
 from agent.window.long_term_recall import LongTermRecall
-from agent.window.memory_recall import recall_memories
+from agent.window.recall_layers import recall_memories
 
 LARGE = WindowLimits.from_window([("x", 100_000)])
 

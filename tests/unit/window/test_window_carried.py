@@ -4,7 +4,7 @@ import orjson
 import pytest
 
 from agent.context import ToolStore
-from agent.context.carry_over import lines_of, note_line
+from agent.context.carry_over_text import lines_of, note_line
 from agent.window.budgets import Shares
 from agent.window.model_notes import notes
 from agent.window.recent_files import EditedFile, render_files

@@ -420,7 +420,7 @@ def test_odd_bytes_and_endless_lines_of_an_output_are_taken(tmp_path):
 
 
 def test_of_a_huge_output_the_first_and_the_last_part_are_read_and_each_once(tmp_path, monkeypatch):
-    monkeypatch.setattr("agent.window.command_output.MOST", 1 << 17)
+    monkeypatch.setattr("agent.window.stored_output.MOST", 1 << 17)
     calls = Calls()
     first = "src/a.c:3:9: error: 'ibex_limit' undeclared"
     stored(calls, tmp_path, "\n".join([first, *(["."] * 500_000), FAILED]).encode())

@@ -14,7 +14,7 @@ from work_repos import ENV
 from agent import gitcmd
 from agent.errors import GitError, RemoteAway
 from agent.extraction.task_extraction import has_branch
-from agent.memory.history_reader import HistoryReader
+from agent.memory.commit_reader import CommitReader
 from agent.values import Contact, Finished
 from agent.work import refs
 from agent.work.remote import Remote
@@ -239,7 +239,7 @@ def test_a_git_that_fails_has_not_said_no(tmp_path, monkeypatch, source, make_wo
         lambda: workspace.mirror.commit_at("refs/pull/7/head"),
         workspace.head,
         lambda: refs.at(workspace.git_dir, "refs/heads/main"),
-        lambda: HistoryReader(workspace.mirror.path).tip("main"),
+        lambda: CommitReader(workspace.mirror.path).tip("main"),
         lambda: has_branch(workspace.mirror.path, "main"),
     ]
     answers = [question() for question in questions]

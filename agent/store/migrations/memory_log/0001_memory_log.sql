@@ -1,5 +1,5 @@
 -- memory.db: the log is the truth, and every other table but memory_jobs and the history of commits is made from it
--- (agent/memory/views.py).  docs/memory.md describes the columns.
+-- (agent/memory/log_projection.py).  docs/memory.md describes the columns.
 CREATE TABLE memory_log (
     number INTEGER PRIMARY KEY,
     at TEXT NOT NULL,

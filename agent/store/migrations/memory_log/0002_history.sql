@@ -1,5 +1,5 @@
 -- The history of repositories: commits with the files that they touched, and the files at the tip.  Made from git, not
--- from the log (agent/memory/history.py).
+-- from the log (agent/memory/commit_index.py).
 CREATE TABLE memory_histories (
     actor_id TEXT NOT NULL,
     repository TEXT NOT NULL,

@@ -1,4 +1,4 @@
--- The statements that the indexes of events and of records have in common (agent/memory/context_index.py).
+-- The statements that the indexes of events and of records have in common (agent/memory/full_text_index.py).
 -- for each kind: event, record
 -- for each part: turn, window, session
 

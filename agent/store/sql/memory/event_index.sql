@@ -1,4 +1,4 @@
--- The statements in which the indexes of events differ (agent/memory/context_index.py); the others are in
+-- The statements in which the indexes of events differ (agent/memory/full_text_index.py); the others are in
 -- context_index.sql.
 
 -- name: event_block_terms

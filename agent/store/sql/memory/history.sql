@@ -1,4 +1,4 @@
--- The history of repositories (agent/memory/history.py, agent/memory/likely_files.py).
+-- The history of repositories (agent/memory/commit_index.py, agent/memory/likely_files.py).
 
 -- name: history_tip
 SELECT tip FROM memory_histories WHERE actor_id = :actor_id AND repository = :repository;

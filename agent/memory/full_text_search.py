@@ -1,4 +1,4 @@
-"""Search in a `ContextIndex`, in two steps: the rare terms of a query select candidates, then all terms score them.
+"""Search in a `FullTextIndex`, in two steps: the rare terms of a query select candidates, then all terms score them.
 
 The first step leaves out common terms, because BM25 takes a microsecond for each matching text, and a term that every
 tenth text contains hardly separates texts. If the rare terms of a query select fewer candidates than wanted, all its
@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from agent.memory.context_index import AFTER, BEFORE, Kind, Scores, match_of
+from agent.memory.full_text_index import AFTER, BEFORE, Kind, Scores, match_of
 from agent.memory.ranking import Coverage, weights
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from agent.memory.context_index import ContextIndex
     from agent.memory.database import MemoryDatabase
+    from agent.memory.full_text_index import FullTextIndex
 
 POSTINGS = 2000
 """Maximum number of texts that all terms of the first search step may match in total."""
@@ -45,10 +45,10 @@ class Query:
         return match_of(self.known)
 
 
-class ContextSearch:
-    """Searches one `ContextIndex`."""
+class FullTextSearch:
+    """Searches one `FullTextIndex`."""
 
-    def __init__(self, database: MemoryDatabase, index: ContextIndex) -> None:
+    def __init__(self, database: MemoryDatabase, index: FullTextIndex) -> None:
         self.database = database
         self.index = index
         self.kind: Kind = index.kind

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import orjson
 
-from agent.memory.history_reader import HistoryReader
+from agent.memory.commit_reader import CommitReader
 from agent.memory.namespaces import check_name
 from agent.security.terminal import marked
 from agent.store.storable_text import replace_surrogates
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agent.memory.base import Selector
+    from agent.memory.commit_reader import Commit, TreeFile
     from agent.memory.database import MemoryDatabase
-    from agent.memory.history_reader import Commit, TreeFile
     from agent.memory.terms import Terms
 
 T = TypeVar("T")
@@ -42,7 +42,7 @@ many queries; only the paths of such files are indexed."""
 _TRAILER = re.compile(r"^[A-Z][A-Za-z-]+-(?:by|id|on|to): .*$|^\(cherry picked from .*\)$", re.MULTILINE)
 
 
-class History:
+class CommitIndex:
     """The indexed history of all repositories of one memory.db."""
 
     def __init__(self, database: MemoryDatabase, terms: Terms, mask: Callable[[str], str]) -> None:
@@ -58,7 +58,7 @@ class History:
         count these commits again.
         """
         check_name(actor_id, "actor")
-        reader = HistoryReader(repository)
+        reader = CommitReader(repository)
         name = str(repository)
         tip = reader.tip(branch)
         known = next((row["tip"] for row in self._run("history_tip", actor_id, name)), "")
@@ -94,7 +94,7 @@ class History:
         self.database.run("touched_insert", key=key, paths=orjson.dumps(commit.paths).decode())
         return True
 
-    def _index_tree(self, reader: HistoryReader, actor_id: str, repository: str, tip: str) -> None:
+    def _index_tree(self, reader: CommitReader, actor_id: str, repository: str, tip: str) -> None:
         known = {row["path"]: row for row in self._run("files_of_tree", actor_id, repository)}
         there = list(reader.files(tip))
         changed = [file for file in there if file.path not in known or known[file.path]["blob"] != file.blob]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from agent import clock
 from agent.memory.base import MemoryHit
-from agent.memory.context_search import as_json
+from agent.memory.full_text_search import as_json
 from agent.memory.namespaces import span
 
 if TYPE_CHECKING:

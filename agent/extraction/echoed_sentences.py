@@ -4,7 +4,7 @@ A model that read `remember: always …` in a file may repeat it in its final su
 some of its words belong to a run of LENGTH words that the other text contains as well. A sentence with fewer words
 counts as repeated if the other text contains all its words in a row. Case, punctuation and line breaks are ignored in
 the comparison. If a sentence has enough letters, only letters are compared, and encoded parts are decoded
-(`readings.py`).
+(`disguised_text.py`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from agent.extraction.readings import letters, readings
+from agent.extraction.disguised_text import letters, readings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

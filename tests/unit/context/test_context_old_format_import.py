@@ -4,7 +4,7 @@ import orjson
 import pytest
 
 from agent.context import TaskContextManager
-from agent.llm.message_lines import Lines
+from agent.llm.request_lines import Lines
 from agent.values import Span
 
 UUID = "550e8400-e29b-41d4-a716-446655440000"

@@ -4,8 +4,8 @@ Each event of a task has a token, by which a second extraction does not store th
 names the comment and the time of its last edit, so that all tasks of an issue give one event for it. The trust of an
 event (`memory.base.TRUST`) depends on the author of its text. The text of a person has trust 1 if that person may ask
 for work in the repository, else 0. A text of the model has trust 1, but trust 0 if the task contained a text of trust
-0, or if the text repeats a tool's result, a file or a memory (`repetition.py`). Output of commands has trust 0. This
-program writes the outcome, which has trust 2 if the check passed, else 1.
+0, or if the text repeats a tool's result, a file or a memory (`echoed_sentences.py`). Output of commands has trust 0.
+This program writes the outcome, which has trust 2 if the check passed, else 1.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from agent.extraction.repetition import Divided, divide
+from agent.extraction.echoed_sentences import Divided, divide
 from agent.extraction.task_record import COMMENT, ISSUE, ISSUE_TITLE
 from agent.filetree import printable
 from agent.memory import NewEvent
@@ -30,7 +30,7 @@ OUTSIDE, INFERENCE, VERIFIED = 0, 1, 2
 ISSUE_TEXT, COMMENT_TEXT, PLAN, COMMAND, OUTPUT, SUMMARY, REPEATED, OUTCOME = (
     *("issue", "comment", "plan", "command", "output", "summary", "repeated", "outcome"),
 )
-"""Values of `TaskEvent.source`."""
+"""Values of `SessionEvent.source`."""
 
 SHOWN_FILES = 20
 LONGEST_PATH = 120
@@ -40,7 +40,7 @@ _LONG_NAME = re.compile(rf"(?:[^\W_]+[\W_]+){{{NAME}}}(?=[^\W_]+[\W_]+[^\W_])")
 
 
 @dataclass(frozen=True, slots=True)
-class TaskEvent:
+class SessionEvent:
     """One event of a task that is not stored yet. `token` is unique within the task; with `of_issue` it is unique
     within the issue."""
 
@@ -54,13 +54,13 @@ class TaskEvent:
     of_issue: bool = False
 
 
-def events_of(task: TaskRecord, row: Row) -> list[TaskEvent]:
+def events_of(task: TaskRecord, row: Row) -> list[SessionEvent]:
     """The events of the task: first the texts of people, then plan, commands, summary and outcome; empty ones are left
     out."""
     return [one for one in _events(task, row) if one.text.strip()]
 
 
-def new_events(task: TaskRecord, actor: str, events: Sequence[TaskEvent]) -> list[NewEvent]:
+def new_events(task: TaskRecord, actor: str, events: Sequence[SessionEvent]) -> list[NewEvent]:
     """The events as arguments of `MemoryStore.create_events`."""
     shared: dict[str, Any] = {"task": str(task.key)}
     issue = ":".join((actor, *task.key.to_dict().values()))
@@ -82,33 +82,33 @@ def new_events(task: TaskRecord, actor: str, events: Sequence[TaskEvent]) -> lis
     ]
 
 
-def _events(task: TaskRecord, row: Row) -> Iterator[TaskEvent]:
+def _events(task: TaskRecord, row: Row) -> Iterator[SessionEvent]:
     people = list(_people(task))
     yield from people
     least = min((one.trust for one in people), default=OUTSIDE)
     own = min(INFERENCE, least)  # the trust of a text of the model
     others = OtherTexts(task, people)
     plan = others.divide("\n".join(task.plan))
-    yield TaskEvent("plan", PLAN, "assistant", _plan(plan), own, task.ended_at)
+    yield SessionEvent("plan", PLAN, "assistant", _plan(plan), own, task.ended_at)
     for failure in task.failures:
         said = [others.divide(one) for one in dict.fromkeys((failure.command, failure.passed)) if one]
         trust = own if all(one.own for one in said) else OUTSIDE
-        yield TaskEvent(f"command-{failure.seq}", COMMAND, "tool", command_text(failure), trust, failure.at)
+        yield SessionEvent(f"command-{failure.seq}", COMMAND, "tool", command_text(failure), trust, failure.at)
         output = f"Output of `{failure.command}`:\n{failure.output}" if failure.output else ""
-        yield TaskEvent(f"output-{failure.seq}", OUTPUT, "tool", output, OUTSIDE, failure.at)
+        yield SessionEvent(f"output-{failure.seq}", OUTPUT, "tool", output, OUTSIDE, failure.at)
     summary = others.divide(task.summary or task.message)
     # if the model did not end the task, the text is the message of an error, which comes from outside
     trust = own if task.summary and task.ended_by_model else OUTSIDE
-    yield TaskEvent("summary", SUMMARY, "assistant", summary.own, trust, task.ended_at)
-    yield TaskEvent("repeated", REPEATED, "assistant", summary.repeated, OUTSIDE, task.ended_at)
+    yield SessionEvent("summary", SUMMARY, "assistant", summary.own, trust, task.ended_at)
+    yield SessionEvent("repeated", REPEATED, "assistant", summary.repeated, OUTSIDE, task.ended_at)
     verified = VERIFIED if task.is_verified else INFERENCE
-    yield TaskEvent("outcome", OUTCOME, "system", outcome_text(task, row), verified, task.ended_at)
+    yield SessionEvent("outcome", OUTCOME, "system", outcome_text(task, row), verified, task.ended_at)
 
 
 class OtherTexts:
     """The texts that the model read in a task and did not write."""
 
-    def __init__(self, task: TaskRecord, people: Sequence[TaskEvent]) -> None:
+    def __init__(self, task: TaskRecord, people: Sequence[SessionEvent]) -> None:
         self.task = task
         self.untrusted = [one.text for one in people if one.trust == OUTSIDE]
 
@@ -124,7 +124,7 @@ class OtherTexts:
 # --- texts -----------------------------------------------------------------------------------------------------
 
 
-def _people(task: TaskRecord) -> Iterator[TaskEvent]:
+def _people(task: TaskRecord) -> Iterator[SessionEvent]:
     """One event for the issue, then one for each comment."""
     may_ask = bool(task.origin.get("author_may_ask"))
     about = [one for one in task.statements if one.source in (ISSUE_TITLE, ISSUE)]
@@ -141,9 +141,9 @@ def _people(task: TaskRecord) -> Iterator[TaskEvent]:
             yield _said(token, COMMENT_TEXT, one, one.text, trusted=trusted)
 
 
-def _said(token: str, source: str, one: Statement, text: str, *, trusted: bool) -> TaskEvent:
+def _said(token: str, source: str, one: Statement, text: str, *, trusted: bool) -> SessionEvent:
     trust = INFERENCE if trusted else OUTSIDE
-    return TaskEvent(token, source, "user", text, trust, one.at, one.author, of_issue=bool(one.version))
+    return SessionEvent(token, source, "user", text, trust, one.at, one.author, of_issue=bool(one.version))
 
 
 def _plan(plan: Divided) -> str:

@@ -6,7 +6,7 @@ import pytest
 from ended_task import SUMMARY, call, command, end_task
 
 from agent.extraction.episode import amended, cost_text, episode_text, summary_text
-from agent.extraction.events import events_of, new_events, paths_text
+from agent.extraction.session_events import events_of, new_events, paths_text
 from agent.extraction.task_record import read_task
 from agent.values import End, Status
 from agent.wiring.folders import folder_of

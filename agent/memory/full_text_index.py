@@ -4,7 +4,8 @@ session.
 A reply often does not repeat the terms of the question before it.  Since each text is also indexed with its neighbours,
 a query with the terms of the question finds the reply too, which improved recall at 10 on dialogues by 10 to 13
 percentage points (docs/memory.md, "Ranking").  The caller passes each text as a list of its terms.  Events have one
-ContextIndex, and records have another.  For a text that is the only one of its session, only the text alone is indexed.
+FullTextIndex, and records have another.  For a text that is the only one of its session, only the text alone is
+indexed.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Scores:
     session: float | None = 0.0
 
 
-class ContextIndex:
+class FullTextIndex:
     """The three FTS5 indexes (text, window, session) of events or of records.
 
     `add` and `remove` only collect changes; `flush` writes them, inside the transaction of the caller.  One call of

@@ -1,9 +1,9 @@
 """Builds the tables that are used for searching from the entries of the log; the same entries always give the same
 tables.
 
-Each operation of the log has one method in `Views`; the tables that are made from the log are changed only by applying
-an entry, except that `schema.py` makes them again.  Writers (`records.py`, `events.py`) make all decisions before they
-append an entry.
+Each operation of the log has one method in `LogProjection`; the tables that are made from the log are changed only by
+applying an entry, except that `schema.py` makes them again.  Writers (`records.py`, `events.py`) make all decisions
+before they append an entry.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from agent.errors import MemoryUnavailable
-from agent.memory.context_index import ContextIndex
+from agent.memory.full_text_index import FullTextIndex
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -51,15 +51,15 @@ def day_words(timestamp: str) -> str:
     return f"{found[1]} {MONTHS[int(found[2]) - 1]} {int(found[3])}" if found and 1 <= int(found[2]) <= 12 else ""
 
 
-class Views:
+class LogProjection:
     """The tables of one memory.db that are used for searching.  Inside a transaction, `apply` is called for each entry,
     and `flush` after the last entry."""
 
     def __init__(self, database: MemoryDatabase, terms: Terms) -> None:
         self.database = database
         self.terms = terms
-        self.events = ContextIndex(database, "event")
-        self.records = ContextIndex(database, "record")
+        self.events = FullTextIndex(database, "event")
+        self.records = FullTextIndex(database, "record")
         self._number = 0
         self._operations: Mapping[str, Callable[[Entry, Mapping[str, Any]], None]] = {
             "event": self._event,

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agent.memory.context_search import ContextSearch
+from agent.memory.commit_index import CommitIndex
 from agent.memory.database import MemoryDatabase, refuse_network
 from agent.memory.events import EventSearch
-from agent.memory.history import History
+from agent.memory.full_text_search import FullTextSearch
 from agent.memory.jobs import ExtractionJobs
 from agent.memory.likely_files import LikelyFiles
 from agent.memory.log import LocalLog
+from agent.memory.log_projection import LogProjection
 from agent.memory.record_search import RecordSearch
 from agent.memory.records import Records
 from agent.memory.terms import Terms
 from agent.memory.vectors import Vectors
-from agent.memory.views import Views
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from agent.registry import Guard
 
 
-class Parts:
-    """The objects that use one connection to memory.db.  Only one thread at a time may use the objects of a Parts."""
+class DatabaseObjects:
+    """The objects that use one connection to memory.db.  Only one thread at a time may use them."""
 
     def __init__(
         self,
@@ -43,14 +43,14 @@ class Parts:
             refuse_network(path)
         self.database = MemoryDatabase(path, busy_timeout=busy_timeout)
         self.terms = Terms()
-        self.views = Views(self.database, self.terms)
-        records = ContextSearch(self.database, self.views.records)
+        self.projection = LogProjection(self.database, self.terms)
+        records = FullTextSearch(self.database, self.projection.records)
         self.records = Records(self.database, self.terms, records, mask, config.cap)
         self.vectors = Vectors(self.database, config.embeddings, guard)
         self.retrieval = RecordSearch(
             self.database, self.terms, self.records, records, config.half_life_days, self.vectors
         )
-        self.history = History(self.database, self.terms, mask)
+        self.history = CommitIndex(self.database, self.terms, mask)
         self.log: Log = LocalLog(self.database)
         self.jobs = ExtractionJobs(self.database)
         self.shared: SharedLog | None = None
@@ -59,10 +59,10 @@ class Parts:
         if shared is not None:
             from agent.memory.shared_log import SharedLog
 
-            self.log = self.shared = SharedLog(shared, self.database, self.views, self.history)
+            self.log = self.shared = SharedLog(shared, self.database, self.projection, self.history)
             self.jobs = ExtractionJobs(self.shared)
         self.files = LikelyFiles(self.database, self.terms)
-        self.search = EventSearch(self.database, self.terms, ContextSearch(self.database, self.views.events))
+        self.search = EventSearch(self.database, self.terms, FullTextSearch(self.database, self.projection.events))
 
     def close(self) -> None:
         self.log.close()

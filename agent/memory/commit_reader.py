@@ -45,7 +45,7 @@ class TreeFile:
     size: int
 
 
-class HistoryReader:
+class CommitReader:
     """Reads a repository, given by its git directory or by the folder that contains `.git`."""
 
     def __init__(self, repository: Path) -> None:

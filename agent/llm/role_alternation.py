@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from agent.llm.message_lines import lines
+from agent.llm.request_lines import lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -90,7 +90,7 @@ class FailedLayer:
 
 
 class MemoryUnreadable(MakimonoError):
-    """The error that a memory layer returned something that is not a list of memories. `memory_recall.py` catches every
+    """The error that a memory layer returned something that is not a list of memories. `recall_layers.py` catches every
     MemoryUnreadable."""
 
     code = "memory_unreadable"
